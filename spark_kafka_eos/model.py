@@ -1,0 +1,176 @@
+"""The values that cross between driver, executors and broker: frozen, picklable, without behaviour of their own.
+
+Offsets are Kafka's: the position of the next record to read. A range is half open, `[start, end)`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; orders by topic, then number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """`{topic: {partition: offset}}`, sorted: the shape of the built-in Kafka source's checkpoint."""
+    out: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        out.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return out
+
+
+def offsets_from_json(value: str | Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Inverse of `offsets_to_json`; also takes the JSON text. Raises ValueError for any other shape."""
+    parsed = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(parsed, Mapping) or not all(isinstance(v, Mapping) for v in parsed.values()):
+        raise ValueError(f"expected {{topic: {{partition: offset}}}}, got {value!r}")
+    return {TopicPartition(t, int(p)): int(o) for t, ps in parsed.items() for p, o in ps.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Offsets `[start, end)` of one partition. There may be fewer records than `end - start`: markers, compaction."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAndMetadata:
+    """A consumer group's committed offset; `metadata` is at most 4,096 bytes on a default broker."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdentity:
+    """What makes an append part of a transaction (KIP-98): shared by every process that appends to it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """The leader's answer to one appended record batch: `base_offset` is the first record's, -1 if the broker no longer knows."""
+
+    partition: TopicPartition
+    base_sequence: int
+    records: int
+    bytes: int
+    base_offset: int
+
+
+class TimestampType(IntEnum):
+    """As the built-in source's `timestampType` column: who set the record's timestamp."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Compression(IntEnum):
+    """The codes of a record batch's attributes, bits 0 to 2."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBatchHeader:
+    """The 61 bytes before a record batch's records (KIP-98, "Message Format"); timestamps in milliseconds."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def compression_code(self) -> int:
+        return self.attributes & 0x07
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType((self.attributes >> 3) & 1)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & 0x20)
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, the header included."""
+        return self.batch_length + 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortedTransaction:
+    """An entry of a Fetch response's list: all of `producer_id` from `first_offset` to its abort marker is invisible."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """What a transaction stands for: one micro-batch of one query, or one batch write.
+
+    `query_id` is the streaming query's id (stable across restarts) or `txnAppId`; `start` and `end` the source
+    offsets the batch covers (empty when no source is Kafka); `digest` a hash of everything the checkpoint says of
+    the batch's range, so that a replay with other offsets is noticed.
+    """
+
+    query_id: str
+    batch_id: int
+    digest: str
+    start: Offsets
+    end: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """The last micro-batch committed under a transactional.id."""
+
+    query_id: str
+    batch_id: int
+    digest: str
