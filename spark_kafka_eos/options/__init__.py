@@ -1,0 +1,28 @@
+"""Options: from what a user writes to checked values.
+
+    table.py             every option, one row each; unknown names, nearest names
+    kafka_properties.py  Kafka properties that are refused, or mean nothing here
+    parsers.py           from text to value
+    client.py source.py sink.py   the values, and what must hold between several options
+    security.py secret.py stores.py   TLS and SASL
+    properties.py        Kafka's .properties files
+"""
+
+from spark_kafka_eos.options.client import ClientOptions
+from spark_kafka_eos.options.properties import from_properties
+from spark_kafka_eos.options.secret import Secret
+from spark_kafka_eos.options.security import Security
+from spark_kafka_eos.options.sink import SinkOptions, sink_options
+from spark_kafka_eos.options.source import SourceOptions, Timestamps, source_options
+
+__all__ = [
+    "ClientOptions",
+    "Secret",
+    "Security",
+    "SinkOptions",
+    "SourceOptions",
+    "Timestamps",
+    "from_properties",
+    "sink_options",
+    "source_options",
+]

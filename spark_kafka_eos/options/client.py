@@ -1,0 +1,52 @@
+"""What every connection to Kafka needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options.security import Security, security
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Brokers, identity and patience. Times in milliseconds.
+
+    `request_timeout_ms` bounds one answer, `connect_timeout_ms` the opening of a connection, `delivery_timeout_ms` a
+    request with all its retries, whose pauses double from `retry_backoff_ms` to `retry_backoff_max_ms`.
+    """
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "spark-kafka-eos"
+    security: Security = field(default_factory=Security)
+    request_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    delivery_timeout_ms: int = 120_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+
+    def librdkafka(self) -> dict[str, object]:
+        """Configuration of a confluent-kafka client. Secrets are revealed: hand it to a client, never to a log."""
+        hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers)
+        return {
+            "bootstrap.servers": ",".join(hosts),
+            "client.id": self.client_id,
+            "socket.timeout.ms": self.request_timeout_ms,
+            "socket.connection.setup.timeout.ms": self.connect_timeout_ms,
+            "retry.backoff.ms": self.retry_backoff_ms,
+            "retry.backoff.max.ms": max(self.retry_backoff_ms, self.retry_backoff_max_ms),
+        } | self.security.librdkafka()
+
+
+def client_options(found: Mapping[str, object]) -> ClientOptions:
+    """From the option table's fields. Raises ConfigurationError without brokers or for contradictory security."""
+    if "bootstrap_servers" not in found:
+        raise ConfigurationError("kafka.bootstrap.servers", "is required", action="Set it to host:port of a broker.")
+    return ClientOptions(**select(found, ClientOptions), security=security(found))
+
+
+def select(found: Mapping[str, object], kind: type) -> dict[str, Any]:
+    """Those of the parsed values that are fields of the dataclass `kind`."""
+    return {field.name: found[field.name] for field in fields(kind) if field.name in found}

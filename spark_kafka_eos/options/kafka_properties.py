@@ -1,0 +1,124 @@
+"""Properties of Kafka's Java clients that this connector cannot honour, or need not. What it uses stands in the table.
+
+Refused is what would change the data, the guarantee or the safety of the connection; the reasons are those of Spark's
+built-in source and sink (`KafkaSourceProvider.validateGeneralOptions`) where it refuses them too. What merely tunes
+parts that are not here is accepted, so that one property file serves every client.
+"""
+
+from __future__ import annotations
+
+_BYTES = "keys and values are always bytes; use DataFrame operations to encode or decode them"
+_CALLBACKS = "Java classes are not loaded"
+_LOGIN = "only SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are supported"
+_TLS = "TLS is negotiated by OpenSSL with Python's defaults (TLS 1.2 or later), which it cannot narrow"
+
+REFUSED: dict[str, str] = {
+    f"kafka.{name}": reason
+    for reason, names in {
+        "use the option startingOffsets to say where to start; offsets are kept in the checkpoint, no one resets them": (
+            "auto.offset.reset",
+        ),
+        _BYTES: ("key.deserializer", "value.deserializer", "key.serializer", "value.serializer"),
+        "offsets are committed by the sink, in the transaction of the batch, never by a timer": (
+            "enable.auto.commit",
+            "auto.commit.interval.ms",
+        ),
+        f"{_CALLBACKS}; an interceptor could change the data behind the query's back": ("interceptor.classes",),
+        _CALLBACKS: (
+            "config.providers",
+            "metric.reporters",
+            "sasl.client.callback.handler.class",
+            "sasl.login.callback.handler.class",
+            "sasl.login.class",
+            "security.providers",
+            "ssl.engine.factory.class",
+        ),
+        "keys choose partitions by murmur2, as the Java client's default; for another rule fill the column `partition`": (
+            "partitioner.class",
+            "partitioner.ignore.keys",
+        ),
+        "the transaction is committed in one step by the driver": ("transaction.two.phase.commit.enable",),
+        _TLS: ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol"),
+        "certificates are always verified; to trust a private authority set kafka.ssl.truststore.location": (
+            "enable.ssl.certificate.verification",
+        ),
+        _LOGIN: (
+            "sasl.kerberos.service.name",
+            "sasl.oauthbearer.token.endpoint.url",
+            "sasl.oauthbearer.client.credentials.client.id",
+            "sasl.oauthbearer.client.credentials.client.secret",
+        ),
+    }.items()
+    for name in names
+}
+
+_MEMBERSHIP = "the query is not a member of a consumer group, Spark assigns the partitions"
+_BATCHING = "the rows of a task are encoded as whole record batches"
+_SOCKETS = "connections are few and kept for the length of a task"
+_METRICS = "there are no Java client metrics; see the query's progress"
+
+WITHOUT_EFFECT: dict[str, str] = {
+    f"kafka.{name}": reason
+    for reason, names in {
+        _BATCHING: (
+            "batch.size",
+            "buffer.memory",
+            "linger.ms",
+            "max.block.ms",
+            "partitioner.adaptive.partitioning.enable",
+            "partitioner.availability.timeout.ms",
+        ),
+        "the codec's own default level is used": (
+            "compression.gzip.level",
+            "compression.level",
+            "compression.lz4.level",
+            "compression.zstd.level",
+        ),
+        "kafka.delivery.timeout.ms bounds the retries": ("retries", "default.api.timeout.ms"),
+        "up to five requests are in flight, in the order of their sequences": ("max.in.flight.requests.per.connection",),
+        _MEMBERSHIP: (
+            "exclude.internal.topics",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "heartbeat.interval.ms",
+            "max.poll.interval.ms",
+            "partition.assignment.strategy",
+            "session.timeout.ms",
+        ),
+        "a fetch returns whole record batches, bounded by kafka.fetch.max.bytes": ("fetch.min.bytes", "max.poll.records"),
+        "records are fetched from the partitions' leaders": ("client.rack",),
+        "topics are never created": ("allow.auto.create.topics",),
+        _SOCKETS: (
+            "client.dns.lookup",
+            "connections.max.idle.ms",
+            "metadata.max.age.ms",
+            "metadata.max.idle.ms",
+            "metadata.recovery.rebootstrap.trigger.ms",
+            "metadata.recovery.strategy",
+            "receive.buffer.bytes",
+            "reconnect.backoff.max.ms",
+            "reconnect.backoff.ms",
+            "send.buffer.bytes",
+            "socket.connection.setup.timeout.max.ms",
+        ),
+        _METRICS: (
+            "enable.metrics.push",
+            "metrics.num.samples",
+            "metrics.recording.level",
+            "metrics.sample.window.ms",
+        ),
+        "OpenSSL does this without Java's providers": (
+            "ssl.keymanager.algorithm",
+            "ssl.provider",
+            "ssl.secure.random.implementation",
+            "ssl.trustmanager.algorithm",
+        ),
+    }.items()
+    for name in names
+} | {
+    "groupidprefix": _MEMBERSHIP,
+    "kafkaconsumer.polltimeoutms": "kafka.request.timeout.ms bounds every answer",
+    "fetchoffset.numretries": "kafka.delivery.timeout.ms bounds the retries",
+    "fetchoffset.retryintervalms": "kafka.retry.backoff.ms is the pause between retries",
+}

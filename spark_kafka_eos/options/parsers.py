@@ -1,0 +1,181 @@
+"""From an option's text to its value. Each parser raises ValueError with the reason; the table adds the option's name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from spark_kafka_eos.model import TopicPartition
+
+EARLIEST, LATEST = -2, -1  # as in the built-in source's JSON
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})")
+_DURATION = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?")
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def number(minimum: int, maximum: int = INT_MAX) -> Callable[[str], int]:
+    """A whole number in `[minimum, maximum]`."""
+
+    def parse(value: str) -> int:
+        try:
+            parsed = int(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not a whole number") from None
+        if not minimum <= parsed <= maximum:
+            raise ValueError(f"{parsed} is not between {minimum} and {maximum}")
+        return parsed
+
+    return parse
+
+
+def flag(value: str) -> bool:
+    """`true` or `false`, in any case."""
+    if (lowered := value.strip().lower()) not in ("true", "false"):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return lowered == "true"
+
+
+def one_of(*choices: str, **synonyms: str) -> Callable[[str], str]:
+    """One of `choices`, in any case; `synonyms` maps another spelling to a choice."""
+    known = {choice.lower(): choice for choice in choices} | synonyms
+
+    def parse(value: str) -> str:
+        try:
+            return known[value.strip().lower()]
+        except KeyError:
+            raise ValueError(f"{value!r} is not one of {', '.join(choices)}") from None
+
+    return parse
+
+
+def only(*accepted: str, why: str) -> Callable[[str], str]:
+    """A setting that cannot be changed: any of `accepted` says what holds anyway, everything else is refused."""
+
+    def parse(value: str) -> str:
+        if value.strip().lower() not in accepted:
+            raise ValueError(f"only {' or '.join(accepted)} is possible, not {value!r}: {why}")
+        return value
+
+    return parse
+
+
+def text(value: str) -> str:
+    """Any text that is not blank."""
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value.strip()
+
+
+def topic(value: str) -> str:
+    """A legal topic name (Kafka's `Topic.validate`)."""
+    name = value.strip()
+    if not _LEGAL_TOPIC.fullmatch(name):
+        raise ValueError(f"{name!r} is no topic name (1 to 249 of a-z A-Z 0-9 . _ -)")
+    return name
+
+
+def topics(value: str) -> tuple[str, ...]:
+    """Topic names with commas between them, each once."""
+    return tuple(dict.fromkeys(topic(name) for name in value.split(",")))
+
+
+def pattern(value: str) -> str:
+    """A regular expression that must match a whole topic name; Python's syntax, which covers Java's everyday one."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"{value!r} is no regular expression: {error}") from None
+    return text(value)
+
+
+def addresses(value: str) -> tuple[tuple[str, int], ...]:
+    """`host:port` with commas between them; a listener's prefix (`SSL://`) is dropped as the Java client does."""
+    found = []
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        match = _ADDRESS.fullmatch(part)
+        if match is None or not 0 < int(match["port"]) < 65_536:
+            raise ValueError(f"{part!r} is not host:port")
+        found.append((match["v6"] or match["host"], int(match["port"])))
+    if not found:
+        raise ValueError("it is empty; expected host:port, with commas between several")
+    return tuple(found)
+
+
+def duration_ms(value: str) -> int:
+    """Milliseconds from Spark's time text: `500ms`, `30s`, `15m`, `1h`, `1d`; a bare number is milliseconds."""
+    match = _DURATION.fullmatch(value.strip().lower())
+    if match is None:
+        raise ValueError(f"{value!r} is no duration such as 30s or 15m")
+    return int(match["count"]) * _MILLISECONDS[match["unit"] or "ms"]
+
+
+def _json(value: str, shape: str) -> Mapping[str, object]:
+    try:
+        parsed = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not JSON ({error}); expected {shape}") from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise ValueError(f"{value!r} names no topic; expected {shape}")
+    return {topic(name): content for name, content in parsed.items()}
+
+
+def _whole(value: object, minimum: int) -> int | None:
+    """`value` if it is a whole number from `minimum` on (a bool or 1.5 is not)."""
+    return value if type(value) is int and minimum <= value <= LONG_MAX else None
+
+
+def assign(value: str) -> tuple[TopicPartition, ...]:
+    """`{"topic": [0, 1]}`: the partitions to read, and no others."""
+    shape = '{"orders": [0, 1]}'
+    found = set()
+    for name, numbers in _json(value, shape).items():
+        if not isinstance(numbers, list) or not numbers:
+            raise ValueError(f"topic {name!r} has no list of partitions; expected {shape}")
+        for partition in numbers:
+            if _whole(partition, 0) is None:
+                raise ValueError(f"{partition!r} of topic {name!r} is no partition number; expected {shape}")
+            found.add(TopicPartition(name, partition))
+    return tuple(sorted(found))
+
+
+def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[TopicPartition, int]:
+    found = {}
+    for name, partitions in _json(value, shape).items():
+        if not isinstance(partitions, dict) or not partitions:
+            raise ValueError(f"topic {name!r} has no partitions; expected {shape}")
+        for number_, content in partitions.items():
+            if not re.fullmatch(r"\d{1,9}", number_):
+                raise ValueError(f"{number_!r} of topic {name!r} is no partition number; expected {shape}")
+            if (whole := _whole(content, minimum)) is None:
+                raise ValueError(f"{content!r} of topic {name!r}, partition {number_}, is no {what}; expected {shape}")
+            found[TopicPartition(name, int(number_))] = whole
+    return found
+
+
+def starting_offsets(value: str) -> Literal["earliest", "latest", "committed"] | dict[TopicPartition, int]:
+    """A word for every partition, or an offset for each (-2 earliest, -1 latest)."""
+    match value.strip().lower():
+        case "earliest" | "latest" | "committed" as word:
+            return word
+        case _:
+            shape = 'earliest, latest, committed or {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+            return _by_partition(value, shape, EARLIEST, "offset")
+
+
+def ending_offsets(value: str) -> Literal["latest"] | dict[TopicPartition, int]:
+    """`latest`, or an offset for each partition (-1 latest)."""
+    if value.strip().lower() == "latest":
+        return "latest"
+    return _by_partition(value, 'latest or {"orders": {"0": 50, "1": -1}} (-1 latest)', LATEST, "offset")
+
+
+def timestamps(value: str) -> dict[TopicPartition, int]:
+    """A timestamp for each partition, in milliseconds since 1970."""
+    return _by_partition(value, '{"orders": {"0": 1700000000000}} (milliseconds since 1970)', 0, "timestamp")

@@ -1,0 +1,49 @@
+"""Kafka's client property files (`client.properties`), as options."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from pathlib import Path
+
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.S)
+_NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.S)
+
+
+def from_properties(path: str | PathLike[str]) -> dict[str, str]:
+    """The entries of a Java .properties file, each name with `kafka.` before it: `.options(**from_properties(path))`.
+
+    Names that begin with `kafka.` already stay as they are. The syntax is that of `java.util.Properties.load`: `=`, `:`
+    or a space between name and value, `#` and `!` comments, a backslash joins lines and escapes. Raises OSError.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(Path(path).read_text(encoding="utf-8")):
+        if match := _KEY.fullmatch(line):
+            name = _unescape(match["key"])
+            found[name if name.startswith("kafka.") else f"kafka.{name}"] = _unescape(match["value"])
+    return found
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments and blank ones; one that ends with an odd number of backslashes goes on in the next."""
+    lines: list[str] = []
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip()
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+        else:
+            lines.append(line)
+            pending = ""
+    return [*lines, pending] if pending else lines
+
+
+def _unescape(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) == 5 else _NAMED.get(code, code)
+
+    return _ESCAPE.sub(character, text)

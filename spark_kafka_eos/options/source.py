@@ -1,0 +1,117 @@
+"""The source's options: what to read, from where to where, how much at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import Offsets, TopicPartition
+from spark_kafka_eos.options.client import ClientOptions, client_options, select
+from spark_kafka_eos.options.table import SOURCE, take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timestamps:
+    """A position given by time: the first record from then on (milliseconds since 1970).
+
+    Either one time for `everywhere`, or one for each of `partitions`. Where no record is that young, a start follows
+    `if_none`; an end is the partition's latest offset, as in the built-in source.
+    """
+
+    everywhere: int | None = None
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    if_none: Literal["error", "latest"] = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Exactly one of `subscribe`, `subscribe_pattern` (full match) and `assign` is set.
+
+    Explicit offsets may be -2 (earliest) or -1 (latest). Sizes in bytes, times in milliseconds.
+    """
+
+    client: ClientOptions
+    subscribe: tuple[str, ...] = ()
+    subscribe_pattern: str | None = None
+    assign: tuple[TopicPartition, ...] = ()
+    starting_offsets: Literal["earliest", "latest", "committed"] | Offsets | Timestamps = "latest"
+    ending_offsets: Literal["latest"] | Offsets | Timestamps = "latest"
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    group_id: str | None = None
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 8_388_608
+    fetch_max_wait_ms: int = 500
+    check_crcs: bool = True
+
+
+_WHAT = {"subscribe": "subscribe", "subscribe_pattern": "subscribePattern", "assign": "assign"}
+_ENDS = {
+    "ending_offsets": "endingOffsets",
+    "ending_timestamp": "endingTimestamp",
+    "ending_timestamps": "endingOffsetsByTimestamp",
+}
+
+
+def source_options(options: Mapping[str, object], *, streaming: bool = True) -> SourceOptions:
+    """What a reader's options mean; keys in any case. Raises ConfigurationError naming the option that is wrong.
+
+    `streaming` decides what only one kind of read takes, as in the built-in source: a stream starts at `latest` and has
+    no end, a batch read starts at `earliest`. Of several ways to give a position, the built-in source's order holds:
+    timestamp, timestamps by partition, offsets.
+    """
+    found = take(options, SOURCE)
+    client = client_options(found)
+    what = [name for field_, name in _WHAT.items() if field_ in found]
+    if len(what) != 1:
+        given = f"{' and '.join(what)} exclude each other" if what else "what to read is not said"
+        raise ConfigurationError(what[0] if what else "subscribe", given, action=f"Set one of {', '.join(_WHAT.values())}.")
+    values = select(found, SourceOptions)
+    values["starting_offsets"] = _start(found, "latest" if streaming else "earliest")
+    _check_start(values, streaming=streaming)
+    if streaming:
+        for field_, name in _ENDS.items():
+            if field_ in found:
+                raise ConfigurationError(name, "a stream has no end", action="Use trigger(availableNow=True) to stop at today's.")
+    else:
+        values["ending_offsets"] = _end(found)
+    least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
+    if least is not None and most is not None and least > most:
+        raise ConfigurationError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger, {most}")
+    return SourceOptions(client=client, **values)
+
+
+def _start(found: Mapping[str, object], default: str) -> object:
+    when_none = {"if_none": found["starting_strategy"]} if "starting_strategy" in found else {}
+    if "starting_timestamp" in found:
+        return Timestamps(everywhere=found["starting_timestamp"], **when_none)  # type: ignore[arg-type]
+    if "starting_timestamps" in found:
+        return Timestamps(partitions=found["starting_timestamps"], **when_none)  # type: ignore[arg-type]
+    return found.get("starting_offsets", default)
+
+
+def _end(found: Mapping[str, object]) -> object:
+    if "ending_timestamp" in found:
+        return Timestamps(everywhere=found["ending_timestamp"], if_none="latest")  # type: ignore[arg-type]
+    if "ending_timestamps" in found:
+        return Timestamps(partitions=found["ending_timestamps"], if_none="latest")  # type: ignore[arg-type]
+    return found.get("ending_offsets", "latest")
+
+
+def _check_start(values: Mapping[str, object], *, streaming: bool) -> None:
+    start = values["starting_offsets"]
+    if start == "committed" and values.get("group_id") is None:
+        raise ConfigurationError("startingOffsets", "committed needs kafka.group.id, the group whose offsets are meant")
+    if not streaming and (start == "latest" or (isinstance(start, Mapping) and -1 in start.values())):
+        raise ConfigurationError("startingOffsets", "a batch read cannot start at the latest offset: it would be empty")
+    if isinstance(start, Mapping) and (assigned := values.get("assign")) and set(start) - set(assigned):  # type: ignore[call-overload]
+        stray = min(set(start) - set(assigned))  # type: ignore[call-overload]
+        raise ConfigurationError("startingOffsets", f"{stray} is not among the partitions of assign")
