@@ -13,7 +13,8 @@
     ├── TransactionAborted         this try of the batch was aborted; the same batch may be tried again
     ├── ProducerFenced             a newer owner of the transactional.id exists; this one must stop
     ├── CommitOutcomeUnknown       the end of a transaction was never answered and could not be read back
-    └── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
+    ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
+    └── IllegalTransactionState    a step that the transaction's state forbids: a bug of the caller, stopped before it harms
 
 Each answers three questions: what happened, whether anything was committed, what to do. All survive pickling (executors
 send them to the driver as they are): the constructor takes exactly what `args` holds.
@@ -122,3 +123,14 @@ class CommitOutcomeUnknown(KafkaEosError):
 
 class LedgerRefused(KafkaEosError):
     """The ledger contradicts the checkpoint: going on could lose or repeat data, so nothing is written."""
+
+
+class IllegalTransactionState(KafkaEosError):
+    """A step was tried that the transaction's state forbids; nothing was sent and the state is unchanged."""
+
+
+class ToolFailed(KafkaEosError):
+    """The embedded broker, its download or a command failed. No transaction was involved, so none is mentioned."""
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.action}".rstrip()

@@ -1,0 +1,290 @@
+"""Scenario by scenario, then a model of Spark's checkpoint and Kafka's ledger under random crashes and restores."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from spark_kafka_eos.core.ledger import digest
+from spark_kafka_eos.core.recovery import CommittedOffsets, Refuse, Skip, Verdict, Write, decide, decide_batch_write
+from spark_kafka_eos.model import LedgerEntry, MicroBatch, TopicPartition, offsets_to_json
+
+O0, O1, O2, P0 = (
+    TopicPartition("orders", 0),
+    TopicPartition("orders", 1),
+    TopicPartition("orders", 2),
+    TopicPartition("prices", 0),
+)
+START, END = {O0: 10, O1: 20}, {O0: 15, O1: 20}
+
+
+def entry(batch_id: int, *, query_id: str = "ours", digest: str = "d") -> LedgerEntry:
+    return LedgerEntry(query_id=query_id, batch_id=batch_id, digest=digest)
+
+
+def batch(
+    batch_id: int, *, query_id: str = "ours", digest: str = "d", start: dict[TopicPartition, int] | None = None
+) -> MicroBatch:
+    return MicroBatch(
+        query_id=query_id, batch_id=batch_id, digest=digest, start=START if start is None else start, end=END
+    )
+
+
+def refused(verdict: Verdict) -> str:
+    assert isinstance(verdict, Refuse)
+    assert verdict.reason and verdict.meaning and verdict.action.endswith(".")
+    return f"{verdict.reason} | {verdict.meaning} | {verdict.action}"
+
+
+def test_the_first_batch_under_a_transactional_id_is_written() -> None:
+    assert isinstance(decide(None, batch(0), {O0: None, O1: None}), Write)
+
+
+def test_the_first_batch_is_written_whatever_its_source_is() -> None:
+    assert isinstance(decide(None, batch(0, start={}), None), Write)
+
+
+@pytest.mark.parametrize("n", [1, 2, 41])
+def test_the_next_batch_is_written(n: int) -> None:
+    assert isinstance(decide(entry(n - 1, digest="other"), batch(n), START), Write)
+
+
+def test_the_next_batch_is_written_though_the_groups_offsets_were_deleted() -> None:
+    assert isinstance(decide(entry(4), batch(5), {O0: None, O1: None}), Write)
+
+
+def test_the_next_batch_is_written_though_partitions_were_added() -> None:
+    assert isinstance(decide(entry(4), batch(5, start=START | {O2: 0}), START), Write)
+
+
+def test_a_batch_that_was_committed_before_spark_noted_it_is_skipped() -> None:
+    assert isinstance(decide(entry(5), batch(5), END), Skip)
+
+
+def test_batch_0_replayed_after_its_commit_is_skipped_not_taken_for_a_first_batch() -> None:
+    assert isinstance(decide(entry(0), batch(0), END), Skip)
+
+
+def test_a_replay_with_other_offsets_is_refused() -> None:
+    assert "startingOffsets=committed" in refused(decide(entry(5, digest="then"), batch(5, digest="now"), END))
+
+
+def test_batches_that_were_never_committed_here_are_refused_as_a_gap() -> None:
+    assert "batches 4 to 6 are done" in refused(decide(entry(3), batch(7), START))
+
+
+def test_a_gap_of_one_batch_names_it() -> None:
+    assert "batch 4 is done" in refused(decide(entry(3), batch(5), START))
+
+
+@pytest.mark.parametrize("n", [0, 3, 6])
+def test_a_ledger_ahead_of_the_checkpoint_is_refused(n: int) -> None:
+    assert "restore the newest checkpoint" in refused(decide(entry(7), batch(n), START))
+
+
+def test_a_lost_checkpoint_with_starting_offsets_committed_goes_on() -> None:
+    assert isinstance(decide(entry(7, query_id="lost"), batch(0), START), Write)
+
+
+def test_a_lost_checkpoint_goes_on_though_partitions_were_added() -> None:
+    assert isinstance(decide(entry(7, query_id="lost"), batch(0, start=START | {O2: 0}), {**START, O2: None}), Write)
+
+
+def test_a_lost_checkpoint_that_starts_earlier_is_refused_as_repetition() -> None:
+    text = refused(decide(entry(7, query_id="lost"), batch(0, start={O0: 0, O1: 20}), START))
+    assert "orders-0 at 0 (committed 10)" in text and "startingOffsets=committed" in text
+
+
+def test_a_lost_checkpoint_that_starts_later_is_refused_as_loss() -> None:
+    assert "orders-1 at 21" in refused(decide(entry(7, query_id="lost"), batch(0, start={O0: 10, O1: 21}), START))
+
+
+def test_a_lost_checkpoint_whose_groups_offsets_are_gone_is_refused() -> None:
+    for gone in (None, {}, {O0: None, O1: None}):
+        assert "no committed offsets" in refused(decide(entry(7, query_id="lost"), batch(0), gone))
+
+
+def test_a_missing_offset_below_a_known_one_is_not_taken_for_a_new_partition() -> None:
+    assert "orders-0, which is not a new partition" in refused(
+        decide(entry(7, query_id="lost"), batch(0), {O0: None, O1: 20})
+    )
+
+
+def test_a_topic_of_which_the_group_knows_nothing_is_not_taken_for_a_new_one() -> None:
+    verdict = decide(entry(7, query_id="lost"), batch(0, start=START | {P0: 0}), {**START, P0: None})
+    assert "topic prices" in refused(verdict)
+
+
+def test_a_lost_checkpoint_may_go_on_with_fewer_topics() -> None:
+    assert isinstance(decide(entry(7, query_id="lost"), batch(0), {**START, P0: 99}), Write)
+
+
+def test_a_new_partition_that_does_not_start_at_its_beginning_is_refused() -> None:
+    verdict = decide(entry(7, query_id="lost"), batch(0, start=START | {O2: 4}), {**START, O2: None})
+    assert "orders-2 starts at 4" in refused(verdict)
+
+
+def test_many_partitions_elsewhere_are_not_all_listed() -> None:
+    start = {TopicPartition("t", p): 1 for p in range(1_000)}
+    assert len(refused(decide(entry(7, query_id="lost"), batch(0, start=start), dict.fromkeys(start, 5)))) < 1_500
+
+
+def test_another_query_under_the_same_transactional_id_is_refused() -> None:
+    assert "`kafka.transactional.id`" in refused(decide(entry(7, query_id="other"), batch(8), START))
+
+
+def test_a_new_query_without_a_kafka_source_cannot_take_over() -> None:
+    assert "another `kafka.transactional.id`" in refused(decide(entry(7, query_id="other"), batch(0, start={}), None))
+
+
+def test_a_query_without_a_kafka_source_goes_on_by_its_ledger_alone() -> None:
+    assert isinstance(decide(entry(7), batch(8, start={}), None), Write)
+    assert isinstance(decide(entry(8), batch(8, start={}), None), Skip)
+
+
+def test_an_expired_ledger_is_refused_and_never_guessed() -> None:
+    text = refused(decide(None, batch(9), {O0: None, O1: None}))
+    assert "offsets.retention.minutes" in text and "JSON" in text
+
+
+def test_a_missing_ledger_is_refused_even_if_the_groups_offsets_fit_and_says_so() -> None:
+    assert "equal its start" in refused(decide(None, batch(9), START))
+
+
+@pytest.mark.parametrize(
+    ("found", "version", "verdict"),
+    [
+        (None, 0, Write),
+        (None, 20240501, Write),
+        (entry(3), 4, Write),
+        (entry(3), 9, Write),
+        (entry(3), 3, Skip),
+        (entry(3), 1, Skip),
+    ],
+)
+def test_a_batch_write_is_done_once_per_version(found: LedgerEntry | None, version: int, verdict: type) -> None:
+    assert isinstance(decide_batch_write(found, batch(version)), verdict)
+
+
+def test_a_batch_write_of_another_application_is_refused() -> None:
+    assert "txnAppId" in refused(decide_batch_write(entry(3, query_id="other"), batch(4)))
+
+
+# The model: what Spark's checkpoint and Kafka hold, and everything that may happen to them.
+
+
+@dataclass
+class Checkpoint:
+    query_id: str
+    initial: dict[TopicPartition, int]
+    planned: dict[int, dict[TopicPartition, int]] = field(default_factory=dict)  # offsets/<batch>: the batch's end
+    noted: set[int] = field(default_factory=set)  # commits/<batch>
+
+    def next_batch(self, log: dict[TopicPartition, int]) -> MicroBatch:
+        """As Spark does: the planned but unnoted batch again, else a new one, planned before it runs."""
+        batch_id = max(self.noted, default=-1) + 1
+        start = dict.fromkeys(log, 0) | (self.planned[batch_id - 1] if batch_id else self.initial)
+        end = self.planned.setdefault(batch_id, dict(log))
+        start = {tp: offset for tp, offset in start.items() if tp in end}
+        hashed = digest([offsets_to_json(start), offsets_to_json(end)])
+        return MicroBatch(query_id=self.query_id, batch_id=batch_id, digest=hashed, start=start, end=end)
+
+
+class CrashesAndRestores(RuleBasedStateMachine):
+    """Records are their offsets: each at most once in the output, none below the group's offset missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = {O0: 0, O1: 0}
+        self.entry: LedgerEntry | None = None
+        self.group: dict[TopicPartition, int] = {}
+        self.output: dict[TopicPartition, list[int]] = {}
+        self.queries = 0
+        self.copies: list[Checkpoint] = []
+        self.stopped = False
+
+    @initialize()
+    def first_start(self) -> None:
+        """Some batches and an old copy at once: what is interesting comes after them."""
+        self.start_anew("earliest")
+        for _ in range(2):
+            self.produce(O0, 2)
+            self.run_a_batch("never")
+            self.copy_the_checkpoint()
+
+    def start_anew(self, starting: str) -> None:
+        self.queries += 1
+        offsets = {
+            "earliest": dict.fromkeys(self.log, 0),
+            "latest": dict(self.log),
+            "committed": {tp: self.group.get(tp, 0) for tp in self.log},
+        }[starting]
+        self.checkpoint = Checkpoint(query_id=f"query {self.queries}", initial=offsets)
+        self.stopped = False
+
+    @rule(partition=st.sampled_from([O0, O1]), records=st.integers(1, 3))
+    def produce(self, partition: TopicPartition, records: int) -> None:
+        self.log[partition] += records
+
+    @precondition(lambda self: len(self.log) < 5)
+    @rule(records=st.integers(0, 2))
+    def add_a_partition(self, records: int) -> None:
+        self.log[TopicPartition("orders", len(self.log))] = records
+
+    @precondition(lambda self: not self.stopped)
+    @rule(crash=st.sampled_from(["never", "planned", "committed"]))
+    def run_a_batch(self, crash: str) -> None:
+        batch = self.checkpoint.next_batch(self.log)
+        if crash == "planned":
+            return
+        committed: CommittedOffsets = {tp: self.group.get(tp) for tp in batch.start}
+        match decide(self.entry, batch, committed):
+            case Write():
+                for tp, end in batch.end.items():
+                    self.output.setdefault(tp, []).extend(range(batch.start[tp], end))
+                self.entry = LedgerEntry(query_id=batch.query_id, batch_id=batch.batch_id, digest=batch.digest)
+                self.group.update(batch.end)
+            case Refuse():
+                self.stopped = True
+                return
+            case Skip():
+                pass
+        if crash != "committed":
+            self.checkpoint.noted.add(batch.batch_id)
+
+    @rule()
+    def copy_the_checkpoint(self) -> None:
+        self.copies.append(copy.deepcopy(self.checkpoint))
+
+    @precondition(lambda self: self.copies)
+    @rule(data=st.data())
+    def restore_a_copy(self, data: st.DataObject) -> None:
+        self.checkpoint = copy.deepcopy(data.draw(st.sampled_from(self.copies)))
+        self.stopped = False
+
+    # "latest" on a transactional.id that never committed is what the user asked for, not a loss.
+    @precondition(lambda self: self.entry is not None)
+    @rule(starting=st.sampled_from(["earliest", "latest", "committed"]))
+    def lose_the_checkpoint(self, starting: str) -> None:
+        self.start_anew(starting)
+
+    @precondition(lambda self: self.stopped)
+    @rule()
+    def follow_the_advice_of_a_refusal(self) -> None:
+        self.start_anew("committed")
+        self.run_a_batch("never")
+        assert not self.stopped
+
+    @invariant()
+    def every_record_once_and_none_left_out(self) -> None:
+        for tp, offset in self.group.items():
+            assert self.output.get(tp, []) == list(range(offset))
+
+
+TestCrashesAndRestores = CrashesAndRestores.TestCase
+TestCrashesAndRestores.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
