@@ -1,0 +1,336 @@
+"""A real Kafka (KRaft, combined mode) on this machine for tests, demos and benchmarks: one broker or three.
+
+What is not obvious:
+- Nodes are named by their `node.id`, 1 to `brokers`: the ids that metadata shows as leaders and coordinators.
+- Readiness is what a client sees: an answer to Metadata that names every started node.
+- Nothing survives this process (see supervised.py); a temporary directory is removed by `close()` or at a normal exit.
+- `start()` after `kill()` or `stop()` finds the same data and ports. A new object given the same `directory` finds the
+  data, on new ports unless `port` is given.
+- The log has slf4j-simple's form and lies in `<directory>/node-<i>/broker.log`; its tail is in the error when a start fails.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.tools import jars
+from spark_kafka_eos.tools.java import java
+from spark_kafka_eos.tools.kraft import render, server_properties
+from spark_kafka_eos.tools.ports import free_ports, is_free
+from spark_kafka_eos.tools.supervised import SupervisedProcesses
+
+JVM_OPTIONS = (
+    "-Xmx512m",
+    "-XX:TieredStopAtLevel=1",  # starts in two thirds of the time; compiling less also leaves the cores to Spark
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # a thousand lines of settings at each start
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
+)
+_POLL_SECONDS = 0.05
+_STOP_SECONDS = 20.0
+
+
+class EmbeddedKafka:
+    """A broker, or a cluster of three, that answers once `start()` or the `with` statement returns.
+
+    `version`: of `org.apache.kafka:kafka_2.13`, fetched once (see jars.py). `directory`: where data and logs lie and stay;
+    a temporary one by default. `config`: broker properties that override the ones chosen here. `transaction_version`: the
+    feature to format with (KIP-890), by default the release's own. `port`: of the first node; the others are free ones.
+    Raises ToolFailed when Java, the download or the start fails.
+    """
+
+    def __init__(
+        self,
+        version: str = jars.DEFAULT_VERSION,
+        *,
+        brokers: int = 1,
+        directory: str | os.PathLike[str] | None = None,
+        config: Mapping[str, object] | None = None,
+        transaction_version: int | None = None,
+        port: int | None = None,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+        start_timeout: float = 60.0,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"brokers must be at least 1, not {brokers}")
+        if port is not None and not is_free(port):
+            raise ToolFailed(f"port {port} is in use", action="Choose another port, or none for a free one.")
+        self.version = version
+        self.nodes: Sequence[int] = range(1, brokers + 1)
+        self._config = dict(config or {})
+        self._transaction_version = transaction_version
+        self._jvm_options = tuple(jvm_options)
+        self._start_timeout = start_timeout
+        self._class_path = jars.class_path(version)
+        self._java = java()
+
+        free = free_ports(2 * brokers, exclude=frozenset() if port is None else frozenset({port}))
+        if port is not None:
+            free[0] = port
+        self._ports = dict(zip(self.nodes, free[:brokers], strict=True))
+        self._controller_ports = dict(zip(self.nodes, free[brokers:], strict=True))
+        self.directory = Path(directory).absolute() if directory else Path(tempfile.mkdtemp(prefix="kafka-eos-"))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._paused: set[int] = set()
+        self._supervised = SupervisedProcesses()
+        self._release = weakref.finalize(
+            self, _release, os.getpid(), self._supervised, self._processes, None if directory else self.directory
+        )
+
+    def __repr__(self) -> str:
+        return f"EmbeddedKafka({self.version!r}, brokers={len(self.nodes)}, bootstrap={self.bootstrap!r})"
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of every node, as `bootstrap.servers` takes it."""
+        return self._bootstrap(self.nodes)
+
+    # Nodes. Each method takes node ids; none named means all of them.
+
+    def start(self, *nodes: int) -> None:
+        """Start what does not run of `nodes` and wait until they answer. A majority must be up for that."""
+        started = [node for node in nodes or self.nodes if not self.is_running(node)]
+        self._format(started)
+        for node in started:
+            self._processes[node] = self._supervised.spawn(
+                self._command("kafka.Kafka", self._properties_file(node)), log=self._log(node)
+            )
+        self._await_ready(started)
+
+    def stop(self, *nodes: int) -> None:
+        """Shut down cleanly: SIGTERM, and SIGKILL for what is still there after 20 s. Data stays."""
+        self.resume(*nodes)
+        self._signal(signal.SIGTERM, nodes)
+        deadline = time.monotonic() + _STOP_SECONDS
+        for node in nodes or self.nodes:
+            if node in self._processes:
+                try:
+                    self._processes[node].wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    self.kill(node)
+
+    def kill(self, *nodes: int) -> None:
+        """SIGKILL: no shutdown, no flush; what the operating system holds in its page cache stays."""
+        self._signal(signal.SIGKILL, nodes)
+        for node in nodes or self.nodes:
+            if node in self._processes:
+                self._processes[node].wait()
+            self._paused.discard(node)
+
+    def restart(self, *nodes: int) -> None:
+        """A clean bounce: stop, start, and wait until they answer."""
+        self.stop(*nodes)
+        self.start(*nodes)
+
+    def pause(self, *nodes: int) -> None:
+        """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection."""
+        self._signal(signal.SIGSTOP, nodes)
+        self._paused.update(node for node in nodes or self.nodes if self.is_running(node))
+
+    def resume(self, *nodes: int) -> None:
+        """SIGCONT: the end of a pause. Does not wait for the node to be in the cluster again: `await_ready` does."""
+        self._signal(signal.SIGCONT, nodes)
+        self._paused.difference_update(nodes or self.nodes)
+
+    def await_ready(self) -> None:
+        """Wait until metadata names every node that runs and is not paused. Raises ToolFailed after `start_timeout`."""
+        self._await_ready([node for node in self.nodes if self.is_running(node) and node not in self._paused])
+
+    def is_running(self, node: int = 1) -> bool:
+        """Whether the node's process is alive (a paused one is)."""
+        process = self._processes.get(node)
+        return process is not None and process.poll() is None
+
+    def pid(self, node: int = 1) -> int:
+        """The process id of a node that was started."""
+        return self._processes[node].pid
+
+    def log(self, node: int = 1) -> str:
+        """What the node logged so far, all its starts together."""
+        return self._log(node).read_text(errors="replace") if self._log(node).exists() else ""
+
+    def close(self) -> None:
+        """Stop every node and remove a temporary directory. The object is of no more use."""
+        if self._release.alive:
+            self.stop()
+            self._release()
+
+    # Topics.
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
+        """Create a topic replicated to every node, wait until each partition has a leader, return its name."""
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=len(self.nodes),
+            config={key: str(value) for key, value in (config or {}).items()},
+        )
+        with _quiet_admin(self.bootstrap) as admin:
+            admin.create_topics([topic], operation_timeout=self._start_timeout)[name].result()
+            self._await(
+                admin, lambda: _leaders(admin, name) == partitions, f"topic {name} has partitions without a leader"
+            )
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until metadata no longer shows it."""
+        with _quiet_admin(self.bootstrap) as admin:
+            admin.delete_topics([name], operation_timeout=self._start_timeout)[name].result()
+            self._await(admin, lambda: _leaders(admin, name) == 0, f"topic {name} is still there")
+
+    # How it is done.
+
+    def _bootstrap(self, nodes: Iterable[int]) -> str:
+        return ",".join(f"127.0.0.1:{self._ports[node]}" for node in nodes)
+
+    def _folder(self, node: int) -> Path:
+        return self.directory / f"node-{node}"
+
+    def _properties_file(self, node: int) -> Path:
+        return self._folder(node) / "server.properties"
+
+    def _log(self, node: int) -> Path:
+        return self._folder(node) / "broker.log"
+
+    def _command(self, main: str, *arguments: str | Path) -> list[str | Path]:
+        return [self._java, *self._jvm_options, "-cp", self._class_path, main, *arguments]
+
+    def _format(self, nodes: Sequence[int]) -> None:
+        """Write each node's properties; give those without data a formatted, empty log directory. All at once: JVMs."""
+        formatting: dict[int, subprocess.Popen[bytes]] = {}
+        for node in nodes:
+            data = self._folder(node) / "data"
+            self._folder(node).mkdir(parents=True, exist_ok=True)
+            properties = server_properties(
+                node, ports=self._ports, controller_ports=self._controller_ports, data=data, config=self._config
+            )
+            self._properties_file(node).write_text(render(properties))
+            if not (data / "meta.properties").exists():
+                formatting[node] = self._supervised.spawn(
+                    self._command("kafka.tools.StorageTool", "format", *self._format_arguments(node)),
+                    log=self._log(node),
+                )
+        for node, process in formatting.items():
+            if process.wait(self._start_timeout):
+                raise self._failure(node, "its log directory could not be formatted")
+
+    def _format_arguments(self, node: int) -> list[str | Path]:
+        features = (
+            []
+            if self._transaction_version is None
+            else ["--feature", f"transaction.version={self._transaction_version}"]
+        )
+        return ["-t", self._cluster_id(), "-c", self._properties_file(node), *features]
+
+    def _cluster_id(self) -> str:
+        """The directory's cluster id, made up at its first use."""
+        file = self.directory / "cluster.id"
+        if not file.exists():
+            file.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        return file.read_text()
+
+    def _await_ready(self, nodes: Sequence[int]) -> None:
+        if not nodes:
+            return
+        deadline = time.monotonic() + self._start_timeout
+        with _quiet_admin(self._bootstrap(nodes)) as admin:
+            while missing := set(nodes) - _answering(admin):
+                for node in nodes:
+                    if not self.is_running(node):
+                        raise self._failure(node, f"it ended with code {self._processes[node].returncode}")
+                if time.monotonic() > deadline:
+                    raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
+                admin.poll(_POLL_SECONDS)
+
+    def _await(self, admin: AdminClient, condition: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + self._start_timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise ToolFailed(f"{otherwise} after {self._start_timeout:g} s", action=f"See {self.directory}.")
+            admin.poll(_POLL_SECONDS)
+
+    def _failure(self, node: int, why: str) -> ToolFailed:
+        tail = "\n".join(f"  {line}" for line in self.log(node).splitlines()[-30:])
+        return ToolFailed(
+            f"Kafka {self.version}, node {node}, did not start: {why}",
+            action=f"The end of its log ({self._log(node)}):\n{tail or '  (empty)'}",
+        )
+
+    def _signal(self, number: signal.Signals, nodes: Sequence[int]) -> None:
+        for node in nodes or self.nodes:
+            if self.is_running(node):
+                self._processes[node].send_signal(number)
+
+
+def _release(
+    owner: int,
+    supervised: SupervisedProcesses,
+    processes: Mapping[int, subprocess.Popen[bytes]],
+    directory: Path | None,
+) -> None:
+    """Kill and reap what is left, remove the temporary directory. Only in the process that started them, not in a fork."""
+    if os.getpid() != owner:
+        return
+    supervised.close()
+    for process in processes.values():
+        process.wait()
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _quiet_admin(bootstrap: str) -> AdminClient:
+    """A client that keeps trying, often, and does not print that a broker is not there yet."""
+    return AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 100,
+            "log_level": 0,
+        }
+    )
+
+
+def _answering(admin: AdminClient) -> set[int]:
+    """The node ids in metadata: registered, not fenced. None while nobody answers."""
+    try:
+        return set(admin.list_topics(timeout=0.5).brokers)
+    except KafkaException:
+        return set()
+
+
+def _leaders(admin: AdminClient, topic: str) -> int:
+    """How many partitions of the topic have a leader; 0 when there is no such topic."""
+    metadata = admin.list_topics(timeout=5).topics.get(topic)
+    return 0 if metadata is None else sum(partition.leader >= 0 for partition in metadata.partitions.values())

@@ -1,0 +1,161 @@
+"""The broker's jars: `org.apache.kafka:kafka_2.13` and what it needs at run time, fetched once into a user cache.
+
+PySpark brings Ivy and Spark needs Java, so nothing else has to be installed. `<cache>/kafka/<version>` is filled beside
+its final place and moved there whole, with a manifest of names and sizes: what is missing or cut short is noticed before
+a broker starts on it, and fetched again. A filled cache needs no network. Where the jars come from: repository.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.tools.java import java
+from spark_kafka_eos.tools.repository import Repository, repository
+
+DEFAULT_VERSION = "4.3.1"
+MANIFEST = "manifest.json"
+# Kafka logs through slf4j 1.7 and brings no binding; without one a broker that does not start says nothing.
+_MODULES = (("org.apache.kafka", "kafka_2.13", None), ("org.slf4j", "slf4j-simple", "1.7.36"))
+
+Fetch = Callable[[str, Path], None]
+
+
+def cache_directory(environment: Mapping[str, str], home: Path) -> Path:
+    """`$KAFKA_EOS_CACHE`, else `$XDG_CACHE_HOME/spark-kafka-eos`, else `~/.cache/spark-kafka-eos`."""
+    if own := environment.get("KAFKA_EOS_CACHE"):
+        return Path(own)
+    return Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "spark-kafka-eos"
+
+
+def class_path(version: str = DEFAULT_VERSION) -> str:
+    """Java's class path for a Kafka of this version, fetched first if need be. Raises ToolFailed."""
+    return f"{provide(version, cache_directory(os.environ, Path.home()), fetch)}/*"
+
+
+def provide(version: str, cache: Path, fetch: Fetch) -> Path:
+    """The directory that holds the version's jars, whole. `fetch(version, directory)` fills an empty directory.
+
+    Of several processes that need the same version at once, one fetches and the others wait for it.
+    """
+    place = cache / "kafka" / version
+    if is_complete(place):
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _exclusive(place.with_name(f"{version}.lock")):
+        if not is_complete(place):
+            _replace(place, version, fetch)
+    return place
+
+
+def is_complete(place: Path) -> bool:
+    """Whether the directory holds every jar of its manifest in its full size."""
+    try:
+        sizes = json.loads((place / MANIFEST).read_text())
+        return bool(sizes) and all((place / name).stat().st_size == size for name, size in sizes.items())
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        return False
+
+
+def _replace(place: Path, version: str, fetch: Fetch) -> None:
+    with tempfile.TemporaryDirectory(
+        dir=place.parent, prefix=f"{version}.partial-", ignore_cleanup_errors=True
+    ) as name:
+        filled = Path(name) / version
+        filled.mkdir()
+        fetch(version, filled)
+        sizes = {jar.name: jar.stat().st_size for jar in sorted(filled.glob("*.jar"))}
+        if not sizes:
+            raise ToolFailed(
+                f"fetching Kafka {version} gave no jar", action=f"See the repository's answer for {version}."
+            )
+        (filled / MANIFEST).write_text(json.dumps(sizes, indent=1))
+        if place.exists():
+            place.rename(Path(name) / "damaged")
+        filled.rename(place)
+
+
+@contextlib.contextmanager
+def _exclusive(lock: Path) -> Iterator[None]:
+    """Hold the lock file; the operating system lets go of it when a process ends, however it ends."""
+    with lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def fetch(version: str, directory: Path) -> None:
+    """Fill `directory` with the jars by PySpark's Ivy, showing progress on standard error. Raises ToolFailed."""
+    ivy, executable = _ivy_jar(), java()
+    source = repository(os.environ, Path.home())
+    with tempfile.TemporaryDirectory(prefix="kafka-eos-ivy-") as name:
+        work = Path(name)
+        options = work / "java.options"  # not the command line: a proxy's password would show in the process list
+        options.write_text("".join(f'"{option}"\n' for option in source.java_options))
+        (work / "ivy.xml").write_text(_ivy_module(version))
+        command: list[str | Path] = [executable, f"@{options}", "-cp", ivy, "org.apache.ivy.Main"]
+        command += ["-settings", source.settings_file(work), "-cache", work / "cache", "-ivy", work / "ivy.xml"]
+        command += ["-types", "jar", "bundle", "-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).[ext]"]
+        _run(command, version, source)
+
+
+def _ivy_jar() -> Path:
+    """The Ivy in PySpark's own jars."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ToolFailed("pyspark is not installed, and its Ivy fetches the broker", action="pip install pyspark")
+    home = Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
+    for jar in sorted([*(home / "jars").glob("ivy-*.jar"), *(Path(spec.origin).parent / "jars").glob("ivy-*.jar")]):
+        return jar
+    raise ToolFailed(f"no ivy jar in {home}/jars", action="Install the full pyspark distribution, or set SPARK_HOME.")
+
+
+def _ivy_module(version: str) -> str:
+    dependencies = "".join(
+        f'<dependency org="{organisation}" name="{name}" rev="{revision or version}" conf="default->default"/>'
+        for organisation, name, revision in _MODULES
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="spark-kafka-eos" module="embedded-broker"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+    )
+
+
+def _run(command: list[str | Path], version: str, source: Repository) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"Fetching Kafka {version} from {source.name} (about 45 MB, once)")
+    started, jars, lines = time.monotonic(), 0, []
+    with console.status("asking for the list of jars") as status:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                if "[SUCCESSFUL ]" in line:
+                    jars += 1
+                    name = line.split("!")[-1].split("(")[0].strip()
+                    status.update(f"{jars} jars, {name}")
+                    if not console.is_terminal and jars % 10 == 0:
+                        console.print(f"  {jars} jars")
+    if process.returncode:
+        reasons = [
+            line for line in lines if any(mark in line for mark in ("ERROR", "UNRESOLVED", "FAILED", "not found"))
+        ]
+        raise ToolFailed(
+            f"Kafka {version} could not be fetched from {source.name}",
+            action=(
+                "Check the version, the network, the proxy (https_proxy or JAVA_TOOL_OPTIONS) and the mirror (~/.m2/settings.xml"
+                " or KAFKA_EOS_IVY_SETTINGS), then try again. Ivy said:\n" + "\n".join((reasons or lines)[-12:])
+            ),
+        )
+    console.print(f"Fetched {jars} jars in {time.monotonic() - started:.0f} s")

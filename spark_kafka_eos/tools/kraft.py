@@ -1,0 +1,52 @@
+"""server.properties of the embedded broker: combined KRaft nodes on the loopback interface, pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def server_properties(
+    node: int,
+    *,
+    ports: Mapping[int, int],
+    controller_ports: Mapping[int, int],
+    data: Path,
+    config: Mapping[str, object],
+) -> dict[str, str]:
+    """One node's properties. `ports` and `controller_ports`: of every node, by node.id; `config` has the last word."""
+    nodes = len(ports)
+    copies, in_sync = min(nodes, 3), min(nodes, 2)
+    coordinators = 1 if nodes == 1 else nodes
+    chosen: dict[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": node,
+        # Static voters: a directory started again on other ports just gets other addresses here.
+        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in controller_ports.items()),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{ports[node]},CONTROLLER://127.0.0.1:{controller_ports[node]}",
+        "log.dirs": data,
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": coordinators,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": coordinators,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": coordinators,
+        "group.initial.rebalance.delay.ms": 0,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,  # a timed-out transaction ends on time
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 3_000,  # a killed node's successor may register only after its session is over
+        "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # 128 MiB of the heap otherwise
+    }
+    return {key: str(value) for key, value in {**chosen, **config}.items()}
+
+
+def render(properties: Mapping[str, str]) -> str:
+    """Java's .properties syntax: one `key=value` a line, backslashes and line ends escaped."""
+    escaped = ((key, value.replace("\\", "\\\\").replace("\n", "\\n")) for key, value in properties.items())
+    return "".join(f"{key}={value}\n" for key, value in escaped)

@@ -1,0 +1,162 @@
+"""Where jars come from and how to get there: the user's Ivy settings, Maven mirror and proxies, else Maven Central.
+
+First of these that is there:
+1. Ivy settings: the file named by `KAFKA_EOS_IVY_SETTINGS`, by `spark.jars.ivySettings` in spark-defaults.conf, or
+   ~/.ivy2/ivysettings.xml. Taken as it is: mirrors that ask for a password belong here.
+2. A mirror of Central in ~/.m2/settings.xml or in the installed Maven's conf/settings.xml.
+3. Maven Central.
+Proxies: those in JAVA_TOOL_OPTIONS reach Java without our help; else https_proxy/http_proxy/no_proxy, else the active
+ones of Maven's settings.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
+
+from spark_kafka_eos.errors import ToolFailed
+
+CENTRAL = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """What Ivy is given: `settings` to use as they are, or else the `root` URL of a Maven 2 repository."""
+
+    settings: Path | None
+    root: str
+    java_options: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Repository({self.name!r})"  # a proxy's password is among the options
+
+    @property
+    def name(self) -> str:
+        """For people: the settings file or the repository's URL."""
+        return str(self.settings or self.root)
+
+    def settings_file(self, directory: Path) -> Path:
+        """The user's settings, or ours written to `directory`."""
+        if self.settings is not None:
+            return self.settings
+        written = directory / "ivysettings.xml"
+        written.write_text(
+            '<ivysettings><settings defaultResolver="repository"/><resolvers>'
+            f'<ibiblio name="repository" m2compatible="true" root={quoteattr(self.root)}/>'
+            "</resolvers></ivysettings>"
+        )
+        return written
+
+
+def repository(environment: Mapping[str, str], home: Path) -> Repository:
+    """Reads the user's settings. Raises ToolFailed for a file that cannot be read."""
+    maven = [_parse(file, environment, home) for file in _maven_settings(environment, home) if file.is_file()]
+    mirrors = (url for settings in maven if (url := central_mirror(settings)))
+    return Repository(
+        settings=_ivy_settings(environment, home),
+        root=next(mirrors, CENTRAL),
+        java_options=proxy_options(environment) or next(filter(None, map(maven_proxy_options, maven)), ()),
+    )
+
+
+def _ivy_settings(environment: Mapping[str, str], home: Path) -> Path | None:
+    named = environment.get("KAFKA_EOS_IVY_SETTINGS") or _spark_default(environment, "spark.jars.ivySettings")
+    if named:
+        if not Path(named).is_file():
+            raise ToolFailed(f"the Ivy settings {named} do not exist", action="Mend the path or take the setting away.")
+        return Path(named)
+    own = home / ".ivy2" / "ivysettings.xml"
+    return own if own.is_file() else None
+
+
+def _spark_default(environment: Mapping[str, str], key: str) -> str | None:
+    """A value in spark-defaults.conf, where keys and values are parted by blanks or `=`."""
+    folder = (
+        environment.get("SPARK_CONF_DIR") or environment.get("SPARK_HOME", "") and f"{environment['SPARK_HOME']}/conf"
+    )
+    file = Path(folder or "conf") / "spark-defaults.conf"
+    if not folder or not file.is_file():
+        return None
+    found = re.search(rf"^\s*{re.escape(key)}[\s=]+(\S+)", file.read_text(), re.MULTILINE)
+    return found[1] if found else None
+
+
+def _maven_settings(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
+    """The user's settings, then the installation's, as Maven merges them."""
+    yield home / ".m2" / "settings.xml"
+    executable = shutil.which("mvn", path=environment.get("PATH"))
+    installed = [environment.get("MAVEN_HOME"), executable and Path(executable).resolve().parents[1]]
+    yield from (Path(folder) / "conf" / "settings.xml" for folder in installed if folder)
+
+
+def _parse(file: Path, environment: Mapping[str, str], home: Path) -> ElementTree.Element:
+    text = file.read_text()
+    variables = {f"env.{key}": value for key, value in environment.items()} | {"user.home": str(home)}
+    text = re.sub(r"\$\{([^}]+)\}", lambda match: variables.get(match[1], match[0]), text)
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ToolFailed(f"{file} is not well-formed XML: {error}", action="Mend or remove it.") from error
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]  # the namespace differs between Maven's versions, or is missing
+    return root
+
+
+def central_mirror(settings: ElementTree.Element) -> str | None:
+    """The URL of the first mirror whose `mirrorOf` covers Central (`central`, `*`, `external:*`, not `!central`)."""
+    for mirror in settings.findall("mirrors/mirror"):
+        covered = [part.strip() for part in (mirror.findtext("mirrorOf") or "").split(",")]
+        url = (mirror.findtext("url") or "").strip()
+        if url and "!central" not in covered and {"central", "*", "external:*"} & set(covered):
+            return url.rstrip("/") + "/"
+    return None
+
+
+def maven_proxy_options(settings: ElementTree.Element) -> tuple[str, ...]:
+    """Java's options for the first active proxy of Maven's settings, which serves http and https alike."""
+    for proxy in settings.findall("proxies/proxy"):
+        if (proxy.findtext("active") or "true").strip() == "true":
+            value = {child.tag: (child.text or "").strip() for child in proxy}
+            return _options(
+                value.get("host", ""), value.get("port", "8080"), value.get("username"), value.get("password"),
+                value.get("nonProxyHosts", "").replace(",", "|"),
+            )  # fmt: skip
+    return ()
+
+
+def proxy_options(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Java's options for https_proxy or http_proxy (either case) and no_proxy; none when JAVA_TOOL_OPTIONS has its own."""
+    if "proxyHost" in environment.get("JAVA_TOOL_OPTIONS", ""):
+        return ()
+    lower = {key.lower(): value for key, value in environment.items() if value}
+    url = lower.get("https_proxy") or lower.get("http_proxy")
+    if not url:
+        return ()
+    parts = urlsplit(url if "//" in url else f"//{url}")
+    direct = [host.strip() for host in lower.get("no_proxy", "").split(",") if host.strip()]
+    return _options(
+        parts.hostname or "",
+        str(parts.port or 80),
+        unquote(parts.username) if parts.username else None,
+        unquote(parts.password) if parts.password else None,
+        "|".join(f"*{host}" if host.startswith(".") else host for host in direct),
+    )
+
+
+def _options(host: str, port: str, user: str | None, password: str | None, direct: str) -> tuple[str, ...]:
+    options: list[str] = []
+    for scheme in ("http", "https"):
+        options += [f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port}"]
+    if user:
+        # Ivy answers a proxy with these two; Java refuses basic authentication through a tunnel unless told otherwise.
+        options += [f"-Dhttp.proxyUser={user}", f"-Dhttp.proxyPassword={password or ''}"]
+        options += ["-Djdk.http.auth.tunneling.disabledSchemes="]
+    if direct:
+        options.append(f"-Dhttp.nonProxyHosts={direct}")  # Java reads this one for https too
+    return tuple(options)
