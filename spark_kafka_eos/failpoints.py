@@ -24,6 +24,11 @@ POINTS = (
 _ARMED = os.environ.get("KAFKA_EOS_FAILPOINT")
 
 
+def armed(name: str) -> bool:
+    """Whether a test armed `name`: for the point that needs the code around it to stand still first."""
+    return _ARMED is not None and _ARMED.partition("@")[0] == name
+
+
 def failpoint(name: str, batch_id: int | None = None) -> None:
     """Hold this process at `name`, if a test armed that point for this micro-batch; else do nothing."""
     if _ARMED is None:

@@ -1,0 +1,224 @@
+"""Rows become blocks: complete record batches, one partition each, that only lack their place in a transaction.
+
+A block is encoded where the rows are (any task, any retry: it has no side effect) and stamped with producer id, epoch and
+base sequence where it is appended. Blocks, not rows, cross the shuffle or the staging files: a few big binaries instead of
+millions of rows.
+
+What is not obvious: blocks are cut by an upper bound of their encoded size, before compression, as the Java producer does with
+`max.request.size`; a record that breaks the bound alone is an error that names its topic and partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_kafka_eos.core.partitioner import Partitioner
+from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.wire.encode import encode
+
+# What the columns of the rows must be when they get here; `headers`, `topic`, `partition` and `timestamp` may be missing.
+ROWS = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "timestamp": pa.int64(),  # milliseconds since the epoch
+}
+
+_BATCH_OVERHEAD = 61
+_RECORD_OVERHEAD = 32  # varints of length, timestamp, offset, key and value lengths, header count; the attributes byte
+_HEADER_OVERHEAD = 10  # varints of a header's two lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One encoded record batch of `records` rows for `partition`; `number` counts a task's blocks for that partition from 0."""
+
+    partition: TopicPartition
+    task: int
+    number: int
+    records: int
+    data: bytearray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where rows may go, fixed by the driver for the whole micro-batch, so that all tasks agree.
+
+    `partitions` maps each known topic to its partition count. `registered` lists the topics rows may name (KIP-609's
+    pre-registration); empty means any topic.
+    """
+
+    topic: str | None
+    partitions: Mapping[str, int]
+    registered: tuple[str, ...] = ()
+    partitioner: str = "murmur2"
+    compression: str = "none"
+    max_block_bytes: int = 1_048_576
+    max_buffered_bytes: int = 64 * 1_048_576
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Rows of one partition that wait for a block's worth."""
+
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    sizes: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    bytes: int = 0
+    blocks: int = 0
+
+
+class BlockEncoder:
+    """Turns one task's rows into blocks, in order per partition, holding at most `layout.max_buffered_bytes` of rows.
+
+    `lookup` tells the partition count of a topic the layout does not know (raises UnknownTopic); `clock` gives the
+    timestamp, in ms, of rows that bring none. Raises InvalidRow for a row that cannot become a record.
+    """
+
+    def __init__(self, layout: Layout, task: int, lookup: Callable[[str], int], clock: Callable[[], int]) -> None:
+        self._layout = layout
+        self._task = task
+        self._lookup = lookup
+        self._clock = clock
+        self._counts = dict(layout.partitions)
+        self._partitioner = Partitioner(layout.partitioner, start=task)
+        self._pending: dict[TopicPartition, _Pending] = {}
+        self._buffered = 0
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[Block]:
+        """Take rows with columns of `ROWS`; yield the blocks that became full."""
+        for topic, part in self._by_topic(rows):
+            yield from self._add(topic, part)
+
+    def finish(self) -> Iterator[Block]:
+        """Yield what is left, partition by partition."""
+        for partition in sorted(self._pending):
+            yield from self._cut(partition, final=True)
+
+    def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if rows.num_rows == 0:
+            return
+        if "topic" not in rows.schema.names:
+            if self._layout.topic is None:
+                raise InvalidRow(
+                    "the rows have no 'topic' column and the option 'topic' is not set",
+                    action="Set the option 'topic', or add a column 'topic' to the frame.",
+                )
+            yield self._layout.topic, rows
+            return
+        topics = rows.column("topic")
+        if topics.null_count:
+            if self._layout.topic is None:
+                raise InvalidRow(
+                    "a row has null in its 'topic' column and the option 'topic' is not set",
+                    action="Give the row a topic, or set the option 'topic' as the default.",
+                )
+            topics = topics.fill_null(self._layout.topic)
+        for topic in topics.unique().to_pylist():
+            if self._layout.registered and topic not in self._layout.registered:
+                raise InvalidRow(
+                    f"a row names topic {topic!r}, which is not registered in 'outputTopics' ({', '.join(self._layout.registered)})",
+                    action="Add the topic to 'outputTopics', or correct the row.",
+                )
+            mask = pc.equal(topics, topic)
+            yield topic, rows if pc.all(mask).as_py() else rows.filter(mask)
+
+    def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Block]:
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = self._lookup(topic)
+        explicit = rows.column("partition") if "partition" in rows.schema.names else None
+        numbers = self._partitioner.partition(topic, rows.column("key"), count, explicit)
+        sizes = _sizes(rows)
+        if count > 1:
+            # A stable sort keeps the rows' order inside each partition; 16 bits make it a radix sort.
+            order = np.argsort(numbers.astype(np.uint16) if count <= 65_536 else numbers, kind="stable")
+            rows, sizes, numbers = rows.take(pa.array(order)), sizes[order], numbers[order]
+        edges = np.flatnonzero(np.diff(numbers)) + 1
+        for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(numbers)], strict=True):
+            partition = TopicPartition(topic, int(numbers[start]))
+            pending = self._pending.setdefault(partition, _Pending())
+            pending.rows.append(rows.slice(start, end - start))
+            pending.sizes.append(sizes[start:end])
+            added = int(sizes[start:end].sum())
+            pending.bytes += added
+            self._buffered += added
+            if pending.bytes >= self._layout.max_block_bytes:
+                yield from self._cut(partition, final=False)
+        while self._buffered > self._layout.max_buffered_bytes:
+            yield from self._cut(max(self._pending, key=lambda p: self._pending[p].bytes), final=True)
+
+    def _cut(self, partition: TopicPartition, *, final: bool) -> Iterator[Block]:
+        """Encode the pending rows of a partition into blocks within the bound; keep a last partial one unless `final`."""
+        pending = self._pending[partition]
+        if not pending.rows:
+            return
+        rows = pa.Table.from_batches(pending.rows).combine_chunks().to_batches()[0]
+        sizes = np.concatenate(pending.sizes)
+        limit = self._layout.max_block_bytes - _BATCH_OVERHEAD
+        if (too_large := np.flatnonzero(sizes > limit)).size:
+            raise InvalidRow(
+                f"a row for {partition} makes a record of about {int(sizes[too_large[0]]):,} bytes, above the limit of "
+                f"{self._layout.max_block_bytes:,} (kafka.max.request.size)",
+                action="Raise kafka.max.request.size and the topic's max.message.bytes, or make the row smaller.",
+            )
+        ends = np.cumsum(sizes)
+        start, done = 0, 0
+        while start < len(sizes):
+            stop = int(np.searchsorted(ends, done + limit, side="right"))
+            if stop == len(sizes) and not final:
+                break
+            yield self._block(partition, pending, rows.slice(start, stop - start))
+            start, done = stop, int(ends[stop - 1])
+        self._buffered -= done
+        pending.bytes -= done
+        pending.rows = [rows.slice(start)] if start < len(sizes) else []
+        pending.sizes = [sizes[start:]] if start < len(sizes) else []
+
+    def _block(self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch) -> Block:
+        names = rows.schema.names
+        timestamps: Any = self._clock()
+        if "timestamp" in names:
+            timestamps = rows.column("timestamp").fill_null(timestamps).to_numpy()
+        number, pending.blocks = pending.blocks, pending.blocks + 1
+        return Block(
+            partition=partition,
+            task=self._task,
+            number=number,
+            records=rows.num_rows,
+            data=encode(
+                rows.column("key"),
+                rows.column("value"),
+                timestamps,
+                rows.column("headers") if "headers" in names else None,
+                compression=self._layout.compression,
+            ),
+        )
+
+
+def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """An upper bound of each row's encoded bytes."""
+    total = np.full(rows.num_rows, _RECORD_OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        total += pc.binary_length(rows.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
+    if "headers" in rows.schema.names:
+        headers = rows.column("headers")
+        flat = headers.flatten()
+        each = np.zeros(len(flat) + 1, np.int64)
+        for i in range(2):
+            each[1:] += pc.binary_length(flat.field(i)).fill_null(0).to_numpy(zero_copy_only=False)
+        each[1:] += _HEADER_OVERHEAD
+        ends = np.cumsum(each)
+        counts = pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False)
+        edges = np.concatenate([[0], np.cumsum(counts)])
+        total += ends[edges[1:]] - ends[edges[:-1]]
+    return total

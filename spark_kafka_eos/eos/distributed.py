@@ -1,0 +1,180 @@
+"""The steps of a shared transaction, as the driver takes them: begin, let others append, commit or abort.
+
+    begin(batch)      InitProducerId where a new epoch is needed, then the ledger: write, skip or LedgerRefused
+    identity          handed to every process that appends (eos.appending)
+    commit(batch)     source offsets and ledger entry into the transaction, then EndTxn(commit)
+    abort()           a new epoch; what the old one appended is aborted and its stragglers are fenced
+
+Not obvious:
+- There is no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request, and no late abort of
+  ours can ever end a later transaction (KAFKA-17754).
+- TV2 (KIP-890): EndTxn returns the next epoch, so a batch needs neither InitProducerId nor a look at the ledger while this process
+  owns the transactional.id: whoever takes it over fences the epoch. TV1: InitProducerId for every batch, so that an
+  epoch never serves two batches.
+- A commit whose outcome is unknown is settled by InitProducerId, which waits for the coordinator to finish the transaction, and then
+  the ledger, which tells.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core import ledger, recovery
+from spark_kafka_eos.core.transaction import Event, State, Transaction
+from spark_kafka_eos.errors import (
+    CommitOutcomeUnknown,
+    KafkaEosError,
+    LedgerRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
+from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.model import (
+    LedgerEntry,
+    MicroBatch,
+    OffsetAndMetadata,
+    ProducerIdentity,
+    TopicPartition,
+)
+from spark_kafka_eos.options import SinkOptions
+
+
+Decide = Callable[[LedgerEntry | None, MicroBatch, recovery.CommittedOffsets | None], recovery.Verdict]
+
+
+class SharedTransaction:
+    """One transactional.id, owned by this process from `begin` on; not safe for threads.
+
+    Every method may raise ProducerFenced (a newer owner exists: stop), BrokerUnreachable and BrokerError.
+    """
+
+    def __init__(self, options: SinkOptions, cluster: Cluster, decide: Decide | None = recovery.decide) -> None:
+        """`decide` maps ledger entry and batch to a verdict; None: there is no ledger, every batch is written."""
+        self._options = options
+        self._cluster = cluster
+        self._decide = decide
+        self._transaction = Transaction()
+        self._coordinator = TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
+        self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
+        self._source_group = GroupCoordinator(cluster, options.group_id)
+        self._ledger_at = TopicPartition(options.ledger_topic, 0)
+        self._identity: ProducerIdentity | None = None
+        self._entry: LedgerEntry | None = None
+        self.milliseconds: dict[str, float] = {}
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """What the appending processes need; only between `begin` and `commit` or `abort`."""
+        assert self._identity is not None, "begin() comes first"
+        return self._identity
+
+    def begin(self, batch: MicroBatch) -> recovery.Write | recovery.Skip:
+        """Own a fresh epoch and decide on `batch`. Raises LedgerRefused where going on could lose or repeat data."""
+        if self._transaction.state is not State.READY:
+            self._initialise()
+        match self._verdict(batch):
+            case recovery.Refuse(reason=reason, meaning=meaning, action=action):
+                raise LedgerRefused(f"{reason}. {meaning}", action=action)
+            case verdict:
+                failpoint("initialised", batch.batch_id)
+                return verdict
+
+    def appending(self) -> None:
+        """Note that records may enter the transaction from here on."""
+        self._transaction.apply(Event.APPEND)
+
+    def commit(self, batch: MicroBatch) -> None:
+        """Make everything appended visible, with the batch's source offsets and ledger entry, or nothing of it.
+
+        To be called only when the barrier found every append acknowledged exactly once. Raises TransactionAborted where
+        the transaction is void and the batch may be tried again, CommitOutcomeUnknown where nobody answers.
+        """
+        self._transaction.apply(Event.ALL_APPENDED)
+        failpoint("all appended", batch.batch_id)
+        started = time.perf_counter()
+        entry = LedgerEntry(query_id=batch.query_id, batch_id=batch.batch_id, digest=batch.digest)
+        offsets = {tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()}
+        if self._decide is not None:
+            self._send_offsets(self._ledger_group, {self._ledger_at: ledger.encode(entry)})
+        if offsets:
+            self._send_offsets(self._source_group, offsets)
+        self._transaction.apply(Event.OFFSETS_SENT)
+        failpoint("offsets committed", batch.batch_id)
+        ending = time.perf_counter()
+        self._transaction.apply(Event.COMMIT)
+        try:
+            following = self._coordinator.end(self.identity, commit=True)
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except KafkaEosError as error:
+            # Answered or not: an error does not say that the commit did not happen (an earlier try of it may have been applied).
+            self._transaction.apply(Event.COMMIT_IN_DOUBT)
+            self._settle(batch, error)
+        else:
+            self._transaction.apply(Event.COMMIT_ANSWERED)
+            self._entry = entry
+            if following != self._identity:
+                self._identity = following
+                self._transaction.apply(Event.NEXT_EPOCH)
+        self.milliseconds = {
+            "offsets": (ending - started) * 1e3,
+            "end": (time.perf_counter() - ending) * 1e3,
+        }
+        failpoint("ended", batch.batch_id)
+
+    def abort(self) -> None:
+        """Give the transaction up: nothing of it becomes visible and its epoch is dead. Does nothing if none is open."""
+        if self._transaction.allows(Event.ABORT):
+            self._transaction.apply(Event.ABORT)
+            self._initialise()
+
+    def _initialise(self) -> None:
+        try:
+            self._identity = self._coordinator.init_producer_id(self._identity)
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        self._transaction.apply(Event.INITIALISED)
+        if self._decide is not None:
+            self._entry = self._read_ledger()
+        self._transaction.apply(Event.LEDGER_READ)
+
+    def _fenced(self, error: ProducerFenced) -> ProducerFenced:
+        self._transaction.apply(Event.FENCED)
+        error.committed = self._transaction.committed
+        return error
+
+    def _read_ledger(self) -> LedgerEntry | None:
+        found = self._ledger_group.fetch_offsets([self._ledger_at], require_stable=True)[self._ledger_at]
+        return None if found is None else ledger.decode(found)
+
+    def _verdict(self, batch: MicroBatch) -> recovery.Verdict:
+        if self._decide is None:
+            return recovery.Write(reason="without txnAppId every write is a new one")
+        committed: Mapping[TopicPartition, int | None] | None = None
+        if batch.start and (self._entry is None or self._entry.query_id != batch.query_id):
+            found = self._source_group.fetch_offsets(sorted(batch.start), require_stable=True)
+            committed = {tp: None if at is None else at.offset for tp, at in found.items()}
+        return self._decide(self._entry, batch, committed)
+
+    def _send_offsets(self, group: GroupCoordinator, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._coordinator.add_offsets(self.identity, group.group_id)
+        version = self._coordinator.transaction_version
+        group.commit_in_transaction(self.identity, offsets, transaction_version=version)
+
+    def _settle(self, batch: MicroBatch, error: KafkaEosError) -> None:
+        """Find out what became of a commit that met `error`."""
+        self._initialise()
+        if self._decide is None:
+            raise CommitOutcomeUnknown(
+                f"the commit was not answered ({error.what}), and a write without txnAppId leaves no ledger entry to tell its outcome",
+                action="Look into the topic before you run the job again; with txnAppId and txnVersion a rerun is safe.",
+            ) from error
+        if not isinstance(self._verdict(batch), recovery.Skip):
+            raise TransactionAborted(
+                f"the commit of batch {batch.batch_id} failed ({error.what}), and the ledger shows that it did not happen",
+                action="The batch is written again.",
+            ) from error

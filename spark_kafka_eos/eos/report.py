@@ -1,0 +1,34 @@
+"""What a settled micro-batch leaves behind for people: one value and one log line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReport:
+    """One micro-batch, settled. `milliseconds` has the wall time of the steps `encode`, `append`, `offsets` and `end`.
+
+    `outcome` is `committed`, or `skipped` when the ledger shows that the batch was committed before; `redone` holds the
+    reason of each try that was aborted. `append_mode` is what `auto` chose.
+    """
+
+    query_id: str
+    batch_id: int
+    outcome: str
+    producer_id: int
+    epoch: int
+    append_mode: str
+    partitions: int = 0
+    records: int = 0
+    bytes: int = 0
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    redone: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        steps = " ".join(f"{name}={value:.0f}ms" for name, value in self.milliseconds.items())
+        redone = f" redone={len(self.redone)} ({'; '.join(self.redone)})" if self.redone else ""
+        return (
+            f"batch {self.batch_id} of query {self.query_id} {self.outcome}: records={self.records} bytes={self.bytes} "
+            f"partitions={self.partitions} producer={self.producer_id}/{self.epoch} mode={self.append_mode} {steps}{redone}"
+        )

@@ -1,0 +1,132 @@
+"""Blocks between the encode tasks and the driver: in files, or inline when they are few and small.
+
+One file per task attempt, under `<staging directory>/<batch>/`. Task retries and speculative copies are harmless: each writes a
+file of its own, and only the one whose report reached the driver is appended. Files are removed with every older batch's
+once a batch is settled, so what a crash left behind goes with the next commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+from spark_kafka_eos.eos.blocks import Block
+from spark_kafka_eos.eos.files import open_filesystem
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import SinkOptions
+
+# Below this a task's blocks travel in its report: a file costs more than these bytes do on the driver's heap.
+INLINE_BYTES = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedBlock:
+    """A block's place: `length` bytes at `offset` of the report's file, or `data` itself."""
+
+    partition: TopicPartition
+    records: int
+    offset: int
+    length: int
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """What one encode task made, in order. `error` says why it stopped: then nothing of the batch may be appended."""
+
+    task: int
+    path: str | None
+    blocks: tuple[StagedBlock, ...]
+    error: KafkaEosError | None = None
+    milliseconds: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        return sum(block.length for block in self.blocks)
+
+
+class Staging:
+    """The staging directory of one transactional.id; opens nothing until it is used (picklable)."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def stage(self, batch: str, task: int, blocks: Iterable[Block]) -> StageReport:
+        """Write one task's blocks down and say where; runs in the task."""
+        held: list[Block] = []
+        size = 0
+        source = iter(blocks)
+        for block in source:
+            held.append(block)
+            size += len(block.data)
+            if size > INLINE_BYTES:
+                return self._write(batch, task, held, source)
+        return StageReport(task=task, path=None, blocks=tuple(_staged(block, 0, bytes(block.data)) for block in held))
+
+    def _write(self, batch: str, task: int, held: list[Block], rest: Iterator[Block]) -> StageReport:
+        filesystem, directory = self._open()
+        filesystem.create_dir(f"{directory}/{batch}", recursive=True)
+        path = f"{directory}/{batch}/{task}-{uuid.uuid4().hex}"
+        staged, offset = [], 0
+        with filesystem.open_output_stream(path, buffer_size=None) as stream:
+            while held:
+                block = held.pop(0)
+                stream.write(block.data)
+                staged.append(_staged(block, offset, None))
+                offset += len(block.data)
+                if not held and (following := next(rest, None)) is not None:
+                    held.append(following)
+        return StageReport(task=task, path=path, blocks=tuple(staged))
+
+    def read(self, reports: Sequence[StageReport]) -> Iterator[tuple[StagedBlock, bytearray]]:
+        """Every block of the reports, in the tasks' order, one in memory at a time."""
+        for report in sorted(reports, key=lambda report: report.task):
+            if report.path is None:
+                yield from ((block, bytearray(block.data or b"")) for block in report.blocks)
+                continue
+            filesystem, _ = self._open()
+            try:
+                stream = filesystem.open_input_file(report.path)
+            except FileNotFoundError as error:
+                raise KafkaEosError(
+                    f"the staging file {report.path} of encode task {report.task} is not to be found from the driver",
+                    action="Set the option 'stagingDir' to a directory that the driver and all executors share.",
+                ) from error
+            with stream:
+                for block in report.blocks:
+                    data = bytearray(block.length)
+                    stream.seek(block.offset)
+                    if stream.readinto(data) != block.length:
+                        raise KafkaEosError(
+                            f"the staging file {report.path} ends before its block at {block.offset} (+{block.length})",
+                            action="Check the disk of 'stagingDir'; the batch is written again when the query restarts.",
+                        )
+                    yield block, data
+
+    def clean(self, batch: str) -> None:
+        """Remove the files of `batch` and, if batches are numbered, of all before it. A file that is gone already is fine."""
+        filesystem, directory = self._open()
+        found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
+        for info in found:
+            older = batch.isdigit() and info.base_name.isdigit() and int(info.base_name) <= int(batch)
+            if info.type == fs.FileType.Directory and (older or info.base_name == batch):
+                filesystem.delete_dir(info.path)
+
+    def _open(self) -> tuple[fs.FileSystem, str]:
+        filesystem, path = open_filesystem(self._directory, "stagingDir")
+        return filesystem, path.rstrip("/")
+
+
+def _staged(block: Block, offset: int, data: bytes | None) -> StagedBlock:
+    return StagedBlock(
+        partition=block.partition, records=block.records, offset=offset, length=len(block.data), data=data
+    )
+
+
+def staging_of(options: SinkOptions, default: str) -> Staging:
+    """The staging directory that the options name, or one inside `default`; each transactional.id has its own."""
+    return Staging(f"{options.staging_dir or default}/kafka-eos-staging/{options.transactional_id}")

@@ -1,0 +1,114 @@
+"""A user's frame becomes the rows of the sink: the built-in sink's columns, plus `timestamp`.
+
+`value` (string or binary) must be there; `key` (string or binary), `topic` (string), `partition` (int), `headers`
+(array<struct<key:string,value:binary>>) and `timestamp` may be. Other columns are ignored, as the built-in sink does, and
+`topic` as an option wins over the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_kafka_eos.eos.blocks import ROWS
+from spark_kafka_eos.errors import InvalidRow
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+_ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
+    "key": (BinaryType, StringType, NullType),
+    "value": (BinaryType, StringType, NullType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "headers": (ArrayType,),
+    "timestamp": (TimestampType,),
+}
+
+
+def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
+    """The sink columns that `schema` has, in order. Raises InvalidRow for a missing or wrongly typed one."""
+    present = {field.name.lower(): field for field in schema.fields if field.name.lower() in _ACCEPTED}
+    if "value" not in present:
+        raise InvalidRow(
+            f"the frame has no column 'value' (it has: {', '.join(schema.names) or 'none'})",
+            action="Name the column that holds the record's value 'value'.",
+        )
+    if topic is not None:
+        present.pop("topic", None)
+    elif "topic" not in present:
+        raise InvalidRow(
+            "there is neither an option 'topic' nor a column 'topic'",
+            action="Set the option 'topic', or add a column 'topic' to the frame.",
+        )
+    for name, field in present.items():
+        wrong = not isinstance(field.dataType, _ACCEPTED[name])
+        if wrong or (name == "headers" and not _is_headers(field.dataType)):
+            wanted = HEADERS.simpleString() if name == "headers" else " or ".join(t().simpleString() for t in _ACCEPTED[name] if t is not NullType)
+            raise InvalidRow(
+                f"column '{name}' has type {field.dataType.simpleString()}, the sink takes {wanted}",
+                action=f"Cast the column, e.g. df.withColumn('{name}', …).",
+            )
+    return [name for name in _ACCEPTED if name in present]
+
+
+def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = False) -> DataFrame:
+    """The rows to encode, with the types of `eos.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
+    names = check_schema(frame.schema, topic=topic)
+    columns = [_cast(name) for name in names]
+    if "key" not in names:
+        columns.insert(0, F.lit(None).cast("binary").alias("key"))
+    if constant_topic and topic is not None:
+        columns.append(F.lit(topic).alias("topic"))
+    return frame.select(*columns)
+
+
+def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches as Spark hands them to Python, in exactly the types that encoding wants (a cast copies nothing where it can)."""
+    for batch in batches:
+        columns, names = [], []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            wanted = ROWS.get(name.lower())
+            if wanted is None:
+                continue
+            if pa.types.is_timestamp(column.type):
+                column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+            columns.append(column if column.type == wanted else column.cast(wanted))
+            names.append(name.lower())
+        if "key" not in names:
+            columns.append(pa.nulls(batch.num_rows, ROWS["key"]))
+            names.append("key")
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _cast(name: str) -> Column:
+    column = F.col(name)
+    if name in ("key", "value"):
+        return column.cast("binary").alias(name)
+    if name == "timestamp":
+        return F.unix_millis(column).alias(name)
+    return column.alias(name)
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )

@@ -1,0 +1,144 @@
+"""What only a classic SparkSession's JVM can tell: the running query, its checkpoint, and how its stages went.
+
+Everything that reaches through py4j is in this file. On Spark Connect there is no JVM to ask; callers then rely on options.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_kafka_eos.core.backoff import Budget
+from spark_kafka_eos.core.barrier import StageAttempts
+from spark_kafka_eos.eos.checkpoint import ReadFile, micro_batch
+from spark_kafka_eos.eos.files import open_filesystem, read_text
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import MicroBatch
+
+_SCAN = "StreamingDataSourceV2ScanRelation"
+_STATUS_BUDGET_MS = 10_000
+
+
+def is_classic(session: SparkSession) -> bool:
+    """Whether the session has a JVM in reach (not Spark Connect)."""
+    return hasattr(session, "_jsparkSession")
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether driver and executors are one process (`local[…]`)."""
+    return is_classic(session) and session.sparkContext.master.split("[")[0] == "local"
+
+
+def parallelism(session: SparkSession) -> int:
+    """How many tasks the cluster runs at once, as Spark reckons it."""
+    return int(session.sparkContext.defaultParallelism) if is_classic(session) else 1
+
+
+class RunningQuery:
+    """The streaming query whose foreachBatch function is running now."""
+
+    def __init__(self, frame: DataFrame, checkpoint_location: str | None) -> None:
+        self._session = frame.sparkSession
+        self._execution = _execution(self._session) if is_classic(self._session) else None
+        location = checkpoint_location if self._execution is None else self._execution.resolvedCheckpointRoot()
+        if location is None:
+            raise ConfigurationError(
+                "checkpointLocation",
+                "the batch's query cannot be found in this session, so its checkpoint is not known",
+                action="Give the writer the query's checkpointLocation, and call it inside foreachBatch.",
+            )
+        self.checkpoint_location: str = location
+
+    def micro_batch(self, batch_id: int) -> MicroBatch:
+        """The batch as the checkpoint has it, and where its first batch starts as the running plan has it."""
+        return micro_batch(
+            _reader(self._session, self.checkpoint_location),
+            batch_id,
+            first_start=self._planned_starts() if batch_id == 0 else None,
+        )
+
+    def _planned_starts(self) -> list[str] | None:
+        """Each source's start offset in the plan that runs now; None if the plan does not tell all of them."""
+        if self._execution is None:
+            return None
+        leaves = self._execution.lastExecution().logical().collectLeaves()
+        scans = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.getClass().getSimpleName() == _SCAN]
+        starts = [scan.startOffset() for scan in scans]
+        if not starts or any(start.isEmpty() for start in starts):
+            return None
+        return [str(start.get().json()) for start in starts]
+
+
+def stage_attempts(session: SparkSession, stages: Iterable[int]) -> dict[int, StageAttempts]:
+    """How each finished stage went. The status store lags behind the job's result, so a stage is awaited until its first
+    attempt is complete, for ten seconds at most; one that Spark knows nothing of is left out.
+    """
+    tracker = session.sparkContext._jsc.statusTracker()  # the Python one hides the counts of a None
+    budget = Budget(
+        milliseconds=_STATUS_BUDGET_MS,
+        backoff_ms=2,
+        backoff_max_ms=100,
+        clock=time.monotonic,
+        jitter=random.random,
+    )
+    found: dict[int, StageAttempts] = {}
+    for stage in stages:
+        info = tracker.getStageInfo(stage)
+        while (info is None or _unfinished(info)) and (pause := budget.delay()) is not None:
+            time.sleep(pause)
+            info = tracker.getStageInfo(stage)
+        if info is not None:
+            found[stage] = StageAttempts(
+                current_attempt=info.currentAttemptId(),
+                completed_tasks=info.numCompletedTasks(),
+                failed_tasks=info.numFailedTasks(),
+                num_tasks=info.numTasks(),
+            )
+    return found
+
+
+def _unfinished(info: Any) -> bool:
+    return bool(info.currentAttemptId() == 0 and info.numCompletedTasks() + info.numFailedTasks() < info.numTasks())
+
+
+def _execution(session: SparkSession) -> Any:
+    """The JVM's StreamExecution of the query that this thread works for, or None.
+
+    foreachBatch gets a clone of the query's session whose own list of streams is empty; the shared state has all of them.
+    """
+    query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query_id is None:
+        return None
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()  # type: ignore[attr-defined]
+    return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # type: ignore[attr-defined]
+
+
+def _reader(session: SparkSession, location: str) -> ReadFile:
+    if urlsplit(location).scheme in ("", "file") or not is_classic(session):
+        filesystem, root = open_filesystem(location, "checkpointLocation")
+        return lambda name: read_text(filesystem, f"{root}/{name}")
+    return _hadoop_reader(session, location)
+
+
+def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str | None]:
+    """Through Hadoop's FileSystem, which is configured for the checkpoint already."""
+    jvm: Any = session._jvm  # type: ignore[attr-defined]
+    configuration = session._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
+
+    def read(name: str) -> str | None:
+        path = jvm.org.apache.hadoop.fs.Path(f"{location}/{name}")
+        filesystem = path.getFileSystem(configuration)
+        if not filesystem.exists(path):
+            return None
+        stream = filesystem.open(path)
+        try:
+            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    return read
