@@ -1,0 +1,28 @@
+"""One printed line per micro-batch: what a job run with spark-submit shows of its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+def line(progress: StreamingQueryProgress) -> str:
+    """`batch 3: 20,000 rows in 0.61 s`; seconds are the whole trigger's, Spark's own bookkeeping included."""
+    return f"batch {progress.batchId}: {progress.numInputRows:,} rows in {progress.batchDuration / 1000:.2f} s"
+
+
+def follow(query: StreamingQuery, show: Callable[[str], None] = print, *, interval: int = 1) -> None:
+    """Show each micro-batch that had rows until `query` ends; raises what ended it, StreamingQueryException.
+
+    Looks every `interval` seconds at Spark's recent progress (`spark.sql.streaming.numRecentProgressUpdates`, 100).
+    """
+    shown = -1
+    ended = False
+    while not ended:
+        ended = bool(query.awaitTermination(interval))
+        for progress in query.recentProgress:
+            if progress.batchId > shown and progress.numInputRows > 0:
+                shown = progress.batchId
+                show(line(progress))

@@ -1,0 +1,98 @@
+"""What the demo claims at its end, figure by figure: expected from the data set alone, found by other clients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Value = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Records read against records expected; every count but `found` must be 0."""
+
+    found: int
+    missing: int
+    duplicates: int
+    wrong: int
+    aborted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A line of the demo's table."""
+
+    name: str
+    expected: int
+    found: int
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.expected == self.found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the consumers read: `input_*` of the flights, `output_*` of the late flights.
+
+    `flights_read` counts the committed input records below the offsets that the job's transactions committed.
+    """
+
+    flights_read: int
+    input_aborted_visible: int
+    input_aborted_uncommitted: int
+    output: Comparison
+    output_uncommitted: int
+
+
+def compare(expected: Mapping[int, Value], records: Iterable[tuple[str, Value]]) -> Comparison:
+    """`records` are (key, value) as a read_committed consumer saw them; `expected` is by flight id.
+
+    A record is `wrong` if its flight was not late, or any field or the key (the airport) differs. Copies of aborted
+    input transactions count as `aborted` alone.
+    """
+    seen: Counter[int] = Counter()
+    wrong = aborted = 0
+    for key, value in records:
+        flight = value.get("id")
+        if value.get("aborted"):
+            aborted += 1
+        elif not isinstance(flight, int) or expected.get(flight) != value or value["airport"] != key:
+            wrong += 1
+        else:
+            seen[flight] += 1
+    return Comparison(
+        found=len(seen),
+        missing=len(expected.keys() - seen.keys()),
+        duplicates=seen.total() - len(seen),
+        wrong=wrong,
+        aborted=aborted,
+    )
+
+
+def figures(*, flights: int, late: int, aborted_sent: int, kills: int, survived: int, survey: Survey) -> list[Figure]:
+    """The table: the demo has proven its point if every figure holds."""
+    output = survey.output
+    undone = survey.output_uncommitted - output.found - output.duplicates - output.wrong - output.aborted
+    return [
+        Figure(name="flights read", expected=flights, found=survey.flights_read),
+        Figure(name="late flights", expected=late, found=output.found),
+        Figure(name="missing", expected=0, found=output.missing),
+        Figure(name="duplicates", expected=0, found=output.duplicates),
+        Figure(name="wrong or unexpected", expected=0, found=output.wrong),
+        Figure(
+            name="aborted records seen",
+            expected=0,
+            found=survey.input_aborted_visible + output.aborted,
+        ),
+        Figure(
+            name="aborted records in the input",
+            expected=aborted_sent,
+            found=survey.input_aborted_uncommitted,
+            note=f"read_uncommitted sees them, and {undone:,} of the job's own aborted tries",
+        ),
+        Figure(name="kills survived", expected=kills, found=survived),
+    ]

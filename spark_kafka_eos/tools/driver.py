@@ -1,0 +1,150 @@
+"""A Spark driver as a process that can be killed in the middle of a micro-batch, and what its checkpoint tells then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.tools.supervised import SupervisedProcesses
+
+_LOOK_EVERY = 0.1  # seconds between two looks at files that the driver writes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Where a driver shall die: a failpoint of `failpoints.POINTS`, in micro-batch `batch`."""
+
+    point: str
+    batch: int
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """What arms the failpoint in a driver and its workers; `folder` must be empty and exist."""
+        return {"KAFKA_EOS_FAILPOINT": f"{self.point}@{self.batch}", "KAFKA_EOS_FAILPOINT_DIR": str(folder)}
+
+
+class Driver:
+    """`spark-submit` of one job: a context manager that leaves no process behind.
+
+    `conf` are spark-submit's own arguments, `arguments` the job's; `env` is added to this process's environment. What
+    the driver prints is appended to `log`, whose end is in the errors.
+    """
+
+    def __init__(
+        self, job: Path, arguments: Sequence[str], *, conf: Sequence[str], env: Mapping[str, str], log: Path
+    ) -> None:
+        self._log = log
+        self._supervised = SupervisedProcesses()
+        settings = [f"{name}={value}" for name, value in env.items()]
+        # `env` and `spark-submit` replace themselves: the process started here becomes the driver's JVM.
+        command: list[str | Path] = ["env", *settings, spark_submit(), *conf, job, *arguments]
+        self._process = self._supervised.spawn(command, log=log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until(self, condition: Callable[[], bool], *, timeout: float) -> None:
+        """Return when `condition` holds. Raises ToolFailed when the driver ends first or after `timeout` seconds."""
+        for _ in range(int(timeout / _LOOK_EVERY)):
+            if condition():
+                return
+            if self._ended(_LOOK_EVERY):
+                if condition():
+                    return
+                raise self._failure(f"the driver ended by itself with exit code {self._process.returncode}")
+        raise self._failure(f"the driver did not get there within {timeout:g} s")
+
+    def wait(self, meanwhile: Callable[[], None], *, timeout: float) -> None:
+        """Return when the driver has ended well, calling `meanwhile` now and then. Raises ToolFailed."""
+        for _ in range(int(timeout / _LOOK_EVERY)):
+            ended = self._ended(_LOOK_EVERY)
+            meanwhile()
+            if ended and self._process.returncode == 0:
+                return
+            if ended:
+                raise self._failure(f"the driver ended with exit code {self._process.returncode}")
+        raise self._failure(f"the driver was not done within {timeout:g} s")
+
+    def kill(self) -> int:
+        """SIGKILL to the whole tree (JVM, Python driver, workers), the JVM first; returns how many were alive."""
+        try:
+            root = psutil.Process(self.pid)
+            tree = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            tree = []
+        killed = sum(_kill(process) for process in tree)
+        self._process.wait()
+        self._supervised.close()
+        return killed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _ended(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _failure(self, what: str) -> ToolFailed:
+        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-25:])
+        return ToolFailed(what, action=f"The end of its log {self._log}:\n{tail}")
+
+
+def committed_batches(checkpoint: Path) -> int:
+    """Micro-batches that Spark has noted as done: one more than the last id in the checkpoint's `commits`."""
+    return 1 + max(_ids(checkpoint / "commits"), default=-1)
+
+
+def batch_in_flight(checkpoint: Path) -> int | None:
+    """The micro-batch that is planned (`offsets`) and not done (`commits`), if there is one."""
+    planned = max(_ids(checkpoint / "offsets"), default=-1)
+    return planned if planned >= committed_batches(checkpoint) else None
+
+
+def spark_submit() -> Path:
+    """The `spark-submit` of the installed pyspark."""
+    return _package("pyspark") / "bin" / "spark-submit"
+
+
+def python_environment() -> dict[str, str]:
+    """Makes driver and workers run this Python and this very package, installed or not."""
+    root = str(_package("spark_kafka_eos").parent)
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise ToolFailed(f"the package {name} is not installed", action=f"Run 'pip install {name}'.")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _ids(folder: Path) -> list[int]:
+    """Ids of a checkpoint log's entries; temporary files and checksums have other names."""
+    return [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.exists() else []
+
+
+def _kill(process: psutil.Process) -> bool:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True

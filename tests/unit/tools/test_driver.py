@@ -1,0 +1,102 @@
+"""A driver dies whole and only where it should; its checkpoint says in which micro-batch it died."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.tools import driver as module
+from spark_kafka_eos.tools.driver import Driver, Kill, batch_in_flight, committed_batches
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+with open(sys.argv[1] + ".part", "w") as file:
+    file.write(str(child.pid))
+import os
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+child.wait()
+"""
+
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Starts Python code in the place of spark-submit."""
+    monkeypatch.setattr(module, "spark_submit", lambda: Path(sys.executable))
+
+    def starter(code: str, *arguments: str, env: dict[str, str] | None = None) -> Driver:
+        job = tmp_path / "job.py"
+        job.write_text(code)
+        return Driver(job, arguments, conf=(), env=env or {}, log=tmp_path / "driver.log")
+
+    return starter
+
+
+def checkpoint(folder: Path, *, offsets: list[str], commits: list[str]) -> Path:
+    for log, names in (("offsets", offsets), ("commits", commits)):
+        (folder / log).mkdir()
+        for name in names:
+            (folder / log / name).touch()
+    return folder
+
+
+def test_a_kill_takes_the_children_along(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "child"
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, timeout=20)
+        child = psutil.Process(int(pid_file.read_text()))
+        assert driver.kill() == 2
+    _, alive = psutil.wait_procs([child], timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_driver_that_ends_before_its_point_is_a_failure_that_shows_its_log(start: Start) -> None:
+    with (
+        start("raise SystemExit('no such topic')") as driver,
+        pytest.raises(ToolFailed, match="exit code 1") as failure,
+    ):
+        driver.wait_until(lambda: False, timeout=20)
+    assert "no such topic" in str(failure.value)
+
+
+def test_a_driver_that_fails_is_not_taken_for_one_that_is_done(start: Start) -> None:
+    with start("raise SystemExit(3)") as driver, pytest.raises(ToolFailed, match="exit code 3"):
+        driver.wait(lambda: None, timeout=20)
+
+
+def test_a_driver_that_takes_too_long_is_given_up(start: Start) -> None:
+    with (
+        start("import signal; signal.pause()") as driver,
+        pytest.raises(ToolFailed, match=r"within 0\.3 s"),
+    ):
+        driver.wait(lambda: None, timeout=0.3)
+    assert not psutil.pid_exists(driver.pid)
+
+
+def test_the_environment_reaches_the_driver(start: Start, tmp_path: Path) -> None:
+    kill = Kill(point="half appended", batch=3)
+    code = "import os; assert os.environ['KAFKA_EOS_FAILPOINT'] == 'half appended@3'"
+    with start(code, env=kill.environment(tmp_path)) as driver:
+        driver.wait(lambda: None, timeout=20)
+
+
+def test_a_batch_planned_and_not_committed_is_in_flight(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, offsets=["8", "9", "10", ".10.crc"], commits=["8", "9", ".9.crc"])
+    assert committed_batches(folder) == 10
+    assert batch_in_flight(folder) == 10
+
+
+def test_between_batches_none_is_in_flight(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, offsets=["0", "1"], commits=["0", "1"])
+    assert batch_in_flight(folder) is None
+
+
+def test_a_checkpoint_that_is_not_there_yet_has_no_batches(tmp_path: Path) -> None:
+    assert committed_batches(tmp_path) == 0
+    assert batch_in_flight(tmp_path) is None
