@@ -1,0 +1,151 @@
+"""The five compression types of a record batch, as the Java client and librdkafka write and read them.
+
+gzip, lz4 and zstd are their usual stream formats; what is Kafka's own:
+
+- snappy: the Java client writes the framing of snappy-java ("xerial": a 16-byte header, then blocks, each behind its
+  32-bit length), librdkafka writes a bare snappy block. Both are read; the framing is written, as Java readers expect.
+- lz4: the Java client refuses frames whose blocks depend on each other, which is what pyarrow's own frames hold. So the
+  frame is put together here, from independent 64 KiB blocks.
+
+Source: KIP-110 (zstd), KIP-57 (lz4 framing), LZ4 frame format 1.6.1, snappy-java's SnappyOutputStream.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import pyarrow as pa
+
+from spark_kafka_eos.errors import ConfigurationError, CorruptRecordBatch
+from spark_kafka_eos.model import Compression
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
+_XERIAL_BLOCK = 32 * 1024
+# Magic; version 1, independent blocks, no checksums, no size; blocks of at most 64 KiB; xxHash of those two bytes.
+_LZ4_HEADER = b"\x04\x22\x4d\x18" + b"\x60\x40" + b"\x82"
+_LZ4_END = b"\0\0\0\0"
+_LZ4_BLOCK = 64 * 1024
+_LZ4_STORED = 0x8000_0000  # this bit of a block's length: not compressed
+_READ_STEP = 1 << 20
+
+
+def compress(codec: Compression, data: bytes | bytearray | memoryview) -> bytes:
+    """`data` compressed by `codec`."""
+    match codec:
+        case Compression.NONE:
+            return bytes(data)
+        case Compression.GZIP:
+            return gzip.compress(data, compresslevel=6, mtime=0)
+        case Compression.SNAPPY:
+            return _compress_snappy(data)
+        case Compression.LZ4:
+            return _compress_lz4(data)
+        case Compression.ZSTD:
+            # Level 3 is Kafka's default (and zstd's); pyarrow's own would be 1.
+            return pa.Codec("zstd", compression_level=3).compress(data, asbytes=True)  # type: ignore[no-any-return]
+
+
+def codec_of(name: str) -> Compression:
+    """The codec named none, gzip, snappy, lz4 or zstd; ConfigurationError for an unknown one."""
+    try:
+        return Compression[name.upper()]
+    except KeyError:
+        known = ", ".join(each.name.lower() for each in Compression)
+        raise ConfigurationError("compression", f"no codec {name!r}; there are: {known}") from None
+
+
+def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes:
+    """`data` decompressed by the codec of a record batch's attributes; at most `limit` bytes.
+
+    Raises CorruptRecordBatch for an unknown code, for data that is not of that codec, cut short or followed by other
+    bytes, and for more than `limit` bytes (what was unpacked until then is thrown away: memory stays bounded).
+    """
+    try:
+        match code:
+            case Compression.NONE:
+                return bytes(data)
+            case Compression.SNAPPY:
+                return _decompress_snappy(memoryview(data), limit)
+            case Compression.GZIP | Compression.LZ4 | Compression.ZSTD:
+                return _decompress_stream(Compression(code).name.lower(), data, limit)
+    except (OSError, pa.ArrowInvalid, struct.error) as error:
+        raise CorruptRecordBatch(f"{Compression(code).name.lower()} data cannot be decompressed: {error}") from error
+    raise CorruptRecordBatch(f"unknown compression code {code}")
+
+
+def _decompress_stream(codec: str, data: bytes | bytearray | memoryview, limit: int) -> bytes:
+    parts: list[bytes] = []
+    room = limit
+    with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+        while part := stream.read(min(_READ_STEP, room + 1)):
+            room -= len(part)
+            if room < 0:
+                raise _too_large(limit)
+            parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
+    codec, view = pa.Codec("snappy"), memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = codec.compress(view[start : start + _XERIAL_BLOCK], asbytes=True)
+        parts += (struct.pack(">i", len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, limit)
+    parts: list[bytes] = []
+    room, position = limit, len(_XERIAL_HEADER)
+    while position < len(data):
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if not 0 < length <= len(data) - position:
+            raise CorruptRecordBatch(f"a snappy block of {length} bytes where {len(data) - position} are left")
+        parts.append(_decompress_snappy_block(data[position : position + length], room))
+        room -= len(parts[-1])
+        position += length
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+    # A block begins with its size as an unsigned varint; pyarrow has to be told.
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise CorruptRecordBatch("a snappy block without a size")
+    if size > limit:
+        raise _too_large(limit)
+    # No element of a block yields more than 64 bytes: refuse a size beyond that before memory is taken for it.
+    if size > 64 * len(block):
+        raise CorruptRecordBatch(f"a snappy block of {len(block)} bytes claims to hold {size}")
+    return pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True)  # type: ignore[no-any-return]
+
+
+def _compress_lz4(data: bytes | bytearray | memoryview) -> bytes:
+    codec, view = pa.Codec("lz4_raw"), memoryview(data)
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK):
+        plain = view[start : start + _LZ4_BLOCK]
+        block = codec.compress(plain, asbytes=True)
+        if len(block) < len(plain):
+            parts += (struct.pack("<I", len(block)), block)
+        else:
+            parts += (struct.pack("<I", len(plain) | _LZ4_STORED), bytes(plain))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> CorruptRecordBatch:
+    return CorruptRecordBatch(
+        f"a record batch decompresses to more than {limit} bytes",
+        action="If such batches are meant, raise the reader's limit for decompressed data.",
+    )

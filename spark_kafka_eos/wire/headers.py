@@ -1,0 +1,106 @@
+"""Record headers, both ways: list<struct<key: string, value: binary>> <-> bytes.
+
+    Header: keyLength varint, key (UTF-8), valueLength varint (-1: null), value
+
+Source: KIP-82 (record headers), KIP-98, "Message Format".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_kafka_eos.errors import CorruptRecordBatch, InvalidRow
+from spark_kafka_eos.wire.columns import cut, from_offsets, interleave, lengths
+from spark_kafka_eos.wire.varint import Varints, read_varint, read_varints, varint_column, varints
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+SMALLEST_HEADER = 2  # an empty key and a null value: two lengths
+_FEW = 8  # so many records are read one by one: cheaper than an array operation, and no record can make it a long wait
+
+
+class EncodedHeaders(NamedTuple):
+    """What each record ends with: its header count, and its headers' bytes (None when no record has any)."""
+
+    counts: Varints
+    content: pa.BinaryArray | None
+
+
+def encode_headers(headers: pa.Array | None) -> EncodedHeaders:
+    """The end of each record; a null list is an empty one. InvalidRow for a header that is null or has no key."""
+    each = None if headers is None else headers.flatten()
+    if each is None or len(each) == 0:
+        return EncodedHeaders(varints(0), None)
+    keys, values = (column.cast(pa.binary()) for column in each.flatten())
+    if keys.null_count:
+        raise InvalidRow("a record header is null or has no key", action="Name every header; its value may be null.")
+    key_lengths, value_lengths = (varint_column([varints(lengths(column))], len(each)) for column in (keys, values))
+    data, starts = interleave([key_lengths, keys, value_lengths, values])
+    counts = pc.list_value_length(headers).fill_null(0).to_numpy().astype(np.int64)
+    return EncodedHeaders(varints(counts), from_offsets(starts[_firsts(counts)], data))
+
+
+def decode_headers(
+    data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64], counts: NDArray[np.int64]
+) -> pa.ListArray:
+    """The headers of each record: `counts` of them from `at` on, ending exactly at `end`; else CorruptRecordBatch.
+
+    All first headers are read at once, then all second ones, …; the last few records one by one.
+    """
+    if (counts < 0).any() or (counts * SMALLEST_HEADER > end - at).any():
+        raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
+    first = _firsts(counts)
+    # One column per header: where its key is and how long, where its value is and how long (-1: null).
+    place = np.empty((4, first[-1]), np.int64)
+    record, at = np.flatnonzero(counts), at.copy()
+    done = 0
+    while record.size > _FEW:
+        slot, limit = first[record] + done, end[record]
+        for where in (0, 2):
+            length, start = read_varints(data, at[record], limit)
+            behind = start + np.maximum(length, 0)
+            if (behind > limit).any():
+                raise CorruptRecordBatch("a header runs over the end of its record")
+            place[where, slot], place[where + 1, slot] = start, length
+            at[record] = behind
+        done += 1
+        record = record[counts[record] > done]
+    for one in record.tolist():
+        at[one] = _read_one(data, int(at[one]), int(end[one]), place[:, first[one] + done : first[one + 1]])
+    if (at != end).any():
+        raise CorruptRecordBatch("bytes are left behind a record's headers")
+    if (place[1] < 0).any() or (place[3] < -1).any():
+        raise CorruptRecordBatch("a header has a negative length")
+    keys, values = _strings(cut(data, place[0], place[1])), cut(data, place[2], place[3])
+    each = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(first.astype(np.int32)), each)
+
+
+def _read_one(data: NDArray[np.uint8], position: int, end: int, place: NDArray[np.int64]) -> int:
+    """Fill `place` with one record's headers from `position` on; returns the position behind them."""
+    for slot in range(place.shape[1]):
+        for where in (0, 2):
+            length, start = read_varint(data, position, end)
+            position = start + max(length, 0)
+            if position > end:
+                raise CorruptRecordBatch("a header runs over the end of its record")
+            place[where, slot], place[where + 1, slot] = start, length
+    return position
+
+
+def _firsts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    first = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=first[1:])
+    return first
+
+
+def _strings(keys: pa.BinaryArray) -> pa.StringArray:
+    """As strings; bytes that are not UTF-8 become U+FFFD, as in the Java client."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

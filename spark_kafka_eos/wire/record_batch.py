@@ -1,0 +1,113 @@
+"""The record batch v2 itself: its 61-byte header, where batches begin in a buffer, their checksum.
+
+    baseOffset            int64       attributes       int16    bits 0-2 compression, 3 timestamp type,
+    batchLength           int32                                 4 transactional, 5 control
+    partitionLeaderEpoch  int32       lastOffsetDelta  int32
+    magic                 int8  (2)   baseTimestamp    int64
+    crc                   uint32      maxTimestamp     int64
+                                      producerId       int64
+                                      producerEpoch    int16
+                                      baseSequence     int32
+                                      recordCount      int32
+
+All big-endian. `batchLength` counts what follows it. The CRC-32C covers everything from `attributes` on, so a broker
+can set the offset and the leader epoch without computing it again.
+
+Source: KIP-98, "Message Format"; Kafka documentation, section "Record Batch".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import google_crc32c
+import numpy as np
+
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.model import RecordBatchHeader
+from spark_kafka_eos.wire import legacy
+
+Bytes = bytes | bytearray | memoryview
+
+MAGIC = 2
+HEADER = struct.Struct(">qiibIhiqqqhii")
+LENGTH_END = 12  # `batchLength` counts the bytes from here
+MAGIC_AT = 16
+CRC_AT = 17
+CRC_START = 21  # what the CRC covers begins here
+TRANSACTIONAL = 0x10
+# A record without key, value and headers: length, attributes, timestamp delta, offset delta, -1, -1, 0 headers.
+SMALLEST_RECORD = 7
+
+
+def read_header(buffer: Bytes, position: int) -> RecordBatchHeader:
+    """The header at `position`; CorruptRecordBatch if it is cut short, of another magic or full of nonsense."""
+    if len(buffer) - position < HEADER.size:
+        raise CorruptRecordBatch(f"{len(buffer) - position} bytes are too few for a record batch's header")
+    _check_magic(buffer, position)
+    (base_offset, batch_length, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
+     producer_id, producer_epoch, base_sequence, record_count) = HEADER.unpack_from(buffer, position)  # fmt: skip
+    if batch_length < HEADER.size - LENGTH_END or record_count < 0 or last_offset_delta < 0:
+        raise CorruptRecordBatch(
+            f"record batch at offset {base_offset} claims length {batch_length}, {record_count} records and last "
+            f"offset delta {last_offset_delta}"
+        )
+    return RecordBatchHeader(
+        base_offset=base_offset,
+        batch_length=batch_length,
+        partition_leader_epoch=leader_epoch,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=record_count,
+    )
+
+
+def _check_magic(buffer: Bytes, position: int) -> None:
+    magic = buffer[position + MAGIC_AT]
+    if magic != MAGIC:
+        (base_offset,) = struct.unpack_from(">q", buffer, position)
+        raise legacy.refusal(magic, position, base_offset)
+
+
+def scan(buffer: Bytes) -> Iterator[tuple[int, RecordBatchHeader]]:
+    """Position and header of each whole record batch, in order.
+
+    Stops before a batch that the broker cut short (it fills a Fetch response to the byte). A length that is wrong, but
+    only too large, looks the same: whoever fetches from there again and gets no whole batch must say so. Anything else
+    that is not a record batch raises CorruptRecordBatch.
+    """
+    position = 0
+    while len(buffer) - position > MAGIC_AT:
+        if len(buffer) - position < HEADER.size:
+            _check_magic(buffer, position)
+            return
+        header = read_header(buffer, position)
+        if position + header.size > len(buffer):
+            return
+        yield position, header
+        position += header.size
+
+
+def crc_of(buffer: Bytes, position: int, end: int) -> int:
+    """The CRC-32C that the record batch in `[position, end)` should carry."""
+    # An array, since google-crc32c takes no memoryview or bytearray, and a copy would cost as much as the sum.
+    covered = np.frombuffer(buffer, np.uint8, end - position - CRC_START, position + CRC_START)
+    return int(google_crc32c.value(covered))
+
+
+def check_crc(buffer: Bytes, position: int, header: RecordBatchHeader) -> None:
+    """CorruptRecordBatch unless the record batch at `position`, which must be whole, has the CRC it carries."""
+    crc = crc_of(buffer, position, position + header.size)
+    if crc != header.crc:
+        raise CorruptRecordBatch(
+            f"record batch at offset {header.base_offset} has CRC {crc:#010x} and claims {header.crc:#010x}",
+            action="It was damaged on the wire or on the broker's disk; reading it again may help.",
+        )
