@@ -1,0 +1,82 @@
+"""TLS contexts and SASL exchanges (KIP-43, KIP-84, KIP-152, KIP-368). No secret reaches an error message."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafka.net.sasl import get_sasl_mechanism
+
+from spark_kafka_eos.errors import AuthenticationFailed, ConfigurationError
+from spark_kafka_eos.options.security import Security
+
+
+def tls_context(security: Security) -> ssl.SSLContext:
+    """What to trust and which certificate to show. Raises ConfigurationError for material that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=security.ca_location, cadata=security.ca_pem)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            "kafka.ssl.ca.location", f"no certificate authority can be read from it: {error}"
+        ) from None
+    context.check_hostname = security.check_hostname
+    password = security.key_password.reveal() if security.key_password else None
+    try:
+        with (
+            _file(security.certificate_location, security.certificate_pem) as certificate,
+            _file(security.key_location, security.key_pem.reveal() if security.key_pem else None) as key,
+        ):
+            if certificate is not None:
+                # A callback even without a password: OpenSSL would otherwise ask for it on the terminal.
+                context.load_cert_chain(certificate, key, lambda: password or "")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            "kafka.ssl.keystore.location", f"unusable certificate, key or key password: {error}"
+        ) from None
+    return context
+
+
+@contextmanager
+def _file(location: str | None, pem: str | None) -> Iterator[str | None]:
+    """The path of PEM material; the ssl module reads only files, so text gets one, private and short-lived."""
+    if pem is None:
+        yield location
+        return
+    descriptor, path = tempfile.mkstemp(suffix=".pem")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(pem)
+        yield path
+    finally:
+        Path(path).unlink()
+
+
+def sasl_exchange(security: Security, where: str, exchange: Callable[[bytes], bytes]) -> None:
+    """Log in: `exchange` sends one SaslAuthenticate and returns the broker's bytes, or raises AuthenticationFailed.
+
+    `where` is host:port, for messages.
+    """
+    name, username = str(security.mechanism), security.username or ""
+    if name.startswith("SCRAM"):
+        username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802, "saslname"
+    mechanism: Any = get_sasl_mechanism(name)(
+        security_protocol=security.protocol,
+        sasl_mechanism=name,
+        sasl_plain_username=username,
+        sasl_plain_password=security.password.reveal() if security.password else "",
+    )
+    try:
+        while not mechanism.is_done():
+            mechanism.receive(exchange(mechanism.auth_bytes()))
+    except (ValueError, KeyError):
+        # The cause is left out: it may quote the exchange.
+        raise AuthenticationFailed(
+            f"{where} answered the {name} exchange of user {security.username!r} wrongly"
+        ) from None
+    if not mechanism.is_authenticated():
+        raise AuthenticationFailed(f"{where} refused user {security.username!r} ({name})")

@@ -1,0 +1,282 @@
+"""The brokers of a cluster: who leads a partition, who coordinates a group or a transactional.id, how to reach them."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.broker.retry import Errors, retry
+from spark_kafka_eos.core.backoff import Budget
+from spark_kafka_eos.core.reactions import Reaction
+from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import ClientOptions
+
+CoordinatorKind = Literal["group", "transaction"]
+
+_KEY_TYPES: Mapping[CoordinatorKind, int] = {"group": 0, "transaction": 1}
+_NO_LEADER = 5  # LEADER_NOT_AVAILABLE
+_UNKNOWN_TOPIC = 3
+# A topic that was just created is unknown to some brokers for a moment; a misspelt one should not cost the budget.
+_UNKNOWN_TOPIC_PATIENCE_MS = 5_000
+_METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: how late an added partition may be noticed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """A partition's leader (a broker's node id, -1 for none) and the epoch in which it leads (KIP-101)."""
+
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic; `id` changes when it is deleted and created again (KIP-516)."""
+
+    name: str
+    id: uuid.UUID
+    partitions: Mapping[int, PartitionDescription]
+
+
+class Cluster:
+    """Connections and what is known of the cluster's metadata; looked up when needed, again when an answer says so.
+
+    Not for several threads at a time. `connect`, `clock`, `sleep` and `jitter` are there for tests.
+    """
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        *,
+        connect: Callable[[str, int, ClientOptions], Connection] = Connection,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.options = options
+        self.sleep = sleep
+        self._connect, self._clock, self._jitter = connect, clock, jitter
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._topics: dict[str, tuple[float, TopicDescription]] = {}
+        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
+        self._reached = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; requests in flight stay unanswered."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # -- metadata
+
+    def topic(self, name: str) -> TopicDescription:
+        """The topic as last looked up; raises UnknownTopic."""
+        looked_up, description = self._topics.get(name, (0.0, None))
+        if description is None or self._clock() - looked_up > _METADATA_MAX_AGE_S:
+            self.refresh([name])
+            _, description = self._topics[name]
+        return description
+
+    def refresh(self, names: Iterable[str]) -> None:
+        """Look these topics up again; raises UnknownTopic if one does not appear within a few seconds."""
+        names = sorted(set(names))
+        for name in names:
+            self._topics.pop(name, None)
+
+        def errors(response: Any) -> Iterable[tuple[str, int]]:
+            for topic in response.topics:
+                yield f"topic {topic.name!r}", topic.error_code
+
+        wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        response = self.call_any(request, errors, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
+        self._nodes |= {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        for topic in response.topics:
+            partitions = {
+                p.partition_index: PartitionDescription(leader=p.leader_id, leader_epoch=p.leader_epoch)
+                for p in topic.partitions
+            }
+            description = TopicDescription(name=topic.name, id=topic.topic_id, partitions=partitions)
+            self._topics[topic.name] = self._clock(), description
+
+    def leader(self, partition: TopicPartition) -> int:
+        """The node id of the partition's leader, waiting for an election; raises UnknownTopic."""
+        found = self._partition(partition)
+        if found.leader >= 0:
+            return found.leader
+
+        def attempt() -> int:
+            self.refresh([partition.topic])
+            return self._partition(partition).leader
+
+        def errors(leader: int) -> Iterable[tuple[str, int]]:
+            yield str(partition), 0 if leader >= 0 else _NO_LEADER
+
+        return int(retry("Metadata", attempt, errors, lambda _: None, budget=self.budget(), sleep=self.sleep))
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The epoch of the leader as last looked up, -1 if unknown."""
+        return self._partition(partition).leader_epoch
+
+    def _partition(self, partition: TopicPartition) -> PartitionDescription:
+        partitions = self.topic(partition.topic).partitions
+        if partition.partition not in partitions:
+            self.refresh([partition.topic])
+            partitions = self.topic(partition.topic).partitions
+        if partition.partition not in partitions:
+            raise UnknownTopic(
+                f"topic {partition.topic!r} has no partition {partition.partition}, only {len(partitions)}"
+            )
+        return partitions[partition.partition]
+
+    def transaction_version(self) -> int:
+        """The finalized feature `transaction.version`: 2 means KIP-890's protocol, 0 and 1 the older one."""
+        connection = retry(
+            "ApiVersions", self._any, lambda _: (), lambda _: None, budget=self.budget(), sleep=self.sleep
+        )
+        return int(connection.finalized_features.get("transaction.version", 0))
+
+    # -- connections
+
+    def connection(self, node_id: int) -> Connection:
+        """A usable connection to a node; raises BrokerUnreachable."""
+        if node_id not in self._nodes:
+            self._learn_nodes()
+        if node_id not in self._nodes:
+            raise BrokerUnreachable(f"broker {node_id} is not in the cluster's metadata")
+        return self._open(self._nodes[node_id])
+
+    def _open(self, address: tuple[str, int]) -> Connection:
+        known = self._connections.get(address)
+        if known is not None:
+            if known.usable:
+                return known
+            known.close()
+        opened = self._connections[address] = self._connect(*address, self.options)
+        self._reached = True
+        return opened
+
+    def _any(self) -> Connection:
+        """Any broker: connected ones first, then the known ones, then the bootstrap servers."""
+        for connection in self._connections.values():
+            if connection.usable and not connection.in_flight:
+                return connection
+        reasons = []
+        for address in dict.fromkeys([*self._nodes.values(), *self.options.bootstrap_servers]):
+            try:
+                return self._open(address)
+            except BrokerUnreachable as error:
+                reasons.append(error.what)
+        servers = ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
+        raise BrokerUnreachable(
+            f"none of the brokers can be reached (kafka.bootstrap.servers={servers}): {'; '.join(reasons)}",
+            action="Check the addresses and the listeners' advertised names.",
+        )
+
+    def _learn_nodes(self) -> None:
+        response = self._any().call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+
+    # -- requests that are tried again
+
+    def budget(self, milliseconds: int | None = None) -> Budget:
+        """A fresh budget: by default delivery.timeout.ms, but only request.timeout.ms before first contact."""
+        if milliseconds is None:
+            milliseconds = self.options.delivery_timeout_ms if self._reached else self.options.request_timeout_ms
+        return Budget(
+            milliseconds=milliseconds,
+            backoff_ms=self.options.retry_backoff_ms,
+            backoff_max_ms=self.options.retry_backoff_max_ms,
+            clock=self._clock,
+            jitter=self._jitter,
+        )
+
+    def call_any(self, request: Any, errors: Errors, *, patience_ms: int | None = None) -> Any:
+        """Call any broker; UNKNOWN_TOPIC_OR_PARTITION is tried again only for `patience_ms`."""
+        api = request.name.removesuffix("Request")
+        patience = self.budget(patience_ms)
+
+        def patient(response: Any) -> Iterable[tuple[str, int]]:
+            for context, code in errors(response):
+                if code == _UNKNOWN_TOPIC and patience.delay() is None:
+                    raise UnknownTopic(
+                        f"{context} does not exist",
+                        action="Create it or correct its name; or grant this principal Describe on it.",
+                    )
+                yield context, code
+
+        return retry(
+            api, lambda: self._any().call(request), patient, lambda _: None, budget=self.budget(), sleep=self.sleep
+        )
+
+    def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        """The node id of the coordinator of a consumer group or a transactional.id, waiting until there is one."""
+        if (kind, key) not in self._coordinators:
+            name = "group" if kind == "group" else "transactional id"
+            request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
+            found = self.call_any(request, lambda response: [(f"{name} {key!r}", response.error_code)])
+            self._nodes[found.node_id] = (found.host, found.port)
+            self._coordinators[kind, key] = found.node_id
+        return self._coordinators[kind, key]
+
+    def call_coordinator(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        request: Any,
+        errors: Errors,
+        *,
+        newest: int | None = None,
+        unanswered: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """Send `request` to the coordinator until it is answered without a retriable error, within the budget.
+
+        `unanswered` is called each time it may have been applied although no answer came.
+        """
+
+        def attempt() -> Any:
+            connection = self.connection(self.coordinator(kind, key))
+            try:
+                return connection.call(request, newest=newest)
+            except BrokerUnreachable:
+                unanswered()
+                raise
+
+        def recover(react: Reaction) -> None:
+            if react is Reaction.FIND_COORDINATOR:
+                self._coordinators.pop((kind, key), None)
+
+        return retry(
+            request.name.removesuffix("Request"), attempt, errors, recover, budget=self.budget(), sleep=self.sleep
+        )
+
+
+def shared_cluster(options: ClientOptions) -> Cluster:
+    """This thread's own cluster for these options, kept as long as the process: for tasks, which are many and short."""
+    return _shared(options, os.getpid(), threading.get_ident())
+
+
+@cache
+def _shared(options: ClientOptions, pid: int, thread: int) -> Cluster:  # noqa: ARG001 - the cache's key
+    return Cluster(options)

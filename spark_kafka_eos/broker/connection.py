@@ -1,0 +1,231 @@
+"""One blocking connection to one broker: framing, pipelining, versions, TLS and SASL.
+
+Requests and responses are kafka-python's classes, generated from Kafka's schemas; the socket is our own, because a
+response is received into one buffer of its size and handed on without a copy, at several times the speed of that
+library's transport.
+
+A connection that failed once is closed and never used again: what was in flight is unanswered, and the caller decides
+what that means. Not for several threads at a time.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from spark_kafka_eos.broker.authentication import sasl_exchange, tls_context
+from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose
+from spark_kafka_eos.core.reactions import failure, name_of
+from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
+from spark_kafka_eos.options import ClientOptions
+
+_LARGEST_RESPONSE = 1 << 30
+_SESSION_SHARE = 0.85  # of a SASL session's lifetime, after which a connection is replaced (as the Java client)
+
+Decode = Callable[[memoryview], Any]
+
+
+class Connection:
+    """A connection that is ready to use: connected, versions known, authenticated.
+
+    Raises BrokerUnreachable (with host, port and cause) for anything the network does, AuthenticationFailed for refused
+    credentials, ConfigurationError for unusable TLS material.
+    """
+
+    def __init__(self, host: str, port: int, options: ClientOptions) -> None:
+        self.host, self.port, self._options = host, port, options
+        self.finalized_features: dict[str, int] = {}
+        self._offered: dict[int, tuple[int, int]] = {}
+        self._correlation_id = 0
+        self._pending: deque[tuple[int, Decode]] = deque()
+        self._early: dict[int, Any] = {}
+        self._expires = float("inf")
+        self._socket: socket.socket | None = self._connect()
+        try:
+            self._socket.settimeout(options.request_timeout_ms / 1000)
+            self._learn_versions()
+            if options.security.uses_sasl:
+                self._authenticate()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"Connection({self.where})"
+
+    @property
+    def where(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def usable(self) -> bool:
+        """False once it failed or was closed, or when its SASL session is about to end and nothing is in flight."""
+        return self._socket is not None and (bool(self._pending) or time.monotonic() < self._expires)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def call(self, request: Any, *, newest: int | None = None) -> Any:
+        """Send `request` and wait for its response. `newest` lowers the version of the API that may be used."""
+        return self.receive(self.send(request, newest=newest))
+
+    def send(self, request: Any, *, newest: int | None = None, decode: Decode | None = None) -> int:
+        """Send `request` without waiting; returns the correlation id to `receive`.
+
+        `decode` reads the response's bytes after the correlation id, in place of the generated class.
+        """
+        api = request.name.removesuffix("Request")
+        return self._send(request, choose(api, self._offered.get(request.API_KEY), newest=newest), decode)
+
+    def receive(self, correlation_id: int) -> Any:
+        """The response to one request in flight; those that come before it are kept for their own `receive`."""
+        while correlation_id not in self._early:
+            if not self._pending:
+                raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
+            expected, decode = self._pending[0]
+            frame = self._receive_frame()
+            answered = int.from_bytes(frame[:4], "big", signed=True)
+            if answered != expected:
+                raise self._lost(f"response {answered} came where {expected} was due")
+            self._pending.popleft()
+            self._early[expected] = decode(frame)
+        return self._early.pop(correlation_id)
+
+    def readable(self) -> bool:
+        """True if `receive` of the oldest request in flight would find something to read already."""
+        if self._socket is None:
+            return True  # the loss is what there is to find
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Close the socket; requests in flight stay unanswered."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._pending.clear()
+        self._early.clear()
+
+    # -- connecting
+
+    def _connect(self) -> socket.socket:
+        timeout = self._options.connect_timeout_ms / 1000
+        tls = tls_context(self._options.security) if self._options.security.uses_tls else None
+        try:
+            plain = socket.create_connection((self.host, self.port), timeout)
+        except OSError as error:
+            raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return plain if tls is None else tls.wrap_socket(plain, server_hostname=self.host)
+        except ssl.SSLError as error:
+            plain.close()
+            raise AuthenticationFailed(
+                f"the TLS handshake with {self.where} failed: {error.reason or error}",
+                action="Check the port (a TLS listener?), the certificate authority, the certificate's host name.",
+            ) from error
+        except OSError as error:
+            plain.close()
+            raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
+
+    def _learn_versions(self) -> None:
+        """KIP-35; a broker too old for our version answers with version 0 and its own range (KIP-511)."""
+        request = ApiVersionsRequest(client_software_name="spark-kafka-eos", client_software_version="1")
+        response = self.receive(self._send(request, 3))
+        if response.error_code == UNSUPPORTED_VERSION:
+            offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+            response = self.receive(self._send(request, choose("ApiVersions", offered.get(request.API_KEY, (0, 0)))))
+        if response.error_code:
+            raise failure("ApiVersions", response.error_code, self.where)
+        self._offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        if response.finalized_features_epoch >= 0:
+            self.finalized_features = {f.name: f.max_version_level for f in response.finalized_features}
+
+    def _authenticate(self) -> None:
+        security = self._options.security
+        shaken = self.call(SaslHandshakeRequest(mechanism=security.mechanism))
+        if shaken.error_code:
+            raise AuthenticationFailed(
+                f"{self.where} does not take SASL mechanism {security.mechanism}: {name_of(shaken.error_code)}",
+                action=f"The broker takes: {', '.join(shaken.mechanisms)}.",
+            )
+
+        def exchange(data: bytes) -> bytes:
+            answer = self.call(SaslAuthenticateRequest(auth_bytes=data))
+            if answer.error_code:
+                raise AuthenticationFailed(
+                    f"{self.where} refused user {security.username!r} ({security.mechanism}): "
+                    f"{name_of(answer.error_code)}",
+                    action="Check the user name and the password.",
+                )
+            if answer.session_lifetime_ms:
+                self._expires = time.monotonic() + answer.session_lifetime_ms / 1000 * _SESSION_SHARE
+            return bytes(answer.auth_bytes)
+
+        try:
+            sasl_exchange(security, self.where, exchange)
+        except BrokerUnreachable as error:
+            # Brokers older than KIP-152, and some failures of newer ones, just hang up.
+            raise AuthenticationFailed(
+                f"{self.where} hung up during SASL {security.mechanism}: {error.what}"
+            ) from error
+
+    # -- frames
+
+    def _send(self, request: Any, version: int, decode: Decode | None = None) -> int:
+        correlation_id = self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
+        request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
+        frame = request.encode(version=version, framed=True, header=True)
+        response_class: Any = ResponseClassRegistry.get_response_class(request.header)
+        if self._socket is None:
+            raise BrokerUnreachable(f"{self.where}: the connection is closed")
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            raise self._lost(f"sending {request.name} failed: {error or type(error).__name__}") from error
+        self._pending.append((correlation_id, decode or (lambda view: response_class.decode(view, header=True))))
+        return correlation_id
+
+    def _receive_frame(self) -> memoryview:
+        (size,) = struct.unpack(">i", self._receive_exactly(4))
+        if not 4 <= size <= _LARGEST_RESPONSE:
+            raise self._lost(
+                f"a response of {size} bytes was announced, which is not Kafka's protocol "
+                "(is it a TLS listener, or another service?)"
+            )
+        return self._receive_exactly(size)
+
+    def _receive_exactly(self, size: int) -> memoryview:
+        if self._socket is None:
+            raise BrokerUnreachable(f"{self.where}: the connection is closed")
+        buffer = memoryview(bytearray(size))
+        filled = 0
+        try:
+            while filled < size:
+                count = self._socket.recv_into(buffer[filled:])
+                if not count:
+                    raise self._lost("the broker closed the connection")
+                filled += count
+        except OSError as error:
+            raise self._lost(f"no response: {error or type(error).__name__}") from error
+        return buffer
+
+    def _lost(self, why: str) -> BrokerUnreachable:
+        unanswered = len(self._pending)
+        self.close()
+        return BrokerUnreachable(f"{self.where}: {why}" + (f"; {unanswered} requests in flight" if unanswered else ""))

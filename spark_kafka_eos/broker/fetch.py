@@ -1,0 +1,289 @@
+"""Fetch ranges of offsets as whole record batches, straight from the partitions' leaders.
+
+One request per leader is always on its way while the caller works on the one before. A range ends by position: offsets
+have gaps (control batches, aborted data, compaction), so counting records would wait for ever.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData, read_fetch_response
+from spark_kafka_eos.broker.retry import pause
+from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLoss, KafkaEosError
+from spark_kafka_eos.model import AbortedTransaction, OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.wire.record_batch import scan
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+_EARLIEST, _LATEST = -2, -1
+# What a record is taken to weigh until the first response tells; and how much more than the estimate is asked for, so
+# that a range rarely needs one more round trip, yet a small range of a large topic does not fetch megabytes in vain.
+_BYTES_PER_OFFSET = 128.0
+_SURPLUS, _SURPLUS_BYTES = 1.25, 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Whole record batches of one partition, in order; the first may begin before the range, the last may reach past.
+
+    `buffer` is part of the response's own buffer and `batches` gives each batch's position in it. `aborted` are the
+    aborted transactions that overlap this response (empty when read_uncommitted); a transaction's abort marker may come
+    in a later response. `next_offset` is where the next fetch goes on.
+    """
+
+    partition: TopicPartition
+    buffer: memoryview
+    batches: tuple[tuple[int, RecordBatchHeader], ...]
+    aborted: tuple[AbortedTransaction, ...]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cursor:
+    partition: TopicPartition
+    position: int
+    end: int
+    topic_id: uuid.UUID | None = None  # once data came: a topic created again must not be taken for the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFlight:
+    connection: Connection
+    correlation_id: int
+    cursors: dict[tuple[uuid.UUID, int], _Cursor]  # in the order of the request
+
+
+class Fetcher:
+    """Reads ranges of offsets. In bytes: `max_bytes` bounds a response, `max_partition_bytes` a partition's part of it.
+
+    Both give way to a record batch that is larger (KIP-74). Keeps what it learned of the partitions' record sizes, so
+    one object should serve many calls.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        isolation: Isolation = "read_committed",
+        max_bytes: int = 50 << 20,
+        max_partition_bytes: int = 8 << 20,
+        max_wait_ms: int = 500,
+    ) -> None:
+        self._cluster = cluster
+        self._isolation_level = 1 if isolation == "read_committed" else 0
+        self._max_bytes, self._max_partition_bytes, self._max_wait_ms = max_bytes, max_partition_bytes, max_wait_ms
+        self._bytes_per_offset: dict[TopicPartition, float] = {}
+
+    def fetch(self, ranges: Sequence[OffsetRange]) -> Iterator[Fetched]:
+        """Every range to its end, partitions interleaved, each in order; an empty range asks the broker nothing.
+
+        Rides through moved leaders and lost connections while some range makes progress within delivery.timeout.ms.
+        Raises DataLoss for offsets that are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError,
+        BrokerUnreachable.
+        """
+        waiting = deque(_Cursor(partition=r.partition, position=r.start, end=r.end) for r in ranges if r.start < r.end)
+        in_flight: dict[int, _InFlight] = {}
+        budget = self._cluster.budget()
+        try:
+            while waiting or in_flight:
+                trouble: tuple[KafkaEosError, Reaction] | None = None
+                found: list[Fetched] = []
+                try:
+                    self._send(waiting, in_flight)
+                    node = next(iter(in_flight))
+                    flight = in_flight.pop(node)
+                    try:
+                        response = flight.connection.receive(flight.correlation_id)
+                    except BrokerUnreachable:
+                        waiting.extend(flight.cursors.values())
+                        raise
+                    except (struct.error, IndexError) as error:
+                        flight.connection.close()
+                        raise CorruptRecordBatch(
+                            f"{flight.connection.where} sent a malformed Fetch response: {error}"
+                        ) from error
+                    found, trouble = self._accept(response, flight, waiting)
+                    if found:
+                        budget.restart()
+                    if trouble is None:
+                        self._send(waiting, in_flight)
+                except BrokerUnreachable as error:
+                    trouble = error, Reaction.REFRESH_METADATA
+                yield from found
+                if trouble is not None:
+                    pause(*trouble, budget, self._cluster.sleep)
+                    if trouble[1] is Reaction.REFRESH_METADATA:
+                        self._refresh(waiting)
+                elif not found and budget.delay() is None:
+                    raise _stuck(waiting, flight)
+        finally:
+            for flight in in_flight.values():
+                flight.connection.close()  # its answer would arrive in the middle of somebody else's
+
+    # -- asking
+
+    def _send(self, waiting: deque[_Cursor], in_flight: dict[int, _InFlight]) -> None:
+        """Ask each idle leader for all that is waiting for it; what cannot be asked stays waiting."""
+        by_leader: dict[int, list[_Cursor]] = {}
+        for cursor in waiting:
+            by_leader.setdefault(self._cluster.leader(cursor.partition), []).append(cursor)
+        for node, cursors in by_leader.items():
+            if node in in_flight:
+                continue
+            connection = self._cluster.connection(node)
+            asked = {(self._topic_id(cursor), cursor.partition.partition): cursor for cursor in cursors}
+            correlation_id = connection.send(self._request(asked), decode=read_fetch_response)
+            in_flight[node] = _InFlight(connection=connection, correlation_id=correlation_id, cursors=asked)
+            for cursor in cursors:
+                waiting.remove(cursor)
+
+    def _topic_id(self, cursor: _Cursor) -> uuid.UUID:
+        found = self._cluster.topic(cursor.partition.topic).id
+        if cursor.topic_id not in (None, found):
+            raise DataLoss(
+                f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} "
+                f"was being read at offset {cursor.position}",
+                action="Start the query with a new checkpoint.",
+            )
+        return found
+
+    def _request(self, asked: dict[tuple[uuid.UUID, int], _Cursor]) -> Any:
+        topic_class: Any = FetchRequest.FetchTopic
+        topics: dict[uuid.UUID, list[Any]] = {}
+        for (topic_id, number), cursor in asked.items():
+            topics.setdefault(topic_id, []).append(
+                topic_class.FetchPartition(
+                    partition=number,
+                    current_leader_epoch=self._cluster.leader_epoch(cursor.partition),
+                    fetch_offset=cursor.position,
+                    last_fetched_epoch=-1,
+                    log_start_offset=-1,
+                    partition_max_bytes=self._partition_bytes(cursor),
+                )
+            )
+        return FetchRequest(
+            replica_id=-1,
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._max_bytes,
+            isolation_level=self._isolation_level,
+            session_id=0,
+            session_epoch=-1,
+            topics=[topic_class(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+
+    def _partition_bytes(self, cursor: _Cursor) -> int:
+        estimate = self._bytes_per_offset.get(cursor.partition, _BYTES_PER_OFFSET) * (cursor.end - cursor.position)
+        return min(self._max_partition_bytes, int(estimate * _SURPLUS) + _SURPLUS_BYTES)
+
+    def _refresh(self, cursors: Iterable[_Cursor]) -> None:
+        self._cluster.refresh({cursor.partition.topic for cursor in cursors})
+
+    # -- answers
+
+    def _accept(
+        self, response: FetchResponse, flight: _InFlight, waiting: deque[_Cursor]
+    ) -> tuple[list[Fetched], tuple[KafkaEosError, Reaction] | None]:
+        """Move the cursors; those that got nothing wait at the front, to be served first next time."""
+        if response.error_code:
+            raise failure("Fetch", response.error_code, f"a request to {flight.connection.where}")
+        found: list[Fetched] = []
+        trouble: tuple[KafkaEosError, Reaction] | None = None
+        moved, first = [], next(iter(flight.cursors))
+        left = dict(flight.cursors)
+        for data in response.partitions:
+            key = data.topic_id, data.partition
+            cursor = left.pop(key)
+            if data.error_code:
+                react = reaction("Fetch", data.error_code)
+                if react not in RETRIABLE:
+                    raise self._failure(cursor, data)
+                trouble = failure("Fetch", data.error_code, f"{cursor.partition} at offset {cursor.position}"), react
+                waiting.appendleft(cursor)
+                continue
+            batches = _batches(cursor, data, is_first=key == first)
+            if not batches:
+                waiting.appendleft(cursor)
+                continue
+            position, last = batches[-1]
+            covered = last.next_offset - max(cursor.position, batches[0][1].base_offset)
+            self._bytes_per_offset[cursor.partition] = (position + last.size) / max(covered, 1)
+            cursor.position, cursor.topic_id = last.next_offset, data.topic_id
+            found.append(
+                Fetched(
+                    partition=cursor.partition,
+                    buffer=data.records,
+                    batches=batches,
+                    aborted=data.aborted,
+                    next_offset=cursor.position,
+                    high_watermark=data.high_watermark,
+                    last_stable_offset=data.last_stable_offset,
+                )
+            )
+            if cursor.position < cursor.end:
+                moved.append(cursor)
+        waiting.extendleft(left.values())
+        waiting.extend(moved)
+        return found, trouble
+
+    def _failure(self, cursor: _Cursor, data: PartitionData) -> KafkaEosError:
+        if reaction("Fetch", data.error_code) is not Reaction.DATA_LOSS:
+            return failure("Fetch", data.error_code, f"{cursor.partition} at offset {cursor.position}")
+        earliest, latest = (self._offset(cursor.partition, which) for which in (_EARLIEST, _LATEST))
+        return DataLoss(
+            f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were to be read, "
+            f"but the broker holds {earliest} to {latest}",
+            action="Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint.",
+        )
+
+    def _offset(self, partition: TopicPartition, which: int) -> int:
+        topic_class: Any = ListOffsetsRequest.ListOffsetsTopic
+        asked = topic_class.ListOffsetsPartition(
+            partition_index=partition.partition, current_leader_epoch=-1, timestamp=which
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[topic_class(name=partition.topic, partitions=[asked])]
+        )
+        answer = self._cluster.connection(self._cluster.leader(partition)).call(request).topics[0].partitions[0]
+        return int(answer.offset)
+
+
+def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[tuple[int, RecordBatchHeader], ...]:
+    """The whole batches that hold something of the range. Raises CorruptRecordBatch, with the partition named."""
+    found: list[tuple[int, RecordBatchHeader]] = []
+    try:
+        for position, header in scan(data.records):
+            if header.base_offset >= cursor.end and found:
+                break
+            found.append((position, header))
+        if not found and data.records and is_first:
+            # The first partition of a request gets at least one whole batch, however large (KIP-74).
+            raise CorruptRecordBatch(f"{len(data.records)} bytes hold no whole record batch")
+    except CorruptRecordBatch as error:
+        raise CorruptRecordBatch(
+            f"{cursor.partition}, fetched from offset {cursor.position}: {error.what}", action=error.action
+        ) from None
+    return tuple(found)
+
+
+def _stuck(waiting: Iterable[_Cursor], flight: _InFlight) -> DataLoss:
+    what = ", ".join(f"{c.partition} from {c.position} to {c.end}" for c in waiting)
+    return DataLoss(
+        f"{flight.connection.where} has had nothing to give for {what} since delivery.timeout.ms",
+        action="Either a transaction is still open below the end of the range, or the end of the log was lost.",
+    )

@@ -1,0 +1,116 @@
+"""Read a Fetch response (versions 13 to 16) without copying the records out of the buffer it was received into.
+
+Layout: Kafka's FetchResponse.json. In flexible versions lengths are unsigned varints of n + 1, and every structure ends
+in tagged fields, which are skipped here.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import dataclass
+
+from spark_kafka_eos.model import AbortedTransaction
+
+_HEADER = struct.Struct(">i")  # correlation id
+_TOP = struct.Struct(">ihi")  # throttle time, error code, session id
+_PARTITION = struct.Struct(">ihqqq")  # index, error code, high watermark, last stable offset, log start offset
+_ABORTED = struct.Struct(">qq")  # producer id, first offset
+_PREFERRED_READ_REPLICA = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionData:
+    """One partition's part of a Fetch response; `records` is a slice of its buffer, the last batch maybe cut short."""
+
+    topic_id: uuid.UUID
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[AbortedTransaction, ...]
+    records: memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponse:
+    """`error_code` speaks of the whole request (fetch sessions); partitions have their own."""
+
+    throttle_ms: int
+    error_code: int
+    partitions: tuple[PartitionData, ...]
+
+
+def read_fetch_response(frame: memoryview) -> FetchResponse:
+    """The response in `frame`, correlation id first. Raises struct.error or IndexError if it is cut short."""
+    read = _Reader(frame)
+    read.fields(_HEADER)
+    read.skip_tags()
+    throttle_ms, error_code, _ = read.fields(_TOP)
+    partitions = []
+    for _ in range(read.count()):
+        topic_id = uuid.UUID(bytes=bytes(read.slice(16)))
+        partitions += [_partition(read, topic_id) for _ in range(read.count())]
+        read.skip_tags()
+    read.skip_tags()
+    return FetchResponse(throttle_ms=throttle_ms, error_code=error_code, partitions=tuple(partitions))
+
+
+def _partition(read: _Reader, topic_id: uuid.UUID) -> PartitionData:
+    index, error_code, high_watermark, last_stable_offset, log_start_offset = read.fields(_PARTITION)
+    aborted = []
+    for _ in range(read.count()):
+        producer_id, first_offset = read.fields(_ABORTED)
+        read.skip_tags()
+        aborted.append(AbortedTransaction(producer_id=producer_id, first_offset=first_offset))
+    read.fields(_PREFERRED_READ_REPLICA)
+    records = read.slice(read.count())
+    read.skip_tags()
+    return PartitionData(
+        topic_id=topic_id,
+        partition=index,
+        error_code=error_code,
+        high_watermark=high_watermark,
+        last_stable_offset=last_stable_offset,
+        log_start_offset=log_start_offset,
+        aborted=tuple(aborted),
+        records=records,
+    )
+
+
+class _Reader:
+    __slots__ = ("_position", "_view")
+
+    def __init__(self, view: memoryview) -> None:
+        self._view, self._position = view, 0
+
+    def fields(self, layout: struct.Struct) -> tuple[int, ...]:
+        values = layout.unpack_from(self._view, self._position)
+        self._position += layout.size
+        return values
+
+    def slice(self, size: int) -> memoryview:
+        start, self._position = self._position, self._position + size
+        if self._position > len(self._view):
+            raise IndexError(f"{size} bytes at {start} reach past the end, {len(self._view)}")
+        return self._view[start : self._position]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._view[self._position]
+            self._position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def count(self) -> int:
+        """The length of a compact array or of compact bytes; null counts as empty."""
+        return max(self.varint() - 1, 0)
+
+    def skip_tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.slice(self.varint())

@@ -1,0 +1,127 @@
+"""A consumer group's committed offsets, inside a transaction (KIP-98, KIP-447) or outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.producer import TxnOffsetCommitRequest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.versions import transactional
+from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
+
+_NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+
+
+class GroupCoordinator:
+    """The coordinator of one consumer group that has no members: its offsets are ours alone.
+
+    Every method is tried again within delivery.timeout.ms and raises BrokerError when another client is a member of the
+    group, ProducerFenced, TransactionAborted, AuthorizationFailed, BrokerUnreachable.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.group_id = group_id
+        self._cluster = cluster
+
+    def fetch_offsets(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool = True
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offset of each partition, None where there is none.
+
+        With `require_stable`, offsets that an open transaction is about to commit are waited for (KIP-447).
+        """
+        topic_class: Any = OffsetFetchRequest.OffsetFetchRequestTopic
+        wanted = dict.fromkeys(partitions)
+        request = OffsetFetchRequest(
+            group_id=self.group_id,
+            topics=[
+                topic_class(name=topic, partition_indexes=[tp.partition for tp in members])
+                for topic, members in _by_topic(wanted).items()
+            ],
+            require_stable=require_stable,
+        )
+
+        def errors(response: Any) -> Iterable[tuple[str, int]]:
+            yield self._who, response.error_code
+            for topic in response.topics:
+                for p in topic.partitions:
+                    yield f"{topic.name}-{p.partition_index}, {self._who}", p.error_code
+
+        response = self._cluster.call_coordinator("group", self.group_id, request, errors)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = dict(wanted)
+        for topic in response.topics:
+            for p in topic.partitions:
+                if p.committed_offset >= 0:
+                    found[TopicPartition(topic.name, p.partition_index)] = OffsetAndMetadata(
+                        offset=p.committed_offset, metadata=p.metadata or ""
+                    )
+        return found
+
+    def commit_in_transaction(
+        self,
+        identity: ProducerIdentity,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        transaction_version: int,
+    ) -> None:
+        """TxnOffsetCommit: the offsets become the group's when the transaction commits.
+
+        In TV1 the group must have joined the transaction first (`TransactionCoordinator.add_offsets`).
+        """
+        request = TxnOffsetCommitRequest(
+            transactional_id=identity.transactional_id,
+            group_id=self.group_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=_topics(TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, offsets),
+        )
+        newest = transactional("TxnOffsetCommit", transaction_version)
+        self._cluster.call_coordinator("group", self.group_id, request, self._errors, newest=newest)
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """OffsetCommit: the offsets are the group's at once."""
+        topics = _topics(OffsetCommitRequest.OffsetCommitRequestTopic, offsets)
+        request = OffsetCommitRequest(group_id=self.group_id, topics=topics, **_NO_MEMBER)
+        self._cluster.call_coordinator("group", self.group_id, request, self._errors)
+
+    @property
+    def _who(self) -> str:
+        return f"group {self.group_id!r}"
+
+    def _errors(self, response: Any) -> Iterable[tuple[str, int]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                yield f"{topic.name}-{p.partition_index}, {self._who}", p.error_code
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for tp in sorted(partitions):
+        by_topic.setdefault(tp.topic, []).append(tp)
+    return by_topic
+
+
+def _topics(topic_class: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Any]:
+    """The `topics` of OffsetCommit and TxnOffsetCommit, whose partition classes differ in name alone."""
+    partition_class = topic_class.fields["partitions"].data_class
+    return [
+        topic_class(
+            name=topic,
+            partitions=[
+                partition_class(
+                    partition_index=tp.partition,
+                    committed_offset=offsets[tp].offset,
+                    committed_leader_epoch=-1,
+                    committed_metadata=offsets[tp].metadata,
+                )
+                for tp in members
+            ],
+        )
+        for topic, members in _by_topic(offsets).items()
+    ]

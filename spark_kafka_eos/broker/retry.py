@@ -1,0 +1,70 @@
+"""The one loop in which requests are tried again, driven by `core.reactions`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from spark_kafka_eos.core.backoff import Budget
+from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
+
+log = logging.getLogger(__name__)
+
+# A response's error codes, each with what it speaks of (a topic and partition, a group, …) for the message.
+Errors = Callable[[Any], Iterable[tuple[str, int]]]
+
+
+def verdict(api: str, found: Iterable[tuple[str, int]]) -> tuple[Reaction, KafkaEosError | None]:
+    """What one response asks for: the first error that no retry mends, else the first that one does, else NONE."""
+    retriable: tuple[Reaction, KafkaEosError | None] = (Reaction.NONE, None)
+    for context, code in found:
+        react = reaction(api, code)
+        if react is Reaction.NONE:
+            continue
+        if react not in RETRIABLE:
+            return react, failure(api, code, context)
+        if retriable[1] is None:
+            retriable = react, failure(api, code, context)
+    return retriable
+
+
+def retry(
+    api: str,
+    attempt: Callable[[], Any],
+    errors: Errors,
+    recover: Callable[[Reaction], None],
+    *,
+    budget: Budget,
+    sleep: Callable[[float], None],
+) -> Any:
+    """`attempt()` until its response is free of errors; raises the first fatal one, or the last when time is up.
+
+    `recover` is told what to look up again before the next try; a lost connection counts as FIND_COORDINATOR.
+    """
+    recovering: Reaction | None = None
+    while True:
+        try:
+            if recovering is not None:
+                recover(recovering)
+            response = attempt()
+            react, error = verdict(api, errors(response))
+        except BrokerUnreachable as unreachable:
+            react, error = Reaction.FIND_COORDINATOR, unreachable
+        if error is None:
+            return response
+        if react not in RETRIABLE:
+            raise error
+        pause(error, react, budget, sleep)
+        recovering = react
+
+
+def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable[[float], None]) -> None:
+    """Wait before the next try, or raise `error` when the budget is spent."""
+    delay = budget.delay(soon=react is Reaction.RETRY_SOON)
+    if delay is None:
+        error.action = f"It was tried again for {budget.milliseconds} ms. {error.action}".rstrip()
+        raise error
+    log.info("%s; next try in %d ms", error.what, delay * 1000)
+    sleep(delay)

@@ -1,0 +1,162 @@
+"""The transaction coordinator's four requests (KIP-98; KIP-360 for the held identity, KIP-890 for TV2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.retry import Errors
+from spark_kafka_eos.broker.versions import transactional
+from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError
+from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+
+_INVALID_TXN_STATE = 48
+_NO_TIMEOUT = 2**31 - 1  # what the Java client sends when there is no transaction
+
+
+class TransactionCoordinator:
+    """The coordinator of one transactional.id; `timeout_ms` is how long it lets a transaction stay open.
+
+    `transaction_version` is read once, here: what a transaction begins with, it ends with. Every method is tried again
+    within delivery.timeout.ms, and raises ProducerFenced when a newer owner exists, TransactionAborted when this try is
+    void, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self.transaction_version = cluster.transaction_version()
+        self._cluster, self._timeout_ms = cluster, timeout_ms
+        self._commit_sent: ProducerIdentity | None = None
+
+    def init_producer_id(self, held: ProducerIdentity | None = None) -> ProducerIdentity:
+        """A new epoch; fences older owners and aborts what they left open. `held` is what this owner had before."""
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=held.producer_id if held else -1,
+            producer_epoch=held.epoch if held else -1,
+        )
+        response = self._call(request, self._top_level)
+        return self._identity(response)
+
+    def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
+        """TV1: the transaction spans these partitions, before anything is appended to them. TV2 does it by itself."""
+        by_topic: dict[str, list[int]] = {}
+        for tp in sorted(partitions):
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+        if self.transaction_version >= 2 or not by_topic:
+            return
+
+        def errors(response: Any) -> Iterable[tuple[str, int]]:
+            for topic in response.results_by_topic_v3_and_below:
+                for result in topic.results_by_partition:
+                    yield f"{topic.name}-{result.partition_index}, {self._who}", result.partition_error_code
+
+        topic_class: Any = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.epoch,
+            v3_and_below_topics=[topic_class(name=topic, partitions=numbers) for topic, numbers in by_topic.items()],
+        )
+        self._call(request, errors)
+
+    def add_offsets(self, identity: ProducerIdentity, group_id: str) -> None:
+        """TV1: let the transaction span the group's offsets, before they are committed in it. TV2 does it by itself."""
+        if self.transaction_version >= 2:
+            return
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            group_id=group_id,
+        )
+        self._call(request, lambda response: [(f"group {group_id!r}, {self._who}", response.error_code)])
+
+    def end(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
+        """Commit or abort; returns the identity to go on with: the next epoch in TV2, the same in TV1.
+
+        An unanswered end is sent again, the same, within the budget. A commit whose outcome is not known then raises
+        CommitOutcomeUnknown: only the ledger tells, and this object refuses to abort that epoch, because a late abort
+        can end a later transaction (KAFKA-17754).
+        """
+        if not commit and self._commit_sent == identity:
+            raise CommitOutcomeUnknown(
+                f"a commit was sent for {self._who}, epoch {identity.epoch}: it must not be aborted any more",
+                action="Initialise again, then read the ledger.",
+            )
+        if commit:
+            self._commit_sent = identity
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=commit,
+        )
+
+        def errors(response: Any) -> Iterable[tuple[str, int]]:
+            # Nothing of this epoch is open (no partition ever joined it), so there is nothing to abort.
+            nothing_open = not commit and response.error_code == _INVALID_TXN_STATE
+            yield self._who, 0 if nothing_open else response.error_code
+
+        lost = False
+
+        def unanswered() -> None:
+            nonlocal lost
+            lost = True
+
+        newest = transactional("EndTxn", self.transaction_version)
+        try:
+            response = self._call(request, errors, newest=newest, unanswered=unanswered)
+        except KafkaEosError as error:
+            if commit and lost:
+                # Whatever a later try was answered, the first one may have been applied.
+                raise CommitOutcomeUnknown(
+                    f"the commit of {self._who} was sent and not answered; at last: {error.what}",
+                    action="Initialise again, then read the ledger.",
+                ) from error
+            raise
+        if response.error_code or self.transaction_version < 2:
+            return identity
+        return self._identity(response)
+
+    @property
+    def _who(self) -> str:
+        return f"transactional id {self.transactional_id!r}"
+
+    def _top_level(self, response: Any) -> Iterable[tuple[str, int]]:
+        yield self._who, response.error_code
+
+    def _identity(self, response: Any) -> ProducerIdentity:
+        return ProducerIdentity(
+            transactional_id=self.transactional_id, producer_id=response.producer_id, epoch=response.producer_epoch
+        )
+
+    def _call(
+        self,
+        request: Any,
+        errors: Errors,
+        *,
+        newest: int | None = None,
+        unanswered: Callable[[], None] = lambda: None,
+    ) -> Any:
+        return self._cluster.call_coordinator(
+            "transaction", self.transactional_id, request, errors, newest=newest, unanswered=unanswered
+        )
+
+
+def idempotent_identity(cluster: Cluster) -> ProducerIdentity:
+    """A producer id of its own, without a transaction: idempotent appends (`transactional_id` is empty)."""
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT, producer_id=-1, producer_epoch=-1
+    )
+    response = cluster.call_any(request, lambda response: [("an idempotent producer", response.error_code)])
+    return ProducerIdentity(transactional_id="", producer_id=response.producer_id, epoch=response.producer_epoch)

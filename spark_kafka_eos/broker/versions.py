@@ -1,0 +1,61 @@
+"""Which version of each API is spoken: the broker's newest, within what this package was written against.
+
+TV1 and TV2 (the feature `transaction.version`, KIP-890) are told apart by the broker by these versions alone, so a
+transaction must use one column throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_kafka_eos.core.reactions import name_of
+from spark_kafka_eos.errors import BrokerError
+
+# API -> (oldest, newest). Oldest: Kafka 3.1 (Fetch by topic id, KIP-516). Newest, where there was something newer:
+# FindCoordinator 4 and OffsetFetch 8 only add batching; InitProducerId 6 is unstable; Produce 13 wants topic ids.
+RANGES: Mapping[str, tuple[int, int]] = {
+    "ApiVersions": (0, 3),
+    "SaslHandshake": (1, 1),
+    "SaslAuthenticate": (0, 2),
+    "Metadata": (10, 12),
+    "FindCoordinator": (3, 3),
+    "InitProducerId": (3, 5),
+    "AddPartitionsToTxn": (3, 3),
+    "AddOffsetsToTxn": (3, 3),
+    "TxnOffsetCommit": (3, 5),
+    "EndTxn": (3, 5),
+    "OffsetFetch": (7, 7),
+    "OffsetCommit": (8, 8),
+    "Produce": (9, 12),
+    "Fetch": (13, 16),
+    "ListOffsets": (6, 7),
+}
+
+# What a client of TV1 may send at most; from TV2 on the newest of `RANGES` is needed.
+TV1_NEWEST: Mapping[str, int] = {"Produce": 11, "TxnOffsetCommit": 4, "EndTxn": 4}
+
+UNSUPPORTED_VERSION = 35
+
+
+def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = None) -> int:
+    """The version for `api` when the broker offers (oldest, newest); `newest` lowers our own limit.
+
+    Raises BrokerError when there is none.
+    """
+    oldest, ours = RANGES[api]
+    top = ours if newest is None else min(ours, newest)
+    if offered is not None and max(oldest, offered[0]) <= min(top, offered[1]):
+        return min(top, offered[1])
+    said = "does not offer it at all" if offered is None else f"offers versions {offered[0]} to {offered[1]}"
+    raise BrokerError(
+        "ApiVersions",
+        UNSUPPORTED_VERSION,
+        name_of(UNSUPPORTED_VERSION),
+        f"{api}: versions {oldest} to {top} are needed, the broker {said}",
+        action="Kafka 3.1 or newer is needed.",
+    )
+
+
+def transactional(api: str, transaction_version: int) -> int:
+    """The newest version of `api` a client of this `transaction.version` may use."""
+    return RANGES[api][1] if transaction_version >= 2 else TV1_NEWEST[api]
