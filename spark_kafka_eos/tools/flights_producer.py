@@ -36,7 +36,12 @@ def plan(flights: Sequence[Flight], size: int) -> Iterator[InputTransaction]:
 
 
 def produce(
-    bootstrap: str, topic: str, flights: Sequence[Flight], *, size: int, progress: Callable[[Produced], None]
+    bootstrap: str,
+    topic: str,
+    flights: Sequence[Flight],
+    *,
+    size: int,
+    progress: Callable[[Produced], None] = lambda _: None,
 ) -> Produced:
     """Send `flights` to `topic`, keyed by carrier; `progress` is told after each transaction."""
     settings = {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-producer", "linger.ms": 5}

@@ -1,0 +1,33 @@
+"""`kafka-eos demo`: the proof on real data, on a broker of its own."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from spark_kafka_eos.tools import jars
+from spark_kafka_eos.tools.demo import run
+
+
+class AppendMode(StrEnum):
+    """As the sink's option `appendMode`."""
+
+    AUTO = "auto"
+    DRIVER = "driver"
+    EXECUTORS = "executors"
+
+
+def demo(
+    fast: Annotated[
+        bool, typer.Option("--fast", help="One month instead of the year, two kills instead of three.")
+    ] = False,
+    kafka_version: Annotated[str, typer.Option(help="Kafka's version; fetched once.")] = jars.DEFAULT_VERSION,
+    append_mode: Annotated[AppendMode, typer.Option(help="Who appends to Kafka.")] = AppendMode.AUTO,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint and the driver's log.")] = False,
+) -> None:
+    """Run a streaming job on 336,776 flights, kill its driver in the middle of batches, and check what came out."""
+    if not run(fast=fast, kafka_version=kafka_version, append_mode=append_mode, keep=keep, console=Console()):
+        raise typer.Exit(1)
