@@ -97,7 +97,8 @@ def _without_entry(batch: MicroBatch, committed: CommittedOffsets | None) -> Ver
         meaning="The entry expired (`offsets.retention.minutes`, 7 days by default), was deleted, or was written under "
         "another transactional.id or ledgerTopic; whether this batch is already committed cannot be told",
         action="If `kafka.transactional.id`, `topic`, `outputTopics` or `ledgerTopic` changed since the last run, "
-        f"change it back. Otherwise {_RESUME}{fits}; where the group's offsets expired too, give startingOffsets as JSON.",
+        f"change it back. Otherwise {_RESUME}{fits}; where the group's offsets expired too, give startingOffsets as "
+        "JSON.",
     )
 
 

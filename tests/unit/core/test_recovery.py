@@ -37,7 +37,9 @@ def batch(
 
 def refused(verdict: Verdict) -> str:
     assert isinstance(verdict, Refuse)
-    assert verdict.reason and verdict.meaning and verdict.action.endswith(".")
+    assert verdict.reason
+    assert verdict.meaning
+    assert verdict.action.endswith(".")
     return f"{verdict.reason} | {verdict.meaning} | {verdict.action}"
 
 
@@ -97,7 +99,8 @@ def test_a_lost_checkpoint_goes_on_though_partitions_were_added() -> None:
 
 def test_a_lost_checkpoint_that_starts_earlier_is_refused_as_repetition() -> None:
     text = refused(decide(entry(7, query_id="lost"), batch(0, start={O0: 0, O1: 20}), START))
-    assert "orders-0 at 0 (committed 10)" in text and "startingOffsets=committed" in text
+    assert "orders-0 at 0 (committed 10)" in text
+    assert "startingOffsets=committed" in text
 
 
 def test_a_lost_checkpoint_that_starts_later_is_refused_as_loss() -> None:
@@ -149,7 +152,8 @@ def test_a_query_without_a_kafka_source_goes_on_by_its_ledger_alone() -> None:
 
 def test_an_expired_ledger_is_refused_and_never_guessed() -> None:
     text = refused(decide(None, batch(9), {O0: None, O1: None}))
-    assert "offsets.retention.minutes" in text and "JSON" in text
+    assert "offsets.retention.minutes" in text
+    assert "JSON" in text
 
 
 def test_a_missing_ledger_is_refused_even_if_the_groups_offsets_fit_and_says_so() -> None:

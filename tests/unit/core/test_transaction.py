@@ -149,7 +149,8 @@ def test_being_fenced_is_final(event: Event) -> None:
 
 def test_an_illegal_move_names_both_sides_and_survives_pickling() -> None:
     error = refuses(after(*UP_TO_COMMIT), Event.ABORT)
-    assert "ABORT" in str(error) and "COMMITTING" in str(error)
+    assert "ABORT" in str(error)
+    assert "COMMITTING" in str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
@@ -186,10 +187,12 @@ def test_no_walk_breaks_a_rule_of_the_transaction(walk: list[tuple[State, Event,
         if event is Event.LEDGER_READ:
             ledger_known = True
         if event is Event.APPEND:
-            assert ledger_known and not appended
+            assert ledger_known
+            assert not appended
             appended = True
         if event is Event.ABORT:
-            assert appended and not committing
+            assert appended
+            assert not committing
         if event is Event.COMMIT:
             assert appended
             committing = True

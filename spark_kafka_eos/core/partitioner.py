@@ -1,0 +1,88 @@
+"""To which Kafka partition each row goes: its `partition` column, else its key's hash, else an even spread.
+
+| name | key | no key |
+|---|---|---|
+| `murmur2` | as the Java client and Spark's built-in sink: toPositive(murmur2(key)) % partitions | spread |
+| `consistent` | as librdkafka's `consistent`: crc32(key) % partitions | as the empty key |
+| `roundrobin` | not looked at | spread |
+
+Rows are spread in runs, one for each partition and equally long: as even as row by row, and the blocks stay large.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_kafka_eos.core.murmur2 import murmur2
+from spark_kafka_eos.errors import ConfigurationError, InvalidRow
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PARTITIONERS = ("murmur2", "consistent", "roundrobin")
+
+
+class Partitioner:
+    """Chooses partitions for one task's rows; remembers only where the last spread ended (at first: `start`)."""
+
+    def __init__(self, name: str = "murmur2", *, start: int = 0) -> None:
+        if name not in PARTITIONERS:
+            raise ConfigurationError("partitioner", f"{name!r} is none of {', '.join(PARTITIONERS)}")
+        self._name = name
+        self._next = start
+
+    def partition(
+        self, topic: str, keys: pa.Array, partitions: int, explicit: pa.Array | None = None
+    ) -> NDArray[np.int32]:
+        """The partition, 0 to `partitions` - 1, of each row.
+
+        `keys` are binary or string; `explicit` integers, null where the key decides. Raises InvalidRow for a number out
+        of range.
+        """
+        if explicit is None or explicit.null_count == len(explicit):
+            return self._by_key(keys, partitions)
+        _check(topic, explicit, partitions)
+        out: NDArray[np.int32] = explicit.fill_null(0).to_numpy().astype(np.int32)
+        if explicit.null_count:
+            undecided = explicit.is_null()
+            out[undecided.to_numpy(zero_copy_only=False)] = self._by_key(keys.filter(undecided), partitions)
+        return out
+
+    def _by_key(self, keys: pa.Array, partitions: int) -> NDArray[np.int32]:
+        match self._name:
+            case "roundrobin":
+                return self._spread(len(keys), partitions)
+            case "consistent":
+                hashes = np.fromiter((zlib.crc32(key or b"") for key in _as_bytes(keys)), np.uint32, len(keys))
+                return (hashes % np.uint32(partitions)).astype(np.int32)
+            case _:
+                out = ((murmur2(keys) & np.uint32(0x7FFF_FFFF)) % np.uint32(partitions)).astype(np.int32)
+                if keys.null_count:
+                    out[keys.is_null().to_numpy(zero_copy_only=False)] = self._spread(keys.null_count, partitions)
+                return out
+
+    def _spread(self, rows: int, partitions: int) -> NDArray[np.int32]:
+        runs = min(rows, partitions)
+        out = (self._next + np.arange(rows, dtype=np.int64) * runs // max(rows, 1)) % partitions
+        self._next += runs
+        return out.astype(np.int32)
+
+
+def _as_bytes(keys: pa.Array) -> list[bytes | None]:
+    as_bytes: list[bytes | None] = keys.cast(pa.large_binary()).to_pylist()
+    return as_bytes
+
+
+def _check(topic: str, explicit: pa.Array, partitions: int) -> None:
+    bounds = pc.min_max(explicit)
+    for number in (bounds["min"].as_py(), bounds["max"].as_py()):
+        if not 0 <= number < partitions:
+            raise InvalidRow(
+                f"a row names partition {number} of topic {topic!r}, which has {partitions} (0 to {partitions - 1})",
+                action="Correct the row's 'partition', or leave it null to let the key decide.",
+            )
