@@ -1,11 +1,13 @@
 """Options: from what a user writes to checked values.
 
-    table.py             every option, one row each; unknown names, nearest names
-    kafka_properties.py  Kafka properties that are refused, or mean nothing here
-    parsers.py           from text to value
-    client.py source.py sink.py   the values, and what must hold between several options
+    table.py                          every option, one row each; unknown names, nearest names
+    kafka_properties.py               Kafka properties that are refused, or have no effect here
+    parsers.py                        from text to value
+    client.py source.py sink.py       the values, and what must hold between several options
     security.py secret.py stores.py   TLS and SASL
-    properties.py        Kafka's .properties files
+    properties.py                     Kafka's .properties files
+
+Options are read on the driver; the values travel to the executors, secrets included.
 """
 
 from spark_kafka_eos.options.client import ClientOptions

@@ -27,17 +27,19 @@ class ClientOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
 
-    def librdkafka(self) -> dict[str, object]:
+    def librdkafka(self) -> dict[str, str | int | float | bool]:
         """Configuration of a confluent-kafka client. Secrets are revealed: hand it to a client, never to a log."""
         hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers)
-        return {
+        config = self.security.librdkafka()
+        config |= {
             "bootstrap.servers": ",".join(hosts),
             "client.id": self.client_id,
             "socket.timeout.ms": self.request_timeout_ms,
             "socket.connection.setup.timeout.ms": self.connect_timeout_ms,
             "retry.backoff.ms": self.retry_backoff_ms,
             "retry.backoff.max.ms": max(self.retry_backoff_ms, self.retry_backoff_max_ms),
-        } | self.security.librdkafka()
+        }
+        return config
 
 
 def client_options(found: Mapping[str, object]) -> ClientOptions:

@@ -15,7 +15,7 @@ _TLS = "TLS is negotiated by OpenSSL with Python's defaults (TLS 1.2 or later), 
 REFUSED: dict[str, str] = {
     f"kafka.{name}": reason
     for reason, names in {
-        "use the option startingOffsets to say where to start; offsets are kept in the checkpoint, no one resets them": (
+        "use the option startingOffsets to say where to start; nothing is ever reset behind the query's back": (
             "auto.offset.reset",
         ),
         _BYTES: ("key.deserializer", "value.deserializer", "key.serializer", "value.serializer"),
@@ -33,7 +33,7 @@ REFUSED: dict[str, str] = {
             "security.providers",
             "ssl.engine.factory.class",
         ),
-        "keys choose partitions by murmur2, as the Java client's default; for another rule fill the column `partition`": (
+        "keys choose partitions by murmur2, as in the Java client; for another rule fill the column `partition`": (
             "partitioner.class",
             "partitioner.ignore.keys",
         ),
@@ -75,7 +75,9 @@ WITHOUT_EFFECT: dict[str, str] = {
             "compression.zstd.level",
         ),
         "kafka.delivery.timeout.ms bounds the retries": ("retries", "default.api.timeout.ms"),
-        "up to five requests are in flight, in the order of their sequences": ("max.in.flight.requests.per.connection",),
+        "up to five requests are in flight, in the order of their sequences": (
+            "max.in.flight.requests.per.connection",
+        ),
         _MEMBERSHIP: (
             "exclude.internal.topics",
             "group.instance.id",
@@ -86,7 +88,10 @@ WITHOUT_EFFECT: dict[str, str] = {
             "partition.assignment.strategy",
             "session.timeout.ms",
         ),
-        "a fetch returns whole record batches, bounded by kafka.fetch.max.bytes": ("fetch.min.bytes", "max.poll.records"),
+        "a fetch returns whole record batches, bounded by kafka.fetch.max.bytes": (
+            "fetch.min.bytes",
+            "max.poll.records",
+        ),
         "records are fetched from the partitions' leaders": ("client.rack",),
         "topics are never created": ("allow.auto.create.topics",),
         _SOCKETS: (

@@ -1,4 +1,4 @@
-"""From an option's text to its value. Each parser raises ValueError with the reason; the table adds the option's name."""
+"""From an option's text to its value. A parser raises ValueError with the reason; the table adds the option's name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(
+    r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})"
+)
 _DURATION = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -6,9 +6,9 @@ import re
 from os import PathLike
 from pathlib import Path
 
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.S)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.S)
+_KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
 
 
 def from_properties(path: str | PathLike[str]) -> dict[str, str]:

@@ -15,17 +15,19 @@ from spark_kafka_eos.options.stores import readable
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-_LOGIN_MODULE = re.compile(r"\s*[\w.$]*\.(?P<module>\w+)\s+(?:required|requisite|sufficient|optional)\b(?P<rest>.*)", re.S)
-_LOGIN_OPTION = re.compile(r'(?P<key>\w+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))\s*', re.S)
+_LOGIN_MODULE = re.compile(
+    r"\s*[\w.$]*\.(?P<module>\w+)\s+(?:required|requisite|sufficient|optional)\b(?P<rest>.*)", re.DOTALL
+)
+_LOGIN_OPTION = re.compile(r'(?P<key>\w+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))\s*', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
     """The checked outcome of the security properties.
 
-    Trust and key material is either a path to a PEM file (`*_location`) or PEM text (`*_pem`), never both. Without `ca_*` the
-    system's certificate authorities are trusted. `certificate_*` is the client's chain, for mutual TLS. A keystore in
-    PEM holds chain and key in one file: both locations are then the same.
+    Trust and key material is either a path to a PEM file (`*_location`) or PEM text (`*_pem`), never both. Without
+    `ca_*` the system's certificate authorities are trusted. `certificate_*` is the client's chain, for mutual TLS. A
+    keystore in PEM holds chain and key in one file: both locations are then the same.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -49,14 +51,14 @@ class Security:
     def uses_sasl(self) -> bool:
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
-    def librdkafka(self) -> dict[str, object]:
+    def librdkafka(self) -> dict[str, str | int | float | bool]:
         """librdkafka's names for all this. Secrets are revealed: hand it to a client, never to a log."""
-        config: dict[str, object | None] = {"security.protocol": self.protocol}
+        config: dict[str, str | None] = {"security.protocol": self.protocol}
         if self.uses_sasl:
             config |= {
                 "sasl.mechanism": self.mechanism,
                 "sasl.username": self.username,
-                "sasl.password": self.password and self.password.reveal(),
+                "sasl.password": _revealed(self.password),
             }
         if self.uses_tls:
             config |= {
@@ -65,18 +67,22 @@ class Security:
                 "ssl.certificate.location": self.certificate_location,
                 "ssl.certificate.pem": self.certificate_pem,
                 "ssl.key.location": self.key_location,
-                "ssl.key.pem": self.key_pem and self.key_pem.reveal(),
-                "ssl.key.password": self.key_password and self.key_password.reveal(),
+                "ssl.key.pem": _revealed(self.key_pem),
+                "ssl.key.password": _revealed(self.key_password),
                 "ssl.endpoint.identification.algorithm": "https" if self.check_hostname else "none",
             }
         return {name: value for name, value in config.items() if value is not None}
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()
 
 
 def login(jaas: Secret) -> tuple[str, str, Secret]:
     """(module, username, password) of a `sasl.jaas.config`; ValueError, without the text, for any other."""
     match = _LOGIN_MODULE.fullmatch(jaas.reveal())
     if match is None:
-        raise ValueError("expected `<login module> required username=\"…\" password=\"…\";`")
+        raise ValueError('expected `<login module> required username="…" password="…";`')
     module, rest = match["module"], match["rest"].strip()
     if module not in ("PlainLoginModule", "ScramLoginModule"):
         raise ValueError(f"login module {module} is not supported, only PlainLoginModule and ScramLoginModule are")
@@ -104,19 +110,20 @@ def security(given: Mapping[str, object]) -> Security:
         if "mechanism" not in sasl:
             raise ConfigurationError("kafka.sasl.mechanism", f"{protocol} needs one of {', '.join(MECHANISMS)}")
         if "username" not in sasl or "password" not in sasl:
-            raise ConfigurationError(
-                "kafka.sasl.jaas.config", f"{protocol} needs a user", action="Or set kafka.sasl.username and kafka.sasl.password."
-            )
+            either = "Set it, or kafka.sasl.username and kafka.sasl.password."
+            raise ConfigurationError("kafka.sasl.jaas.config", f"{protocol} needs a user", action=either)
     elif "password" in sasl:
-        raise ConfigurationError("kafka.security.protocol", f"a SASL user is configured, but {protocol} does not log in")
+        raise ConfigurationError("kafka.security.protocol", f"a user is given, but {protocol} does not log in")
     if tls and protocol not in ("SSL", "SASL_SSL"):
-        raise ConfigurationError("kafka.security.protocol", f"certificates are configured, but {protocol} does not encrypt")
+        raise ConfigurationError("kafka.security.protocol", f"certificates are given, but {protocol} does not encrypt")
     check = given.get("ssl_endpoint_identification_algorithm", "https") == "https"
     return Security(protocol=protocol, check_hostname=check, **sasl, **tls)  # type: ignore[arg-type]
 
 
 def _sasl(given: Mapping[str, object]) -> dict[str, object]:
-    sasl = {field: given[f"sasl_{field}"] for field in ("mechanism", "username", "password") if f"sasl_{field}" in given}
+    sasl = {
+        field: given[f"sasl_{field}"] for field in ("mechanism", "username", "password") if f"sasl_{field}" in given
+    }
     jaas = given.get("sasl_jaas_config")
     if not isinstance(jaas, Secret):
         return sasl
@@ -133,8 +140,7 @@ def _sasl(given: Mapping[str, object]) -> dict[str, object]:
 
 def _trust(given: Mapping[str, object]) -> dict[str, object]:
     """Whom we trust: at most one of the four ways to say it."""
-    ways = [f for f in ("ssl_truststore_location", "ssl_truststore_certificates", "ssl_ca_location", "ssl_ca_pem") if f in given]
-    _at_most_one(ways)
+    ways = _given(given, "ssl_truststore_location", "ssl_truststore_certificates", "ssl_ca_location", "ssl_ca_pem")
     match ways:
         case ["ssl_truststore_location"]:
             location = readable("kafka.ssl.truststore.location", given["ssl_truststore_location"])
@@ -151,19 +157,18 @@ def _trust(given: Mapping[str, object]) -> dict[str, object]:
 
 def _identity(given: Mapping[str, object]) -> dict[str, object]:
     """Who we are, for mutual TLS: a keystore, or a certificate chain with its key."""
-    chains = [f for f in ("ssl_keystore_location", "ssl_keystore_certificate_chain", "ssl_certificate_location", "ssl_certificate_pem") if f in given]
-    keys = [f for f in ("ssl_keystore_key", "ssl_key_location", "ssl_key_pem") if f in given]
-    _at_most_one(chains)
-    _at_most_one(keys)
+    store, chain = "ssl_keystore_location", "ssl_keystore_certificate_chain"
+    chains = _given(given, store, chain, "ssl_certificate_location", "ssl_certificate_pem")
+    keys = _given(given, "ssl_keystore_key", "ssl_key_location", "ssl_key_pem")
     password = {"key_password": given["ssl_key_password"]} if "ssl_key_password" in given else {}
-    if chains == ["ssl_keystore_location"]:
+    if chains == [store]:
         if keys:
-            raise ConfigurationError(_name(keys[0]), "given beside kafka.ssl.keystore.location, which holds a key itself")
-        location = readable("kafka.ssl.keystore.location", given["ssl_keystore_location"])
+            raise ConfigurationError(_name(keys[0]), f"given beside {_name(store)}, which holds a key itself")
+        location = readable(_name(store), given[store])
         if stores.kind("keystore", location, given.get("ssl_keystore_type")) == "PEM":
             return {"certificate_location": location, "key_location": location} | password
-        store = stores.pkcs12("keystore", location, given.get("ssl_keystore_password"))
-        return {"certificate_pem": store.certificates, "key_pem": store.key}
+        opened = stores.pkcs12("keystore", location, given.get("ssl_keystore_password"))
+        return {"certificate_pem": opened.certificates, "key_pem": opened.key}
     if bool(chains) != bool(keys):
         present = (chains or keys)[0]
         missing = "key" if chains else "certificate chain"
@@ -182,6 +187,9 @@ def _name(field: str) -> str:
     return "kafka." + field.replace("_", ".")
 
 
-def _at_most_one(fields: list[str]) -> None:
-    if len(fields) > 1:
-        raise ConfigurationError(_name(fields[0]), f"given beside {_name(fields[1])}, which says the same thing")
+def _given(given: Mapping[str, object], *ways: str) -> list[str]:
+    """Which of several `ways` to say the same thing is used: one or none."""
+    used = [way for way in ways if way in given]
+    if len(used) > 1:
+        raise ConfigurationError(_name(used[0]), f"given beside {_name(used[1])}, which says the same thing")
+    return used

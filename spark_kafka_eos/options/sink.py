@@ -61,7 +61,7 @@ def sink_options(options: Mapping[str, object]) -> SinkOptions:
     values.setdefault("ledger_topic", topic or next(iter(allowed), ""))
     sink = SinkOptions(client=client, **values)
     if sink.transactional_id and sink.group_id == sink.ledger_group:
-        raise ConfigurationError("kafka.group.id", f"{sink.group_id} is the ledger's own group", action="Choose another.")
+        raise ConfigurationError("kafka.group.id", f"{sink.group_id} is the ledger's own group")
     return sink
 
 

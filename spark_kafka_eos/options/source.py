@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import Offsets, TopicPartition
@@ -61,57 +61,57 @@ _ENDS = {
 }
 
 
-def source_options(options: Mapping[str, object], *, streaming: bool = True) -> SourceOptions:
+def source_options(options: Mapping[str, object], *, streaming: bool | None = None) -> SourceOptions:
     """What a reader's options mean; keys in any case. Raises ConfigurationError naming the option that is wrong.
 
     `streaming` decides what only one kind of read takes, as in the built-in source: a stream starts at `latest` and has
-    no end, a batch read starts at `earliest`. Of several ways to give a position, the built-in source's order holds:
-    timestamp, timestamps by partition, offsets.
+    no end, a batch read starts at `earliest`. None: not known yet (Spark asks for the schema first), so neither is
+    checked. Of several ways to give a position, the built-in source's order holds: timestamp, timestamps by partition,
+    offsets.
     """
     found = take(options, SOURCE)
     client = client_options(found)
     what = [name for field_, name in _WHAT.items() if field_ in found]
     if len(what) != 1:
-        given = f"{' and '.join(what)} exclude each other" if what else "what to read is not said"
-        raise ConfigurationError(what[0] if what else "subscribe", given, action=f"Set one of {', '.join(_WHAT.values())}.")
+        problem = f"{' and '.join(what)} exclude each other" if what else "what to read is not said"
+        choose = f"Set one of {', '.join(_WHAT.values())}."
+        raise ConfigurationError(what[0] if what else "subscribe", problem, action=choose)
     values = select(found, SourceOptions)
-    values["starting_offsets"] = _start(found, "latest" if streaming else "earliest")
+    values["starting_offsets"] = _start(found, "earliest" if streaming is False else "latest")
+    values["ending_offsets"] = _end(found)
     _check_start(values, streaming=streaming)
-    if streaming:
-        for field_, name in _ENDS.items():
-            if field_ in found:
-                raise ConfigurationError(name, "a stream has no end", action="Use trigger(availableNow=True) to stop at today's.")
-    else:
-        values["ending_offsets"] = _end(found)
+    ends = [name for field_, name in _ENDS.items() if field_ in found]
+    if streaming and ends:
+        stop = "Use trigger(availableNow=True) to read up to what is there now."
+        raise ConfigurationError(ends[0], "a stream has no end", action=stop)
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
     if least is not None and most is not None and least > most:
         raise ConfigurationError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger, {most}")
     return SourceOptions(client=client, **values)
 
 
-def _start(found: Mapping[str, object], default: str) -> object:
+def _start(found: Mapping[str, Any], default: str) -> object:
     when_none = {"if_none": found["starting_strategy"]} if "starting_strategy" in found else {}
     if "starting_timestamp" in found:
-        return Timestamps(everywhere=found["starting_timestamp"], **when_none)  # type: ignore[arg-type]
+        return Timestamps(everywhere=found["starting_timestamp"], **when_none)
     if "starting_timestamps" in found:
-        return Timestamps(partitions=found["starting_timestamps"], **when_none)  # type: ignore[arg-type]
+        return Timestamps(partitions=found["starting_timestamps"], **when_none)
     return found.get("starting_offsets", default)
 
 
-def _end(found: Mapping[str, object]) -> object:
+def _end(found: Mapping[str, Any]) -> object:
     if "ending_timestamp" in found:
-        return Timestamps(everywhere=found["ending_timestamp"], if_none="latest")  # type: ignore[arg-type]
+        return Timestamps(everywhere=found["ending_timestamp"], if_none="latest")
     if "ending_timestamps" in found:
-        return Timestamps(partitions=found["ending_timestamps"], if_none="latest")  # type: ignore[arg-type]
+        return Timestamps(partitions=found["ending_timestamps"], if_none="latest")
     return found.get("ending_offsets", "latest")
 
 
-def _check_start(values: Mapping[str, object], *, streaming: bool) -> None:
+def _check_start(values: Mapping[str, Any], *, streaming: bool | None) -> None:
     start = values["starting_offsets"]
     if start == "committed" and values.get("group_id") is None:
         raise ConfigurationError("startingOffsets", "committed needs kafka.group.id, the group whose offsets are meant")
-    if not streaming and (start == "latest" or (isinstance(start, Mapping) and -1 in start.values())):
+    if streaming is False and (start == "latest" or (isinstance(start, Mapping) and -1 in start.values())):
         raise ConfigurationError("startingOffsets", "a batch read cannot start at the latest offset: it would be empty")
-    if isinstance(start, Mapping) and (assigned := values.get("assign")) and set(start) - set(assigned):  # type: ignore[call-overload]
-        stray = min(set(start) - set(assigned))  # type: ignore[call-overload]
-        raise ConfigurationError("startingOffsets", f"{stray} is not among the partitions of assign")
+    if isinstance(start, Mapping) and (assigned := values.get("assign")) and (stray := set(start) - set(assigned)):
+        raise ConfigurationError("startingOffsets", f"{min(stray)} is not among the partitions of assign")

@@ -30,14 +30,14 @@ def readable(option: str, location: object) -> str:
 
 
 def kind(store: Store, location: str, declared: object) -> Literal["PEM", "PKCS12"]:
-    """What the file is, by how it begins. `declared` must agree, save that Java calls PKCS12 files JKS too (its default)."""
+    """What the file is, by how it begins. `declared` must agree, save that Java takes PKCS12 for JKS too."""
     start = Path(location).read_bytes()[:4]
     if start in (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"):  # JKS, JCEKS
         raise ConfigurationError(
             f"kafka.ssl.{store}.location",
             f"{location} is a JKS file, which only Java reads",
-            action=f"Convert it: keytool -importkeystore -srckeystore {location} -destkeystore {store}.p12 -deststoretype PKCS12, "
-            f"then openssl pkcs12 -in {store}.p12 -out {store}.pem, and use {store}.pem.",
+            action=f"Convert it: keytool -importkeystore -srckeystore {location} -destkeystore {store}.p12 "
+            f"-deststoretype PKCS12, then openssl pkcs12 -in {store}.p12 -out {store}.pem, and use {store}.pem.",
         )
     found: Literal["PEM", "PKCS12"] = "PKCS12" if start[:1] == b"\x30" else "PEM"  # DER begins with a sequence
     if declared is not None and declared != found and (declared, found) != ("JKS", "PKCS12"):
@@ -54,7 +54,8 @@ def pkcs12(store: Store, location: str, password: object) -> Pkcs12:
         raise ConfigurationError(
             f"kafka.ssl.{store}.location",
             f"{location} is a PKCS12 file, and the package cryptography, which opens it, is missing",
-            action=f"Install spark-kafka-eos[pkcs12], or convert the file: openssl pkcs12 -in {location} -out {store}.pem",
+            action="Install spark-kafka-eos[pkcs12], or convert the file: "
+            f"openssl pkcs12 -in {location} -out {store}.pem",
         ) from None
     secret = password.reveal().encode() if isinstance(password, Secret) else None
     try:
@@ -66,9 +67,7 @@ def pkcs12(store: Store, location: str, password: object) -> Pkcs12:
         lacking = "certificate" if not held else "private key"
         raise ConfigurationError(f"kafka.ssl.{store}.location", f"{location} holds no {lacking}")
     pem = serialization.Encoding.PEM
-    key = opened.key and opened.key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    key = opened.key and opened.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Pkcs12(
         certificates="".join(entry.certificate.public_bytes(pem).decode() for entry in held),
         key=Secret(key.decode()) if key else None,

@@ -1,7 +1,7 @@
 """Every option there is, in one table: parsing, validation, the nearest-name hint and the README's table come from it.
 
-Names are the built-in Kafka source's and sink's, and behind `kafka.` the Java clients'. A property that librdkafka names
-otherwise is known under both names. Keys are compared without case: Spark lower-cases them on their way to Python.
+Names are the built-in Kafka source's and sink's, and behind `kafka.` the Java clients'. A property that librdkafka
+names otherwise is known under both names. Keys are compared without case: Spark lower-cases them on the way to Python.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class Option(NamedTuple):
     also: tuple[str, ...] = ()  # other names for the same thing
 
 
-_STORE_TYPES = ("PEM", "PKCS12", "JKS")
 SOURCE, SINK, BOTH = Side.SOURCE, Side.SINK, Side.BOTH
+_STORE_TYPES = ("PEM", "PKCS12", "JKS")
 
+# A row is a line of facts and a line of help, which the formatter would tear apart.
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
     # -- what to read
@@ -54,7 +55,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("assign", SOURCE, "assign", p.assign,
            'Partitions to read: `{"orders": [0, 1]}`.'),
     Option("startingOffsets", SOURCE, "starting_offsets", p.starting_offsets,
-           'Where a new query starts: `earliest`, `latest`, `committed` (where `kafka.group.id` stands) or `{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 latest). Default: latest for streams, earliest for batch reads.'),
+           "Where a new query starts: `earliest`, `latest`, `committed` (where `kafka.group.id` stands) or "
+           '`{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 latest). A batch read starts at `earliest` by default.'),
     Option("startingTimestamp", SOURCE, "starting_timestamp", p.number(0, p.LONG_MAX),
            "Start at the first record from this time on (milliseconds since 1970), in every partition."),
     Option("startingOffsetsByTimestamp", SOURCE, "starting_timestamps", p.timestamps,
@@ -77,7 +79,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("minOffsetsPerTrigger", SOURCE, "min_offsets_per_trigger", p.number(1, p.LONG_MAX),
            "Wait until so many offsets are there, or until maxTriggerDelay is over."),
     Option("maxTriggerDelay", SOURCE, "max_trigger_delay_ms", p.duration_ms,
-           "The longest wait for minOffsetsPerTrigger, such as `15m`."),
+           "The longest wait for minOffsetsPerTrigger, such as `15m`; a bare number is milliseconds."),
     Option("minPartitions", SOURCE, "min_partitions", p.number(1),
            "Split Kafka partitions until there are at least so many Spark tasks."),
     Option("maxRecordsPerPartition", SOURCE, "max_records_per_partition", p.number(1, p.LONG_MAX),
@@ -88,7 +90,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("outputTopics", SINK, "output_topics", p.topics,
            "The only topics that may be written; a row for another fails the batch before anything is sent (KIP-609)."),
     Option("ledgerTopic", SINK, "ledger_topic", p.topic,
-           "Topic at whose partition 0 the ledger's offset is kept. Default: topic, else the first of outputTopics; one of the three is required."),
+           "Topic at whose partition 0 the ledger's offset is kept; topic or the first of outputTopics by default. "
+           "One of the three is required."),
     Option("kafka.transactional.id", SINK, "transactional_id", p.text,
            "Stable name of the query's transactions; required for exactly-once. A new owner fences the old one."),
     Option("deliveryGuarantee", SINK, "delivery_guarantee", p.one_of("exactly-once", "at-least-once"),
@@ -113,7 +116,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.client.id", BOTH, "client_id", p.text,
            "Name in the brokers' logs and quotas."),
     Option("kafka.group.id", BOTH, "group_id", p.text,
-           "Consumer group of the source offsets: the sink commits them there (default: the transactional.id), `startingOffsets=committed` starts there."),
+           "Consumer group of the source offsets: the sink commits them there (by default, the transactional.id), "
+           "`startingOffsets=committed` starts there."),
     Option("kafka.isolation.level", SOURCE, "isolation", p.one_of("read_committed", "read_uncommitted"),
            "`read_uncommitted` shows records of open and aborted transactions too."),
     Option("kafka.fetch.max.bytes", SOURCE, "fetch_max_bytes", p.number(1),
@@ -124,6 +128,10 @@ OPTIONS: tuple[Option, ...] = (
            "How long a broker may wait for data.", ("kafka.fetch.wait.max.ms",)),
     Option("kafka.check.crcs", SOURCE, "check_crcs", p.flag,
            "Check every record batch's CRC."),
+    Option("kafka.acks", SINK, "acks", p.only("all", "-1", why="a transaction needs every in-sync replica"),
+           "Only `all`."),
+    Option("kafka.enable.idempotence", SINK, "idempotence", p.only("true", why="no delivery guarantee does without it"),
+           "Only `true`."),
     Option("kafka.compression.type", SINK, "compression", p.one_of("none", "gzip", "snappy", "lz4", "zstd"),
            "Compression of record batches.", ("kafka.compression.codec",)),
     Option("kafka.max.request.size", SINK, "max_request_size", p.number(1),
@@ -171,7 +179,8 @@ OPTIONS: tuple[Option, ...] = (
            "The key to that, as PEM text."),
     Option("kafka.ssl.key.password", BOTH, "ssl_key_password", Secret,
            "Of an encrypted PEM key."),
-    Option("kafka.ssl.endpoint.identification.algorithm", BOTH, "ssl_endpoint_identification_algorithm", p.one_of("https", "none", **{"": "none"}),
+    Option("kafka.ssl.endpoint.identification.algorithm", BOTH, "ssl_endpoint_identification_algorithm",
+           p.one_of("https", "none", **{"": "none"}),
            "`https` checks the broker's host name, `none` (or empty) does not."),
     Option("kafka.ssl.ca.location", BOTH, "ssl_ca_location", p.text,
            "librdkafka's name for a truststore in PEM."),
@@ -227,8 +236,11 @@ def _row(given: str, side: Side) -> Option | None:
     row = _BY_NAME.get(lowered)
     if row is not None and row.side in (side, BOTH):
         return row
+    if row is not None and row.name.startswith("kafka."):  # one property file serves both
+        _say_without_effect(given, f"only the {row.side.value} takes it")
+        return None
     if row is not None:
-        raise ConfigurationError(given, f"is an option of the {row.side.value}, not of the {side.value}")
+        raise ConfigurationError(row.name, f"is an option of the {row.side.value}, not of the {side.value}")
     if reason := REFUSED.get(lowered):
         raise ConfigurationError(given, reason)
     if reason := WITHOUT_EFFECT.get(lowered):

@@ -1,0 +1,47 @@
+# Everything starts here, also in CI. The environment is made on first use and again when pyproject.toml changes.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TESTS ?= tests
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=1: the short one)
+	$(BIN)/kafka-eos demo $(if $(FAST),--fast)
+
+.PHONY: test
+test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part
+	@mkdir -p build
+	$(BIN)/pytest --junitxml=build/tests.xml $(TESTS)
+
+.PHONY: test-unit
+test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds
+	$(BIN)/pytest tests/unit
+
+.PHONY: check
+check: $(READY) ## Check format, lint, types and the layers' import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: format
+format: $(READY) ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+$(READY): pyproject.toml .ci/prerequisites.sh
+	python=$$(.ci/prerequisites.sh) && "$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
+	@touch $@
+
+.PHONY: clean
+clean: ## Remove the environment and what was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,96 @@
+"""Exactly-once Kafka source and sink for PySpark structured streaming.
+
+A micro-batch's output records, source offsets and ledger entry are committed in ONE Kafka transaction under a stable
+transactional.id, appended to by many processes at once. After any crash the batch is wholly there or wholly not.
+
+File map; imports point down only (`lint-imports` checks it):
+
+    tools/      command line, demo, embedded broker, checker
+    spark/      the only place with PySpark: data source, sink, TransactionalWriter, checkpoint
+    eos/        the steps of a distributed transaction, staging, appending
+    broker/     the only place with sockets: connections, coordinators, produce, fetch, admin
+    core/       pure decisions: transaction states, recovery, barrier, planning, visibility, partitioner
+    wire/       pure bytes <-> Arrow columns: record batches v2 and older, compression
+    options/    from what a user writes to checked values
+    failpoints.py model.py errors.py   what all of them share
+    ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
+
+Not obvious:
+
+1. A transaction belongs to (transactional.id, producer id, epoch), not to a connection: processes share it by value.
+   Sequence numbers are per partition, so no two processes may append to the same partition within a transaction.
+2. EndTxn does not stop a straggler: until the marker reaches its partition, an append with the old epoch is accepted
+   and committed. Hence the barrier (core/barrier.py): commit only what first attempts appended, else abort and redo.
+3. The broker detects duplicates by epoch and sequence, never by content: a second attempt's other data would be
+   acknowledged and dropped. Hence an append task that is not a first attempt appends nothing.
+4. The ledger is read after InitProducerId: before it, the transaction of a dying predecessor could still commit.
+5. An unanswered EndTxn(commit) is sent again as a commit and never followed by an abort (KAFKA-17754).
+6. An old batch id may come back with another range (a rewound checkpoint): a batch is skipped only when query, id and
+   digest of its offsets match.
+7. Spark commits in another process than it writes in, with another instance: constructors initialise nothing.
+8. Importing this package imports no PySpark: executors, tools and tests of the lower layers do without.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from spark_kafka_eos.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    BrokerError,
+    BrokerUnreachable,
+    CommitOutcomeUnknown,
+    ConfigurationError,
+    CorruptRecordBatch,
+    DataLoss,
+    IllegalTransactionState,
+    InvalidRow,
+    KafkaEosError,
+    LedgerRefused,
+    ProducerFenced,
+    TransactionAborted,
+    UnknownTopic,
+)
+from spark_kafka_eos.options import from_properties
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+    from spark_kafka_eos.spark.writer import TransactionalWriter
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AuthenticationFailed",
+    "AuthorizationFailed",
+    "BrokerError",
+    "BrokerUnreachable",
+    "CommitOutcomeUnknown",
+    "ConfigurationError",
+    "CorruptRecordBatch",
+    "DataLoss",
+    "IllegalTransactionState",
+    "InvalidRow",
+    "KafkaEosDataSource",
+    "KafkaEosError",
+    "LedgerRefused",
+    "ProducerFenced",
+    "TransactionAborted",
+    "TransactionalWriter",
+    "UnknownTopic",
+    "__version__",
+    "from_properties",
+]
+
+_NEED_PYSPARK = {
+    "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
+    "TransactionalWriter": "spark_kafka_eos.spark.writer",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs PySpark when it is first asked for (PEP 562)."""
+    if name not in _NEED_PYSPARK:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_NEED_PYSPARK[name]), name)

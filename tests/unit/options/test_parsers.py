@@ -1,0 +1,155 @@
+"""Each parser takes what Kafka and Spark write and says why it takes nothing else."""
+
+import pytest
+
+from spark_kafka_eos.model import TopicPartition as TP
+from spark_kafka_eos.options import parsers as p
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("localhost:9092", (("localhost", 9092),)),
+        ("a:1, b:2 ,c:3", (("a", 1), ("b", 2), ("c", 3))),
+        ("a:1,", (("a", 1),)),
+        ("[::1]:9092", (("::1", 9092),)),
+        ("SASL_SSL://kafka-1.example:9093", (("kafka-1.example", 9093),)),
+        ("10.0.0.1:65535", (("10.0.0.1", 65535),)),
+    ],
+)
+def test_addresses_are_host_and_port(text, expected):
+    assert p.addresses(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", " , ", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:b", "::1:9092", "a:1 b:2"]
+)
+def test_anything_else_is_no_address(text):
+    with pytest.raises(ValueError, match=r"host:port"):
+        p.addresses(text)
+
+
+def test_a_number_outside_its_bounds_is_refused_with_the_bounds():
+    assert p.number(1, 5)("5") == 5
+    for text in ("0", "6"):
+        with pytest.raises(ValueError, match="between 1 and 5"):
+            p.number(1, 5)(text)
+    with pytest.raises(ValueError, match=r"'1\.5' is not a whole number"):
+        p.number(1, 5)("1.5")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("true", True), ("TRUE", True), ("false", False), (" False ", False)])
+def test_a_flag_is_true_or_false_in_any_case(text, expected):
+    assert p.flag(text) is expected
+
+
+@pytest.mark.parametrize("text", ["yes", "1", ""])
+def test_a_flag_is_nothing_else(text):
+    with pytest.raises(ValueError, match="neither true nor false"):
+        p.flag(text)
+
+
+def test_a_choice_is_found_in_any_case_and_a_wrong_one_lists_the_choices():
+    choice = p.one_of("exactly-once", "at-least-once")
+    assert choice("Exactly-Once") == "exactly-once"
+    with pytest.raises(ValueError, match="'at-most-once' is not one of exactly-once, at-least-once"):
+        choice("at-most-once")
+
+
+def test_a_fixed_setting_takes_what_holds_anyway_and_gives_the_reason_for_refusing_more():
+    acks = p.only("all", "-1", why="every replica counts")
+    assert [acks("all"), acks("-1"), acks("ALL")] == ["all", "-1", "ALL"]
+    with pytest.raises(ValueError, match="only all or -1 is possible, not '1': every replica counts"):
+        acks("1")
+
+
+def test_topics_are_split_at_commas_and_named_once():
+    assert p.topics("b, a,b") == ("b", "a")
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "a b", "a/b", ".", "..", "x" * 250, "ü"])
+def test_an_illegal_topic_name_is_refused(text):
+    with pytest.raises(ValueError, match="no topic name"):
+        p.topics(text)
+
+
+def test_a_pattern_must_be_a_regular_expression():
+    assert p.pattern("orders-.*") == "orders-.*"
+    with pytest.raises(ValueError, match="no regular expression"):
+        p.pattern("orders-[")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("250", 250), ("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 min", 120_000), ("1H", 3_600_000)],
+)
+def test_a_duration_is_read_as_spark_reads_it(text, expected):
+    assert p.duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "m", "1.5s", "-1s", "1 fortnight"])
+def test_anything_else_is_no_duration(text):
+    with pytest.raises(ValueError, match="no duration"):
+        p.duration_ms(text)
+
+
+def test_assigned_partitions_are_sorted_and_named_once():
+    assert p.assign('{"b": [1, 0, 1], "a": [2]}') == (TP("a", 2), TP("b", 0), TP("b", 1))
+
+
+@pytest.mark.parametrize(
+    "text", ["orders", "[]", "{}", '{"a": 0}', '{"a": []}', '{"a": [-1]}', '{"a": ["0"]}', '{"a": [true]}']
+)
+def test_a_malformed_assignment_shows_the_shape_that_is_expected(text):
+    with pytest.raises(ValueError, match=r'expected \{"orders": \[0, 1\]\}'):
+        p.assign(text)
+
+
+@pytest.mark.parametrize("word", ["earliest", "latest", "committed"])
+def test_a_start_may_be_a_word_in_any_case(word):
+    assert p.starting_offsets(f" {word.upper()} ") == word
+
+
+def test_a_start_may_be_an_offset_for_each_partition():
+    assert p.starting_offsets('{"a": {"0": 23, "1": -1}, "b": {"0": -2}}') == {
+        TP("a", 0): 23,
+        TP("a", 1): -1,
+        TP("b", 0): -2,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "newest",
+            "{",
+            "23",
+            "{}",
+            '{"a": 23}',
+            '{"a": {}}',
+            '{"a": [23]}',
+            '{"a": {"x": 1}}',
+            '{"a": {"-1": 0}}',
+        ),
+        *(f'{{"a": {{"0": {offset}}}}}' for offset in ("-3", "1.0", '"1"', "null", "true", "9223372036854775808")),
+    ],
+)
+def test_a_malformed_start_shows_the_shape_that_is_expected(text):
+    with pytest.raises(ValueError, match=r'expected earliest, latest, committed or \{"orders": \{"0": 23, "1": -2\}\}'):
+        p.starting_offsets(text)
+
+
+def test_an_end_cannot_be_earliest():
+    assert p.ending_offsets('{"a": {"0": -1}}') == {TP("a", 0): -1}
+    assert p.ending_offsets("Latest") == "latest"
+    for text in ("earliest", '{"a": {"0": -2}}'):
+        with pytest.raises(ValueError, match="expected latest or"):
+            p.ending_offsets(text)
+
+
+def test_timestamps_are_milliseconds_for_each_partition():
+    assert p.timestamps('{"a": {"3": 1700000000000}}') == {TP("a", 3): 1_700_000_000_000}
+    with pytest.raises(ValueError, match="milliseconds since 1970"):
+        p.timestamps('{"a": {"3": -1}}')

@@ -1,0 +1,79 @@
+"""A secret leaves only through reveal()."""
+
+import copy
+import dataclasses
+import io
+import json
+import logging
+import pickle
+import pprint
+import traceback
+
+import pytest
+
+from spark_kafka_eos.options import Secret, Security
+
+WORD = "correct horse battery staple"
+
+
+@pytest.fixture
+def secret() -> Secret:
+    return Secret(WORD)
+
+
+def test_reveal_is_the_way_to_it(secret):
+    assert secret.reveal() == WORD
+
+
+def test_no_way_of_printing_shows_it(secret):
+    shown = [repr(secret), str(secret), f"{secret}", f"{secret!r}", f"{secret:>10}"]
+    shown += ["%s %r" % (secret, secret), "{}".format(secret)]  # noqa: UP031, UP032 - the old ways are the point
+    shown += [str([secret]), str({"password": secret}), pprint.pformat({"password": secret}), str((secret,))]
+    assert all("***" in text and WORD not in text for text in shown)
+
+
+def test_a_dataclass_that_holds_it_does_not_show_it(secret):
+    security = Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password=secret, key_pem=Secret("k3y"))
+    shown = repr(security) + str(dataclasses.asdict(security)) + str(copy.deepcopy(security))
+    assert WORD not in shown
+    assert "k3y" not in shown
+
+
+def test_a_log_line_does_not_show_it(secret):
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.handle(logging.LogRecord("x", logging.INFO, "f", 1, "%s %r", (secret, {"p": secret}), None))
+    assert stream.getvalue() == "*** {'p': ***}\n"
+
+
+def test_a_traceback_that_captures_locals_does_not_show_it(secret):
+    def fail(password: Secret) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError) as caught:
+        fail(secret)
+    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    assert "password = ***" in shown
+
+
+def test_it_pickles_for_the_executors_and_still_hides_itself(secret):
+    back = pickle.loads(pickle.dumps(secret))
+    assert back.reveal() == WORD
+    assert repr(back) == "***"
+
+
+def test_json_refuses_it(secret):
+    with pytest.raises(TypeError, match="Secret"):
+        json.dumps({"password": secret})
+
+
+def test_it_has_no_dict_that_would_show_it(secret):
+    with pytest.raises(TypeError):
+        vars(secret)
+
+
+def test_two_of_the_same_text_are_equal_and_the_text_itself_is_not(secret):
+    assert secret == Secret(WORD)
+    assert hash(secret) == hash(Secret(WORD))
+    assert secret != Secret("other")
+    assert secret != WORD

@@ -1,0 +1,97 @@
+"""The sink's options, and what must hold between several of them."""
+
+import pickle
+
+import pytest
+
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options import SinkOptions, sink_options
+
+BROKER = {"kafka.bootstrap.servers": "a:1"}
+ID = {"kafka.transactional.id": "orders"}
+
+
+def sink(**options: object) -> SinkOptions:
+    return sink_options(BROKER | ID | options)
+
+
+def refused(options: dict[str, str], option: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        sink_options(BROKER | options)
+    assert caught.value.option == option
+
+
+def test_a_topic_and_a_transactional_id_are_all_that_exactly_once_needs():
+    options = sink(topic="t")
+    assert (options.delivery_guarantee, options.append_mode, options.compression) == ("exactly-once", "auto", "none")
+    assert (options.group_id, options.ledger_topic, options.ledger_group) == ("orders", "t", "orders.ledger")
+    assert (options.max_request_size, options.transaction_timeout_ms, options.max_tries) == (1_048_576, 60_000, 3)
+
+
+def test_exactly_once_needs_a_transactional_id():
+    refused({"topic": "t"}, "kafka.transactional.id", "is required for exactly-once")
+
+
+def test_the_ledger_needs_one_of_three_topics():
+    refused(ID, "topic", r"Set one of topic, outputTopics, ledgerTopic\.")
+
+
+@pytest.mark.parametrize(
+    ("options", "ledger"),
+    [
+        ({"topic": "t"}, "t"),
+        ({"outputTopics": "b,a"}, "b"),
+        ({"ledgerTopic": "l"}, "l"),
+        ({"topic": "a", "outputTopics": "b,a"}, "a"),
+        ({"topic": "t", "outputTopics": "t", "ledgerTopic": "l"}, "l"),
+    ],
+)
+def test_the_ledger_lives_where_it_is_told_else_at_the_topic_else_at_the_first_output(options, ledger):
+    assert sink(**options).ledger_topic == ledger
+
+
+def test_at_least_once_needs_neither_transactional_id_nor_topic():
+    options = sink_options(BROKER | {"deliveryGuarantee": "at-least-once"})
+    assert (options.transactional_id, options.ledger_topic, options.group_id, options.topic) == ("", "", "", None)
+
+
+def test_the_topic_must_be_among_the_allowed_ones():
+    refused(ID | {"topic": "c", "outputTopics": "a,b"}, "topic", r"c is not among outputTopics \(a, b\)")
+
+
+def test_the_ledgers_group_cannot_hold_the_source_offsets():
+    refused(ID | {"topic": "t", "kafka.group.id": "orders.ledger"}, "kafka.group.id", "the ledger's own group")
+
+
+@pytest.mark.parametrize(("given", "missing"), [("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")])
+def test_the_two_names_of_a_batch_write_belong_together(given, missing):
+    refused(ID | {"topic": "t", given: "1"}, given, f"means nothing without {missing}")
+    assert sink(topic="t", txnAppId="nightly", txnVersion="7").txn_version == 7
+
+
+def test_the_options_of_a_java_producer_are_read():
+    kafka = {
+        "kafka.compression.type": "zstd",
+        "kafka.max.request.size": "2000000",
+        "kafka.transaction.timeout.ms": "900000",
+    }
+    options = sink(topic="t", **kafka)
+    assert (options.compression, options.max_request_size, options.transaction_timeout_ms) == (
+        "zstd",
+        2_000_000,
+        900_000,
+    )
+
+
+def test_spark_hands_over_lower_case_names_and_its_own():
+    spark = {"checkpointlocation": "/c", "queryname": "q", "path": "/p", "outputtopics": "t", "stagingdir": "/s"}
+    options = sink_options(BROKER | ID | spark)
+    assert (options.checkpoint_location, options.output_topics, options.staging_dir) == ("/c", ("t",), "/s")
+
+
+def test_headers_may_be_asked_for_though_a_sink_writes_them_anyway():
+    assert sink(topic="t", includeHeaders="true") == sink(topic="t")
+
+
+def test_values_pickle_since_they_travel_to_the_executors():
+    assert pickle.loads(pickle.dumps(sink(topic="t"))) == sink(topic="t")

@@ -1,0 +1,132 @@
+"""The source's options, and what must hold between several of them."""
+
+import pickle
+from typing import Any
+
+import pytest
+
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import TopicPartition as TP
+from spark_kafka_eos.options import SourceOptions, Timestamps, source_options
+
+BROKER = {"kafka.bootstrap.servers": "a:1"}
+
+
+def source(*, streaming: Any = True, **options: Any) -> SourceOptions:
+    return source_options(BROKER | {"subscribe": "t"} | options, streaming=streaming)
+
+
+def refused(option: str, why: str, *, streaming: Any = True, **options: Any) -> None:
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        source(streaming=streaming, **options)
+    assert caught.value.option == option
+
+
+def test_defaults_are_those_of_the_built_in_source_save_for_isolation():
+    options = source()
+    assert (options.starting_offsets, options.fail_on_data_loss, options.include_headers) == ("latest", True, False)
+    assert (options.fetch_max_bytes, options.fetch_max_wait_ms, options.max_trigger_delay_ms) == (
+        52_428_800,
+        500,
+        900_000,
+    )
+    assert options.isolation == "read_committed"
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "value"),
+    [
+        ({"subscribe": "a,b"}, "subscribe", ("a", "b")),
+        ({"subscribePattern": "a.*"}, "subscribe_pattern", "a.*"),
+        ({"assign": '{"a": [0]}'}, "assign", (TP("a", 0),)),
+    ],
+)
+def test_there_are_three_ways_to_say_what_to_read(options, field, value):
+    assert getattr(source_options(BROKER | options), field) == value
+
+
+def test_one_of_them_is_required():
+    with pytest.raises(
+        ConfigurationError, match=r"what to read is not said.*Set one of subscribe, subscribePattern, assign\."
+    ):
+        source_options(BROKER)
+
+
+def test_two_of_them_exclude_each_other():
+    refused("subscribe", "subscribe and assign exclude each other", assign='{"a": [0]}')
+
+
+def test_a_batch_read_starts_at_the_earliest_offset():
+    assert source(streaming=False).starting_offsets == "earliest"
+
+
+@pytest.mark.parametrize("start", ["latest", '{"t": {"0": -1}}'])
+def test_a_batch_read_cannot_start_at_the_latest_offset(start):
+    refused("startingOffsets", "cannot start at the latest", streaming=False, startingOffsets=start)
+    assert source(startingOffsets=start) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", '{"t": {"0": 5}}')],
+)
+def test_a_stream_has_no_end(name, value):
+    refused(name, r"a stream has no end.*availableNow", **{name: value})
+    assert source(streaming=False, **{name: value}) is not None
+
+
+def test_before_spark_says_whether_it_streams_neither_rule_is_applied():
+    assert source(streaming=None, startingOffsets="latest", endingOffsets="latest").ending_offsets == "latest"
+
+
+def test_the_committed_start_needs_the_group_whose_offsets_are_meant():
+    refused("startingOffsets", r"needs kafka\.group\.id", startingOffsets="committed")
+    assert source(startingOffsets="committed", **{"kafka.group.id": "g"}).group_id == "g"
+
+
+def test_malformed_json_names_the_option_and_shows_the_shape():
+    refused("startingOffsets", r'expected earliest, latest, committed or \{"orders"', startingOffsets='{"t": 5}')
+
+
+def test_a_start_outside_the_assigned_partitions_is_refused():
+    with pytest.raises(ConfigurationError, match="t-1 is not among the partitions of assign"):
+        source_options(BROKER | {"assign": '{"t": [0]}', "startingOffsets": '{"t": {"0": 1, "1": 1}}'})
+
+
+def test_a_timestamp_wins_over_timestamps_by_partition_and_those_over_offsets():
+    by_partition = {"startingOffsetsByTimestamp": '{"t": {"0": 7}}', "startingOffsets": "earliest"}
+    assert source(startingTimestamp="5", **by_partition).starting_offsets == Timestamps(everywhere=5)
+    assert source(**by_partition).starting_offsets == Timestamps(partitions={TP("t", 0): 7})
+
+
+def test_what_happens_where_no_record_is_that_young_is_the_users_choice_for_a_start():
+    start = source(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest").starting_offsets
+    assert start == Timestamps(everywhere=5, if_none="latest")
+
+
+def test_an_end_by_time_is_the_latest_offset_where_no_record_is_that_young():
+    assert source(streaming=False, endingTimestamp="5").ending_offsets == Timestamps(everywhere=5, if_none="latest")
+
+
+def test_limits_must_fit_each_other():
+    refused(
+        "minOffsetsPerTrigger",
+        "5 is more than maxOffsetsPerTrigger, 4",
+        minOffsetsPerTrigger="5",
+        maxOffsetsPerTrigger="4",
+    )
+    limits = source(minOffsetsPerTrigger="4", maxOffsetsPerTrigger="4", maxTriggerDelay="1m", minPartitions="8")
+    assert (limits.min_offsets_per_trigger, limits.max_offsets_per_trigger) == (4, 4)
+    assert (limits.max_trigger_delay_ms, limits.min_partitions) == (60_000, 8)
+
+
+@pytest.mark.parametrize(
+    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
+)
+def test_a_limit_of_nothing_is_refused(name):
+    refused(name, "0 is not between 1", **{name: "0"})
+
+
+def test_values_pickle_since_they_travel_to_the_executors():
+    options = source(startingOffsets='{"t": {"0": 5}}')
+    assert pickle.loads(pickle.dumps(options)) == options

@@ -1,0 +1,154 @@
+"""The table knows every option once, and answers for those it does not know."""
+
+import logging
+import pickle
+
+import pytest
+
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options import table
+from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
+from spark_kafka_eos.options.secret import Secret
+from spark_kafka_eos.options.table import OPTIONS, SINK, SOURCE, take
+
+
+def test_every_name_stands_in_one_place_only():
+    used = [name.lower() for row in OPTIONS for name in (row.name, *row.also)]
+    everywhere = [*used, *REFUSED, *WITHOUT_EFFECT]
+    assert len(everywhere) == len(set(everywhere))
+
+
+def test_every_row_has_a_field_of_its_own_and_a_help_that_is_a_sentence():
+    assert len({row.field for row in OPTIONS}) == len(OPTIONS)
+    for row in OPTIONS:
+        assert row.help.endswith("."), row.name
+
+
+def test_names_are_compared_without_case_since_spark_lower_cases_them():
+    assert take({"startingoffsets": "earliest", "KAFKA.GROUP.ID": "g"}, SOURCE) == {
+        "starting_offsets": "earliest",
+        "group_id": "g",
+    }
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("subscribes", "subscribe"),
+        ("startingoffset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.fetch.max.byte", "kafka.fetch.max.bytes"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(typo, meant):
+    with pytest.raises(
+        ConfigurationError, match=rf"option '{typo}': there is no such option\..*Did you mean {meant}\?"
+    ):
+        take({typo: "x"}, SOURCE)
+
+
+def test_an_unknown_option_like_no_other_is_refused_without_a_guess():
+    with pytest.raises(ConfigurationError) as caught:
+        take({"zzz": "x"}, SINK)
+    assert "Did you mean" not in str(caught.value)
+
+
+def test_the_nearest_name_is_one_that_this_side_takes():
+    with pytest.raises(ConfigurationError, match=r"Did you mean topic\?"):
+        take({"topics": "x"}, SINK)
+
+
+@pytest.mark.parametrize(("name", "side", "other"), [("topic", SOURCE, "sink"), ("subscribe", SINK, "source")])
+def test_an_option_of_the_other_side_is_refused_as_such(name, side, other):
+    with pytest.raises(ConfigurationError, match=f"is an option of the {other}, not of the {side.value}"):
+        take({name: "x"}, side)
+
+
+def test_a_kafka_property_of_the_other_side_has_no_effect_so_that_one_file_serves_both(caplog):
+    table._say_without_effect.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert take({"kafka.acks": "1"}, SOURCE) == {}
+    assert "kafka.acks has no effect: only the sink takes it" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("kafka.auto.offset.reset", "earliest", "startingOffsets"),
+        ("kafka.key.deserializer", "x", "always bytes"),
+        ("kafka.value.serializer", "x", "always bytes"),
+        ("kafka.enable.auto.commit", "false", "never by a timer"),
+        ("kafka.interceptor.classes", "x", "interceptor"),
+        ("kafka.partitioner.class", "x", "murmur2"),
+        ("kafka.ssl.cipher.suites", "x", "OpenSSL"),
+        ("kafka.enable.ssl.certificate.verification", "false", "always verified"),
+        ("kafka.sasl.kerberos.service.name", "kafka", "SCRAM"),
+    ],
+)
+def test_a_kafka_property_that_cannot_be_honoured_is_refused_with_the_reason(name, value, reason):
+    for side in (SOURCE, SINK):
+        with pytest.raises(ConfigurationError, match=f"option '{name}': .*{reason}"):
+            take({name: value}, side)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("kafka.acks", "1"), ("kafka.acks", "0"), ("kafka.enable.idempotence", "false")]
+)
+def test_a_property_that_would_weaken_the_guarantee_is_refused(name, value):
+    with pytest.raises(ConfigurationError, match=f"option '{name}': only "):
+        take({name: value}, SINK)
+
+
+def test_a_property_that_says_what_holds_anyway_is_taken():
+    take({"kafka.acks": "all", "kafka.enable.idempotence": "true"}, SINK)
+    take({"kafka.acks": "-1"}, SINK)
+
+
+def test_a_property_without_effect_is_taken_and_said_once_in_the_log(caplog):
+    table._say_without_effect.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert take({"kafka.linger.ms": "5", "kafka.batch.size": "1"}, SINK) == {}
+    assert sorted(record.args[0] for record in caplog.records) == ["kafka.batch.size", "kafka.linger.ms"]
+
+
+def test_what_spark_adds_by_itself_is_passed_over():
+    added = {
+        "path": "/x",
+        "paths": '["/x"]',
+        "queryname": "q",
+        "owner": "me",
+        "provider": "kafka-eos",
+        "option.topic": "t",
+    }
+    assert take(added, SINK) == {}
+
+
+def test_values_may_be_what_python_has_since_not_every_option_passes_through_spark():
+    given = {"failOnDataLoss": False, "minPartitions": 4, "subscribe": None, "kafka.sasl.password": Secret("s")}
+    assert take(given, SOURCE) == {"fail_on_data_loss": False, "min_partitions": 4, "sasl_password": Secret("s")}
+
+
+def test_two_names_of_one_option_exclude_each_other():
+    with pytest.raises(ConfigurationError, match=r"given beside 'kafka\.sasl\.mechanism'"):
+        take({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.mechanisms": "PLAIN"}, SINK)
+
+
+def test_librdkafkas_names_are_taken_where_they_mean_the_same():
+    given = {"kafka.metadata.broker.list": "a:1", "kafka.fetch.wait.max.ms": "10", "kafka.fetch.message.max.bytes": "5"}
+    assert take(given, SOURCE) == {
+        "bootstrap_servers": (("a", 1),),
+        "fetch_max_wait_ms": 10,
+        "max_partition_fetch_bytes": 5,
+    }
+
+
+def test_a_value_that_does_not_parse_names_its_option_as_documented():
+    with pytest.raises(
+        ConfigurationError, match="option 'maxOffsetsPerTrigger': 'many' is not a whole number"
+    ) as caught:
+        take({"maxoffsetspertrigger": "many"}, SOURCE)
+    assert caught.value.option == "maxOffsetsPerTrigger"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -1,0 +1,59 @@
+"""The public API: what a user may import, and that it costs no PySpark."""
+
+import subprocess
+import sys
+
+import pytest
+
+import spark_kafka_eos
+from spark_kafka_eos import errors
+
+PUBLIC = {
+    "AuthenticationFailed",
+    "AuthorizationFailed",
+    "BrokerError",
+    "BrokerUnreachable",
+    "CommitOutcomeUnknown",
+    "ConfigurationError",
+    "CorruptRecordBatch",
+    "DataLoss",
+    "IllegalTransactionState",
+    "InvalidRow",
+    "KafkaEosDataSource",
+    "KafkaEosError",
+    "LedgerRefused",
+    "ProducerFenced",
+    "TransactionAborted",
+    "TransactionalWriter",
+    "UnknownTopic",
+    "__version__",
+    "from_properties",
+}
+
+
+def test_the_public_names_are_these():
+    assert set(spark_kafka_eos.__all__) == PUBLIC
+
+
+def test_every_public_name_can_be_had():
+    for name in PUBLIC:
+        assert getattr(spark_kafka_eos, name) is not None
+
+
+def test_every_error_a_job_can_meet_is_public():
+    tree = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert tree - set(PUBLIC) == {"ToolFailed"}  # of the command line only
+
+
+def test_a_name_that_does_not_exist_is_said_as_python_says_it():
+    with pytest.raises(AttributeError, match="module 'spark_kafka_eos' has no attribute 'Nothing'"):
+        spark_kafka_eos.Nothing  # noqa: B018
+
+
+def test_importing_the_package_and_its_lower_layers_loads_no_pyspark():
+    code = """
+import sys, spark_kafka_eos, spark_kafka_eos.model, spark_kafka_eos.failpoints
+print(sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j", "pandas", "kafka")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
