@@ -35,6 +35,7 @@ class StageAttempts:
     """What Spark's status store says of an append stage once its job is done."""
 
     current_attempt: int
+    completed_tasks: int
     failed_tasks: int
     num_tasks: int
 
@@ -78,6 +79,9 @@ def _stage_that_ran_again(stages: Mapping[int, StageAttempts]) -> str | None:
             return f"append stage {stage_id} was attempted {stage.current_attempt + 1} times"
         if stage.failed_tasks > 0:
             return f"{stage.failed_tasks} tasks of append stage {stage_id} failed"
+        if stage.completed_tasks != stage.num_tasks:
+            # The status store lags or lost events: what it does not confirm may have happened otherwise.
+            return f"Spark confirms {stage.completed_tasks} of the {stage.num_tasks} tasks of append stage {stage_id}"
     return None
 
 

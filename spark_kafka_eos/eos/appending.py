@@ -38,7 +38,7 @@ def append(
     _add(coordinator, identity, set(partitions), added)
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
-    with Appender(cluster, identity) as appender:
+    with Appender(cluster, identity, transaction_version=coordinator.transaction_version) as appender:
         for number, (partition, records, block) in enumerate(blocks):
             if number == 1 and failpoints.armed("half appended"):
                 acks += appender.flush()
@@ -52,7 +52,7 @@ def append(
                 base_sequence=sequence,
                 transactional=True,
             )
-            appender.append(partition, block, records, sequence)
+            appender.append(partition, block, records=records, base_sequence=sequence)
             sequences[partition] = next_sequence(sequence, records)
         acks += appender.flush()
     return acks

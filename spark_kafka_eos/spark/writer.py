@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.cluster import Cluster, shared_cluster
 from spark_kafka_eos.core import barrier
 from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.distributed import SharedTransaction
@@ -96,12 +96,6 @@ class TransactionalWriter:
         """What the last batch left behind: outcome, records, producer id and epoch, milliseconds per step, tries."""
         return self._last_commit
 
-    def close(self) -> None:
-        """Close the connections; the next batch opens new ones."""
-        if self._cluster is not None:
-            self._cluster.close()
-        self._cluster = self._transaction = None
-
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_cluster": None, "_transaction": None}
 
@@ -110,7 +104,7 @@ class TransactionalWriter:
         query = RunningQuery(batch_df, self._options.checkpoint_location)
         batch = query.micro_batch(batch_id)
         if self._cluster is None or self._transaction is None:
-            self._cluster = Cluster(self._options.client)
+            self._cluster = shared_cluster(self._options.client)
             self._transaction = SharedTransaction(self._options, self._cluster)
         mode = _append_mode(self._options, session)
         staging = staging_of(self._options, query.checkpoint_location)

@@ -6,7 +6,7 @@ from spark_kafka_eos.core.barrier import AppendReport, Commit, Redo, StageAttemp
 from spark_kafka_eos.model import TopicPartition
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("alerts", 0)
-ONCE = StageAttempts(current_attempt=0, failed_tasks=0, num_tasks=2)
+ONCE = StageAttempts(current_attempt=0, completed_tasks=2, failed_tasks=0, num_tasks=2)
 
 
 def report(slot: int, counts: dict[TopicPartition, int], *, stage_id: int = 7, attempt: int = 0) -> AppendReport:
@@ -37,7 +37,7 @@ def test_a_slot_without_records_reports_too() -> None:
 
 def test_several_frames_may_append_to_the_same_partition_in_stages_of_their_own() -> None:
     reports = [FIRST, SECOND, report(0, {A: 5}, stage_id=9)]
-    stages = {7: ONCE, 9: replace(ONCE, num_tasks=1)}
+    stages = {7: ONCE, 9: replace(ONCE, completed_tasks=1, num_tasks=1)}
     assert decide(reports, stages, EXPECTED | {A: 15}) == Commit(records=38)
 
 
@@ -51,6 +51,10 @@ def test_a_stage_attempted_again_is_redone_though_its_tasks_report_attempt_0() -
 
 def test_a_failed_task_is_redone_though_all_slots_reported() -> None:
     assert "1 tasks" in redone([FIRST, SECOND], {7: replace(ONCE, failed_tasks=1)}, EXPECTED)
+
+
+def test_a_stage_that_spark_does_not_confirm_as_complete_is_redone() -> None:
+    assert "confirms 1 of the 2" in redone([FIRST, SECOND], {7: replace(ONCE, completed_tasks=1)}, EXPECTED)
 
 
 def test_a_speculative_copy_that_reported_too_is_redone() -> None:

@@ -1,0 +1,120 @@
+"""From ranges of offsets to Arrow batches with the built-in source's columns: fetch, leave out what is not visible, decode.
+
+No Spark here: an executor's task hands the batches on as they come. Memory is bounded by two fetch responses.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.core.visibility import visible
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
+from spark_kafka_eos.options import ClientOptions, SourceOptions
+from spark_kafka_eos.wire.decode import control_marker, decode
+
+# Measured on local[2], 2 M rows of 100 bytes into noop: 16 k to 64 k rows a batch are equally fast, 4 k cost a fifth more.
+_FEWEST_ROWS, _MOST_ROWS = 16_384, 65_536
+
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+_COLUMNS = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestampType", pa.int32()),
+]
+
+
+def arrow_schema(*, include_headers: bool) -> pa.Schema:
+    """What Spark expects of each batch, to the letter: `to_arrow_schema` of the source's columns."""
+    return pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
+
+
+@functools.cache
+def shared_cluster(client: ClientOptions) -> Cluster:
+    """This process's connections to a cluster, kept open: Spark uses its Python workers again and again."""
+    return Cluster(client)
+
+
+def read(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster) -> Iterator[pa.RecordBatch]:
+    """The visible records of `ranges` (at most one of each partition), each partition's in order; see `arrow_schema`.
+
+    Batches have 16 k to 64 k rows where there are that many. Raises what `Fetcher.fetch` and `decode` raise.
+    """
+    fetcher = Fetcher(
+        cluster,
+        isolation=options.isolation,
+        max_bytes=options.fetch_max_bytes,
+        max_partition_bytes=options.max_partition_fetch_bytes,
+        max_wait_ms=options.fetch_max_wait_ms,
+    )
+    bounds = {wanted.partition: wanted for wanted in ranges}
+    fetched = (_rows(part, bounds[part.partition], options) for part in fetcher.fetch(ranges))
+    return _of_decent_size(rows for rows in fetched if rows.num_rows)
+
+
+def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> pa.RecordBatch:
+    """The visible records in one partition's part of a Fetch response that lie inside `bounds`."""
+    try:
+        batches = _visible_batches(fetched, options)
+        records = decode(
+            fetched.buffer, batches, check_crc=options.check_crcs, include_headers=options.include_headers
+        )
+    except CorruptRecordBatch as error:
+        raise CorruptRecordBatch(f"{fetched.partition}: {error.what}", action=error.action) from error
+    # A record batch may begin before the range and reach past its end; offsets ascend.
+    first, behind = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
+    records = records.slice(first, behind - first)
+    columns = [
+        records["key"],
+        records["value"],
+        pa.repeat(fetched.partition.topic, records.num_rows),
+        pa.repeat(pa.scalar(fetched.partition.partition, pa.int32()), records.num_rows),
+        records["offset"],
+        records["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
+        records["timestampType"],
+    ]
+    if options.include_headers:
+        columns.append(records["headers"].cast(_HEADERS))
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers=options.include_headers))
+
+
+def _visible_batches(fetched: Fetched, options: SourceOptions) -> list[tuple[int, RecordBatchHeader]]:
+    """The record batches of a part that a reader of this isolation level may see."""
+    headers = [header for _, header in fetched.batches]
+    # What a control batch says matters only where there is something to leave out.
+    markers = [
+        control_marker(fetched.buffer, position, header, check_crc=options.check_crcs)
+        if fetched.aborted and header.is_control
+        else None
+        for position, header in fetched.batches
+    ]
+    shown = visible(headers, markers, fetched.aborted, options.isolation)
+    return [batch for batch, is_shown in zip(fetched.batches, shown, strict=True) if is_shown]
+
+
+def _of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, small batches joined and large ones cut."""
+    small: list[pa.RecordBatch] = []
+    for part in parts:
+        small.append(part)
+        if sum(rows.num_rows for rows in small) < _FEWEST_ROWS:
+            continue
+        yield from _cut(pa.concat_batches(small) if len(small) > 1 else small[0])
+        small.clear()
+    if small:
+        yield pa.concat_batches(small)
+
+
+def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows.num_rows, _MOST_ROWS):
+        yield rows.slice(start, _MOST_ROWS)

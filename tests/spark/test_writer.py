@@ -1,0 +1,158 @@
+"""The foreachBatch writer on real Spark and a real broker, behind a source that is not Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.tools.read_topic import read_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+MODES = pytest.mark.parametrize("mode", ["driver", "executors"])
+
+
+@pytest.fixture
+def options(bootstrap: str, topic: Callable[..., str]) -> dict[str, str]:
+    name = topic("out", partitions=3)
+    return {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": name, "topic": name}
+
+
+@pytest.fixture
+def numbers(spark: SparkSession, tmp_path: Path) -> Callable[[int, int], DataFrame]:
+    """`numbers(first, last)` adds a file with these numbers and returns the stream over all files, one per batch."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+
+    def stream(first: int, last: int) -> DataFrame:
+        lines = "".join(json.dumps({"n": n}) + "\n" for n in range(first, last))
+        (folder / f"{first:09}.json").write_text(lines)
+        return (
+            spark.readStream.schema("n long")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(folder))
+            .select(F.col("n").cast("string").alias("key"), F.col("n").cast("string").alias("value"))
+        )
+
+    return stream
+
+
+def run(frame: DataFrame, function: Callable[[DataFrame, int], None], checkpoint: Path) -> StreamingQuery:
+    query = (
+        frame.writeStream.foreachBatch(function)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def written(options: dict[str, str], topic: str | None = None) -> list[int]:
+    messages = read_topic(options["kafka.bootstrap.servers"], topic or options["topic"], "read_committed")
+    return sorted(int(message.value() or b"") for message in messages)
+
+
+@MODES
+def test_each_micro_batch_is_one_transaction_and_all_rows_are_there_once(options, numbers, tmp_path, mode):
+    numbers(0, 1000)
+    writer = TransactionalWriter(options | {"appendMode": mode})
+    reports = []
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        writer(batch_df, batch_id)
+        reports.append(writer.last_commit)
+
+    run(numbers(1000, 2500), process, tmp_path / "checkpoint")
+    assert written(options) == list(range(2500))
+    assert [(r.batch_id, r.outcome, r.records, r.append_mode) for r in reports] == [
+        (0, "committed", 1000, mode),
+        (1, "committed", 1500, mode),
+    ]
+    assert reports[0].epoch != reports[1].epoch
+    assert set(reports[0].milliseconds) == {"encode", "append", "offsets", "end"}
+
+
+@MODES
+def test_a_batch_that_spark_runs_again_is_skipped(options, numbers, tmp_path, mode):
+    checkpoint = tmp_path / "checkpoint"
+    frame = numbers(0, 300)
+    run(frame, TransactionalWriter(options | {"appendMode": mode}), checkpoint)
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink()  # as if the driver had died before noting the commit
+    writer = TransactionalWriter(options | {"appendMode": mode})
+    run(frame, writer, checkpoint)
+    assert writer.last_commit is not None and writer.last_commit.outcome == "skipped"
+    assert written(options) == list(range(300))
+
+
+@MODES
+def test_several_frames_and_topics_share_one_transaction(options, numbers, topic, tmp_path, mode):
+    odd = topic("odd", partitions=2)
+    writer = TransactionalWriter(options | {"appendMode": mode})
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        with writer.transaction(batch_df, batch_id) as txn:
+            txn.write(batch_df)
+            txn.write(batch_df.where("value % 2 = 1"), topic=odd)
+
+    run(numbers(0, 100), process, tmp_path / "checkpoint")
+    assert written(options) == list(range(100))
+    assert written(options, odd) == list(range(1, 100, 2))
+    assert writer.last_commit is not None and writer.last_commit.records == 150
+
+
+def test_a_body_that_raises_writes_nothing(options, numbers, tmp_path):
+    writer = TransactionalWriter(options)
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        with writer.transaction(batch_df, batch_id) as txn:
+            txn.write(batch_df)
+            raise RuntimeError("the user's own error")
+
+    with pytest.raises(Exception, match="the user's own error"):
+        run(numbers(0, 10), process, tmp_path / "checkpoint")
+    assert written(options) == []
+
+
+@MODES
+def test_a_row_that_cannot_be_sent_fails_the_batch_with_its_reason_and_nothing_is_visible(
+    options, numbers, tmp_path, mode
+):
+    frame = numbers(0, 100).withColumn("partition", F.expr("if(value = 57, 9, cast(null as int))"))
+    with pytest.raises(Exception, match="partition 9 of topic") as raised:
+        run(frame, TransactionalWriter(options | {"appendMode": mode}), tmp_path / "checkpoint")
+    assert "Nothing was committed" in str(raised.value)
+    assert written(options) == []
+
+
+@MODES
+def test_a_batch_without_rows_is_committed_too(options, numbers, tmp_path, mode):
+    writer = TransactionalWriter(options | {"appendMode": mode})
+    run(numbers(0, 10).where("value > 100"), writer, tmp_path / "checkpoint")
+    assert writer.last_commit is not None
+    assert (writer.last_commit.outcome, writer.last_commit.records) == ("committed", 0)
+
+
+def test_another_query_under_the_same_transactional_id_is_refused(options, numbers, tmp_path):
+    frame = numbers(0, 10)
+    run(frame, TransactionalWriter(options), tmp_path / "one")
+    with pytest.raises(Exception, match="kafka.transactional.id"):
+        run(frame, TransactionalWriter(options), tmp_path / "two")
+    assert written(options) == list(range(10))
+
+
+@MODES
+def test_no_staging_file_is_left_behind(options, numbers, tmp_path, mode):
+    frame = numbers(0, 3000).withColumn("value", F.concat("value", F.lit(" " * 100)))
+    run(frame, TransactionalWriter(options | {"appendMode": mode}), tmp_path / "checkpoint")
+    staging = tmp_path / "checkpoint" / "kafka-eos-staging"
+    assert not [path for path in staging.rglob("*") if path.is_file()]
+    assert len(written(options)) == 3000
