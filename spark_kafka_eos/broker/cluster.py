@@ -98,6 +98,12 @@ class Cluster:
             _, description = self._topics[name]
         return description
 
+    def topic_names(self) -> list[str]:
+        """All topics this principal may describe, without Kafka's internal ones, sorted."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response = self.call_any(request, lambda _: ())
+        return sorted(topic.name for topic in response.topics if not topic.is_internal)
+
     def refresh(self, names: Iterable[str]) -> None:
         """Look these topics up again; raises UnknownTopic if one does not appear within a few seconds."""
         names = sorted(set(names))

@@ -11,22 +11,20 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData, read_fetch_response
+from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLoss, KafkaEosError
 from spark_kafka_eos.model import AbortedTransaction, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
-Isolation = Literal["read_committed", "read_uncommitted"]
-
-_EARLIEST, _LATEST = -2, -1
 # What a record is taken to weigh until the first response tells; and how much more than the estimate is asked for, so
 # that a range rarely needs one more round trip, yet a small range of a large topic does not fetch megabytes in vain.
 _BYTES_PER_OFFSET = 128.0
@@ -83,7 +81,7 @@ class Fetcher:
         max_wait_ms: int = 500,
     ) -> None:
         self._cluster = cluster
-        self._isolation_level = 1 if isolation == "read_committed" else 0
+        self._isolation: Isolation = isolation
         self._max_bytes, self._max_partition_bytes, self._max_wait_ms = max_bytes, max_partition_bytes, max_wait_ms
         self._bytes_per_offset: dict[TopicPartition, float] = {}
 
@@ -179,7 +177,7 @@ class Fetcher:
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
             max_bytes=self._max_bytes,
-            isolation_level=self._isolation_level,
+            isolation_level=ISOLATION_LEVELS[self._isolation],
             session_id=0,
             session_epoch=-1,
             topics=[topic_class(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
@@ -244,23 +242,13 @@ class Fetcher:
     def _failure(self, cursor: _Cursor, data: PartitionData) -> KafkaEosError:
         if reaction("Fetch", data.error_code) is not Reaction.DATA_LOSS:
             return failure("Fetch", data.error_code, f"{cursor.partition} at offset {cursor.position}")
-        earliest, latest = (self._offset(cursor.partition, which) for which in (_EARLIEST, _LATEST))
+        first = earliest(self._cluster, [cursor.partition])[cursor.partition]
+        end = latest(self._cluster, [cursor.partition], isolation=self._isolation)[cursor.partition]
         return DataLoss(
             f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were to be read, "
-            f"but the broker holds {earliest} to {latest}",
+            f"but the broker holds {first} to {end}",
             action="Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint.",
         )
-
-    def _offset(self, partition: TopicPartition, which: int) -> int:
-        topic_class: Any = ListOffsetsRequest.ListOffsetsTopic
-        asked = topic_class.ListOffsetsPartition(
-            partition_index=partition.partition, current_leader_epoch=-1, timestamp=which
-        )
-        request = ListOffsetsRequest(
-            replica_id=-1, isolation_level=0, topics=[topic_class(name=partition.topic, partitions=[asked])]
-        )
-        answer = self._cluster.connection(self._cluster.leader(partition)).call(request).topics[0].partitions[0]
-        return int(answer.offset)
 
 
 def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[tuple[int, RecordBatchHeader], ...]:

@@ -12,6 +12,8 @@ from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 
 log = logging.getLogger(__name__)
 
+_TRIED = "It was tried again"
+
 # A response's error codes, each with what it speaks of (a topic and partition, a group, …) for the message.
 Errors = Callable[[Any], Iterable[tuple[str, int]]]
 
@@ -64,7 +66,8 @@ def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable
     """Wait before the next try, or raise `error` when the budget is spent."""
     delay = budget.delay(soon=react is Reaction.RETRY_SOON)
     if delay is None:
-        error.action = f"It was tried again for {budget.milliseconds} ms. {error.action}".rstrip()
+        if not error.action.startswith(_TRIED):  # an inner loop gave up first, and has said so
+            error.action = f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip()
         raise error
     log.info("%s; next try in %d ms", error.what, delay * 1000)
     sleep(delay)
