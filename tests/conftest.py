@@ -14,7 +14,7 @@ TopicFactory = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
-    """One broker, transaction.version 2, shared by every test: don't kill or pause it, give topics and ids unique names."""
+    """One broker, transaction.version 2, shared by every test: don't kill or pause it, name topics and ids uniquely."""
     with EmbeddedKafka() as broker:
         yield broker
 

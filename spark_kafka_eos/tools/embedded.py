@@ -6,12 +6,13 @@ What is not obvious:
 - Nothing survives this process (see supervised.py); a temporary directory is removed by `close()` or at a normal exit.
 - `start()` after `kill()` or `stop()` finds the same data and ports. A new object given the same `directory` finds the
   data, on new ports unless `port` is given.
-- The log has slf4j-simple's form and lies in `<directory>/node-<i>/broker.log`; its tail is in the error when a start fails.
+- A node's log is `<directory>/node-<i>/broker.log`, all its starts together; a failed start's error ends with its tail.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -46,16 +47,17 @@ JVM_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
 )
 _POLL_SECONDS = 0.05
+_WAIT_SECONDS = 0.5
 _STOP_SECONDS = 20.0
 
 
 class EmbeddedKafka:
     """A broker, or a cluster of three, that answers once `start()` or the `with` statement returns.
 
-    `version`: of `org.apache.kafka:kafka_2.13`, fetched once (see jars.py). `directory`: where data and logs lie and stay;
-    a temporary one by default. `config`: broker properties that override the ones chosen here. `transaction_version`: the
-    feature to format with (KIP-890), by default the release's own. `port`: of the first node; the others are free ones.
-    Raises ToolFailed when Java, the download or the start fails.
+    `version`: of `org.apache.kafka:kafka_2.13`, fetched once (see jars.py). `directory`: where data and logs lie and
+    stay; a temporary one by default. `config`: broker properties that override the ones chosen here (kraft.py).
+    `transaction_version`: the feature to format with (KIP-890), by default the release's own. `port`: of the first
+    node; the others take free ones. Raises ToolFailed when Java, the download or the start fails.
     """
 
     def __init__(
@@ -88,12 +90,13 @@ class EmbeddedKafka:
             free[0] = port
         self._ports = dict(zip(self.nodes, free[:brokers], strict=True))
         self._controller_ports = dict(zip(self.nodes, free[brokers:], strict=True))
-        self.directory = Path(directory).absolute() if directory else Path(tempfile.mkdtemp(prefix="kafka-eos-"))
+        self._temporary = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix="kafka-eos-") if directory is None else directory).absolute()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._paused: set[int] = set()
         self._supervised = SupervisedProcesses()
         self._release = weakref.finalize(
-            self, _release, os.getpid(), self._supervised, self._processes, None if directory else self.directory
+            self, _release, os.getpid(), self._supervised, self._processes, self.directory if self._temporary else None
         )
 
     def __repr__(self) -> str:
@@ -155,9 +158,12 @@ class EmbeddedKafka:
         self.start(*nodes)
 
     def pause(self, *nodes: int) -> None:
-        """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection."""
+        """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection. Returns once it holds."""
         self._signal(signal.SIGSTOP, nodes)
-        self._paused.update(node for node in nodes or self.nodes if self.is_running(node))
+        for node in nodes or self.nodes:
+            if self.is_running(node):
+                os.waitid(os.P_PID, self.pid(node), os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # takes nothing from Popen
+                self._paused.add(node)
 
     def resume(self, *nodes: int) -> None:
         """SIGCONT: the end of a pause. Does not wait for the node to be in the cluster again: `await_ready` does."""
@@ -167,6 +173,17 @@ class EmbeddedKafka:
     def await_ready(self) -> None:
         """Wait until metadata names every node that runs and is not paused. Raises ToolFailed after `start_timeout`."""
         self._await_ready([node for node in self.nodes if self.is_running(node) and node not in self._paused])
+
+    def wait(self) -> None:
+        """Wait until the process of a started node ends, by itself or killed by someone. Raises ToolFailed then."""
+        while True:
+            for node, process in self._processes.items():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_WAIT_SECONDS)
+                    raise ToolFailed(
+                        f"Kafka {self.version}, node {node}, ended with code {process.returncode}",
+                        action=f"The end of its log:\n{self._tail(node)}",
+                    )
 
     def is_running(self, node: int = 1) -> bool:
         """Whether the node's process is alive (a paused one is)."""
@@ -184,7 +201,10 @@ class EmbeddedKafka:
     def close(self) -> None:
         """Stop every node and remove a temporary directory. The object is of no more use."""
         if self._release.alive:
-            self.stop()
+            if self._temporary:
+                self.kill()
+            else:
+                self.stop()
             self._release()
 
     # Topics.
@@ -194,21 +214,24 @@ class EmbeddedKafka:
         topic = NewTopic(
             name,
             num_partitions=partitions,
-            replication_factor=len(self.nodes),
+            replication_factor=min(len(self.nodes), 3),
             config={key: str(value) for key, value in (config or {}).items()},
         )
-        with _quiet_admin(self.bootstrap) as admin:
+        with self._admin(f"topic {name} could not be created") as admin:
             admin.create_topics([topic], operation_timeout=self._start_timeout)[name].result()
-            self._await(
-                admin, lambda: _leaders(admin, name) == partitions, f"topic {name} has partitions without a leader"
-            )
+            self._await(admin, lambda: _leaders(admin, name) == partitions, f"topic {name} lacks leaders")
         return name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until metadata no longer shows it."""
-        with _quiet_admin(self.bootstrap) as admin:
+        with self._admin(f"topic {name} could not be deleted") as admin:
             admin.delete_topics([name], operation_timeout=self._start_timeout)[name].result()
-            self._await(admin, lambda: _leaders(admin, name) == 0, f"topic {name} is still there")
+            self._await(admin, lambda: name not in admin.list_topics(timeout=5).topics, f"topic {name} is still there")
+
+    def topics(self) -> list[str]:
+        """The names of all topics, without the internal ones (`__…`)."""
+        with self._admin("the topics could not be listed") as admin:
+            return sorted(name for name in admin.list_topics(timeout=5).topics if not name.startswith("__"))
 
     # How it is done.
 
@@ -243,7 +266,9 @@ class EmbeddedKafka:
                     log=self._log(node),
                 )
         for node, process in formatting.items():
-            if process.wait(self._start_timeout):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self._start_timeout)
+            if process.returncode != 0:
                 raise self._failure(node, "its log directory could not be formatted")
 
     def _format_arguments(self, node: int) -> list[str | Path]:
@@ -274,19 +299,31 @@ class EmbeddedKafka:
                     raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
                 admin.poll(_POLL_SECONDS)
 
+    @contextlib.contextmanager
+    def _admin(self, otherwise: str) -> Iterator[AdminClient]:
+        try:
+            with _quiet_admin(self.bootstrap) as admin:
+                yield admin
+        except KafkaException as error:
+            raise ToolFailed(f"{otherwise}: {error.args[0].str()}") from error
+
     def _await(self, admin: AdminClient, condition: Callable[[], bool], otherwise: str) -> None:
         deadline = time.monotonic() + self._start_timeout
         while not condition():
             if time.monotonic() > deadline:
-                raise ToolFailed(f"{otherwise} after {self._start_timeout:g} s", action=f"See {self.directory}.")
+                raise ToolFailed(
+                    f"{otherwise} after {self._start_timeout:g} s", action=f"See the logs in {self.directory}."
+                )
             admin.poll(_POLL_SECONDS)
 
     def _failure(self, node: int, why: str) -> ToolFailed:
-        tail = "\n".join(f"  {line}" for line in self.log(node).splitlines()[-30:])
         return ToolFailed(
             f"Kafka {self.version}, node {node}, did not start: {why}",
-            action=f"The end of its log ({self._log(node)}):\n{tail or '  (empty)'}",
+            action=f"The end of its log:\n{self._tail(node)}",
         )
+
+    def _tail(self, node: int) -> str:
+        return "\n".join(f"  {line}" for line in self.log(node).splitlines()[-30:]) or "  (empty)"
 
     def _signal(self, number: signal.Signals, nodes: Sequence[int]) -> None:
         for node in nodes or self.nodes:
@@ -300,8 +337,8 @@ def _release(
     processes: Mapping[int, subprocess.Popen[bytes]],
     directory: Path | None,
 ) -> None:
-    """Kill and reap what is left, remove the temporary directory. Only in the process that started them, not in a fork."""
-    if os.getpid() != owner:
+    """Kill and reap what is left, remove the temporary directory."""
+    if os.getpid() != owner:  # a fork that ends must not take the broker along
         return
     supervised.close()
     for process in processes.values():

@@ -1,8 +1,8 @@
 """The broker's jars: `org.apache.kafka:kafka_2.13` and what it needs at run time, fetched once into a user cache.
 
 PySpark brings Ivy and Spark needs Java, so nothing else has to be installed. `<cache>/kafka/<version>` is filled beside
-its final place and moved there whole, with a manifest of names and sizes: what is missing or cut short is noticed before
-a broker starts on it, and fetched again. A filled cache needs no network. Where the jars come from: repository.py.
+its final place and moved there whole, with a manifest of names and sizes: what is missing or cut short is noticed
+before a broker starts on it, and fetched again. A filled cache needs no network. Where from: repository.py.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import fcntl
 import importlib.util
 import json
 import os
-import shutil
+import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 from rich.console import Console
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.tools.java import java
-from spark_kafka_eos.tools.repository import Repository, repository
+from spark_kafka_eos.tools.repository import repository
 
 DEFAULT_VERSION = "4.3.1"
 MANIFEST = "manifest.json"
@@ -102,60 +103,74 @@ def fetch(version: str, directory: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="kafka-eos-ivy-") as name:
         work = Path(name)
         options = work / "java.options"  # not the command line: a proxy's password would show in the process list
-        options.write_text("".join(f'"{option}"\n' for option in source.java_options))
-        (work / "ivy.xml").write_text(_ivy_module(version))
+        options.write_text(argument_file(source.java_options))
+        module = work / "ivy.xml"
+        module.write_text(ivy_module(version))
         command: list[str | Path] = [executable, f"@{options}", "-cp", ivy, "org.apache.ivy.Main"]
-        command += ["-settings", source.settings_file(work), "-cache", work / "cache", "-ivy", work / "ivy.xml"]
-        command += ["-types", "jar", "bundle", "-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).[ext]"]
-        _run(command, version, source)
+        command += ["-settings", source.settings_file(work), "-cache", work / "cache", "-ivy", module]
+        command += ["-types", "jar", "bundle", "-retrieve", f"{directory}/[artifact]-[revision].[ext]"]
+        _run(command, f"Kafka {version}", source.name)
 
 
 def _ivy_jar() -> Path:
-    """The Ivy in PySpark's own jars."""
+    """The Ivy among PySpark's jars: the installed package's, else the one of SPARK_HOME."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ToolFailed("pyspark is not installed, and its Ivy fetches the broker", action="pip install pyspark")
-    home = Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
-    for jar in sorted([*(home / "jars").glob("ivy-*.jar"), *(Path(spec.origin).parent / "jars").glob("ivy-*.jar")]):
-        return jar
-    raise ToolFailed(f"no ivy jar in {home}/jars", action="Install the full pyspark distribution, or set SPARK_HOME.")
+        raise ToolFailed(
+            "pyspark is not installed, and its Ivy fetches the broker", action="pip install 'pyspark>=4.3'"
+        )
+    homes = [Path(spec.origin).parent, *map(Path, filter(None, [os.environ.get("SPARK_HOME")]))]
+    found = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
+    if not found:
+        raise ToolFailed(
+            f"no ivy jar in {' or '.join(f'{home}/jars' for home in homes)}",
+            action="Install the whole pyspark distribution, or set SPARK_HOME to a Spark.",
+        )
+    return found[0]
 
 
-def _ivy_module(version: str) -> str:
+def argument_file(options: Iterable[str]) -> str:
+    """Java's `@file` syntax: one quoted option a line."""
+    escaped = (option.replace("\\", "\\\\").replace('"', '\\"') for option in options)
+    return "".join(f'"{option}"\n' for option in escaped)
+
+
+def ivy_module(version: str) -> str:
+    """The ivy.xml that depends on a broker of this version."""
     dependencies = "".join(
-        f'<dependency org="{organisation}" name="{name}" rev="{revision or version}" conf="default->default"/>'
+        f'<dependency org="{organisation}" name="{name}" rev={quoteattr(revision or version)} conf="default->default"/>'
         for organisation, name, revision in _MODULES
     )
     return (
         '<ivy-module version="2.0"><info organisation="spark-kafka-eos" module="embedded-broker"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
 
 
-def _run(command: list[str | Path], version: str, source: Repository) -> None:
+def _run(command: list[str | Path], what: str, source: str) -> None:
+    """Run Ivy; a status line on a terminal, a line now and then in a log."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"Fetching Kafka {version} from {source.name} (about 45 MB, once)")
-    started, jars, lines = time.monotonic(), 0, []
-    with console.status("asking for the list of jars") as status:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line.rstrip())
-                if "[SUCCESSFUL ]" in line:
-                    jars += 1
-                    name = line.split("!")[-1].split("(")[0].strip()
-                    status.update(f"{jars} jars, {name}")
-                    if not console.is_terminal and jars % 10 == 0:
-                        console.print(f"  {jars} jars")
+    console.print(f"Fetching {what} from {source} (about 45 MB, once)")
+    started, jars = time.monotonic(), 0
+    lines: list[str] = []
+    with (
+        console.status("reading what it depends on") as status,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            if "[SUCCESSFUL ]" in line:
+                jars += 1
+                status.update(f"{jars} jars")
+                if not console.is_terminal and jars % 10 == 0:
+                    console.print(f"  {jars} jars")
     if process.returncode:
-        reasons = [
-            line for line in lines if any(mark in line for mark in ("ERROR", "UNRESOLVED", "FAILED", "not found"))
-        ]
+        reasons = [line for line in lines if re.search(r"ERROR|UNRESOLVED|FAILED|not found|Exception", line)]
         raise ToolFailed(
-            f"Kafka {version} could not be fetched from {source.name}",
-            action=(
-                "Check the version, the network, the proxy (https_proxy or JAVA_TOOL_OPTIONS) and the mirror (~/.m2/settings.xml"
-                " or KAFKA_EOS_IVY_SETTINGS), then try again. Ivy said:\n" + "\n".join((reasons or lines)[-12:])
-            ),
+            f"{what} could not be fetched from {source}",
+            action="Check the version, the network, the proxy (https_proxy or JAVA_TOOL_OPTIONS) and the mirror"
+            " (~/.m2/settings.xml or KAFKA_EOS_IVY_SETTINGS), then try again; once fetched it needs no network."
+            " Ivy said:\n" + "\n".join(dict.fromkeys((reasons or lines)[-20:])),
         )
     console.print(f"Fetched {jars} jars in {time.monotonic() - started:.0f} s")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import socket
 
-# Below the ranges from which outgoing connections take theirs (Linux 32768.., IANA 49152..): a client that keeps dialling
-# a stopped broker's port could otherwise be given that very port, connect to itself and keep the broker from coming back.
+# Below the ranges from which outgoing connections take theirs (Linux 32768.., IANA 49152..): a client that keeps
+# dialling a stopped broker could otherwise be given that very port, connect to itself and keep the broker away.
 _RANGE = range(20_000, 32_768)
 
 

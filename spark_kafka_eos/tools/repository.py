@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 from xml.sax.saxutils import quoteattr
 
 from spark_kafka_eos.errors import ToolFailed
@@ -77,11 +77,9 @@ def _ivy_settings(environment: Mapping[str, str], home: Path) -> Path | None:
 
 def _spark_default(environment: Mapping[str, str], key: str) -> str | None:
     """A value in spark-defaults.conf, where keys and values are parted by blanks or `=`."""
-    folder = (
-        environment.get("SPARK_CONF_DIR") or environment.get("SPARK_HOME", "") and f"{environment['SPARK_HOME']}/conf"
-    )
-    file = Path(folder or "conf") / "spark-defaults.conf"
-    if not folder or not file.is_file():
+    home = environment.get("SPARK_HOME")
+    folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    if folder is None or not (file := Path(folder) / "spark-defaults.conf").is_file():
         return None
     found = re.search(rf"^\s*{re.escape(key)}[\s=]+(\S+)", file.read_text(), re.MULTILINE)
     return found[1] if found else None
@@ -95,20 +93,20 @@ def _maven_settings(environment: Mapping[str, str], home: Path) -> Iterable[Path
     yield from (Path(folder) / "conf" / "settings.xml" for folder in installed if folder)
 
 
-def _parse(file: Path, environment: Mapping[str, str], home: Path) -> ElementTree.Element:
+def _parse(file: Path, environment: Mapping[str, str], home: Path) -> ET.Element:
     text = file.read_text()
     variables = {f"env.{key}": value for key, value in environment.items()} | {"user.home": str(home)}
     text = re.sub(r"\$\{([^}]+)\}", lambda match: variables.get(match[1], match[0]), text)
     try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+        root = ET.fromstring(text)  # noqa: S314 - the user's own file, which Maven trusts as well
+    except ET.ParseError as error:
         raise ToolFailed(f"{file} is not well-formed XML: {error}", action="Mend or remove it.") from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]  # the namespace differs between Maven's versions, or is missing
     return root
 
 
-def central_mirror(settings: ElementTree.Element) -> str | None:
+def central_mirror(settings: ET.Element) -> str | None:
     """The URL of the first mirror whose `mirrorOf` covers Central (`central`, `*`, `external:*`, not `!central`)."""
     for mirror in settings.findall("mirrors/mirror"):
         covered = [part.strip() for part in (mirror.findtext("mirrorOf") or "").split(",")]
@@ -118,7 +116,7 @@ def central_mirror(settings: ElementTree.Element) -> str | None:
     return None
 
 
-def maven_proxy_options(settings: ElementTree.Element) -> tuple[str, ...]:
+def maven_proxy_options(settings: ET.Element) -> tuple[str, ...]:
     """Java's options for the first active proxy of Maven's settings, which serves http and https alike."""
     for proxy in settings.findall("proxies/proxy"):
         if (proxy.findtext("active") or "true").strip() == "true":
@@ -131,7 +129,7 @@ def maven_proxy_options(settings: ElementTree.Element) -> tuple[str, ...]:
 
 
 def proxy_options(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Java's options for https_proxy or http_proxy (either case) and no_proxy; none when JAVA_TOOL_OPTIONS has its own."""
+    """Java's options for https_proxy, else http_proxy (any case), and no_proxy; none if JAVA_TOOL_OPTIONS has some."""
     if "proxyHost" in environment.get("JAVA_TOOL_OPTIONS", ""):
         return ()
     lower = {key.lower(): value for key, value in environment.items() if value}

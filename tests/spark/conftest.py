@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two local cores, no UI, two shuffle partitions; a session time zone that is not UTC, so that mixing them up shows."""
+    """Two local cores, two shuffle partitions, no UI; a session time zone other than UTC, so that a mix-up shows."""
     # Workers run the tests' Python and find the package wherever the tests do.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = (

@@ -1,0 +1,238 @@
+"""The embedded broker behaves as a broker does: data survives kills, a pause is silence, nothing is left."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.read_topic import read_topic
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """A broker of this module's own, to be killed and paused."""
+    with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+def undelivered(kafka: EmbeddedKafka, topic: str, *values: bytes, partition: int = 0) -> list[int]:
+    """Produce with acks=all; the error code of each record that was refused."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "acks": "all"})
+    codes: list[int] = []
+    for value in values:
+        producer.produce(
+            topic,
+            value,
+            partition=partition,
+            on_delivery=lambda error, _: codes.append(error.code()) if error else None,
+        )
+    assert producer.flush(60) == 0
+    return codes
+
+
+def produce(kafka: EmbeddedKafka, topic: str, *values: bytes, partition: int = 0) -> None:
+    assert undelivered(kafka, topic, *values, partition=partition) == []
+
+
+def values(kafka: EmbeddedKafka, topic: str) -> list[bytes]:
+    return [bytes(message.value() or b"") for message in read_topic(kafka.bootstrap, topic, "read_committed")]
+
+
+def transaction_version(kafka: EmbeddedKafka) -> int:
+    """The finalized level as kafka-python's admin client sees it, 0 when there is none."""
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    try:
+        _, newest = admin.describe_features().get("transaction.version", {}).get("finalized", (0, 0))
+    finally:
+        admin.close()
+    return int(newest)
+
+
+def test_a_topic_takes_records_and_gives_them_back(kafka, topic):
+    name = topic("embedded", partitions=2)
+    produce(kafka, name, b"one", b"two")
+    produce(kafka, name, b"three", partition=1)
+    assert sorted(values(kafka, name)) == [b"one", b"three", b"two"]
+    assert name in kafka.topics()
+
+
+def test_a_topic_is_not_created_by_asking_for_it(kafka):
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    assert admin.list_topics("nobody-created-me", timeout=10).topics["nobody-created-me"].error is not None
+    assert "nobody-created-me" not in kafka.topics()
+
+
+def test_a_topics_config_reaches_the_broker(kafka, topic):
+    name = topic("small", config={"max.message.bytes": 100})
+    assert undelivered(kafka, name, b"x" * 1000) == [KafkaError.MSG_SIZE_TOO_LARGE]
+    produce(kafka, name, b"x")
+
+
+def test_a_deleted_topic_is_gone_and_may_be_created_again(kafka, topic):
+    name = topic("deleted")
+    produce(kafka, name, b"old")
+    kafka.delete_topic(name)
+    assert name not in kafka.topics()
+    kafka.create_topic(name)
+    assert values(kafka, name) == []
+
+
+def test_a_topic_that_cannot_be_created_is_an_error_that_says_why(kafka, topic):
+    name = topic("twice")
+    with pytest.raises(ToolFailed, match=f"topic {name} could not be created: .*already exists"):
+        kafka.create_topic(name)
+
+
+def test_a_killed_broker_comes_back_on_the_same_port_with_its_data(alone):
+    alone.create_topic("killed")
+    produce(alone, "killed", b"kept")
+    bootstrap, pid = alone.bootstrap, alone.pid()
+    alone.kill()
+    assert not alone.is_running()
+    assert not psutil.pid_exists(pid)
+    alone.start()
+    assert alone.bootstrap == bootstrap
+    assert values(alone, "killed") == [b"kept"]
+
+
+def test_a_restarted_broker_has_its_data_and_shut_down_cleanly(alone):
+    alone.create_topic("restarted")
+    produce(alone, "restarted", b"kept")
+    alone.restart()
+    assert values(alone, "restarted") == [b"kept"]
+    assert "shut down completed" in alone.log()
+
+
+def test_a_paused_broker_is_silent_and_a_resumed_one_answers(alone):
+    alone.create_topic("paused")
+    alone.pause()
+    assert psutil.Process(alone.pid()).status() == psutil.STATUS_STOPPED
+    admin = AdminClient({"bootstrap.servers": alone.bootstrap, "log_level": 0})
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=1)
+    alone.resume()
+    alone.await_ready()
+    produce(alone, "paused", b"kept")
+    assert values(alone, "paused") == [b"kept"]
+
+
+def test_a_paused_broker_can_be_stopped_and_killed(alone):
+    alone.pause()
+    alone.stop()
+    alone.start()
+    alone.pause()
+    alone.kill()
+    alone.start()
+
+
+def test_a_transaction_commits_on_every_transaction_version(kafka, kafka39, topic):
+    for broker in (kafka, kafka39):
+        name = broker.create_topic("transactional")
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap, "log_level": 0, "transactional.id": "embedded-transaction"}
+        )
+        producer.init_transactions(30)
+        for value, end in ((b"dropped", producer.abort_transaction), (b"kept", producer.commit_transaction)):
+            producer.begin_transaction()
+            producer.produce(name, value)
+            producer.flush(30)
+            end(30)
+        assert values(broker, name) == [b"kept"]
+
+
+def test_the_release_decides_the_transaction_version(kafka, kafka39):
+    assert transaction_version(kafka) == 2
+    assert transaction_version(kafka39) < 2
+
+
+def test_a_given_directory_keeps_data_for_the_next_broker_and_the_transaction_version_can_be_chosen(tmp_path):
+    with EmbeddedKafka(directory=tmp_path, transaction_version=1) as first:
+        first.create_topic("kept")
+        produce(first, "kept", b"kept")
+        assert transaction_version(first) == 1
+    with EmbeddedKafka(directory=tmp_path) as second:
+        assert values(second, "kept") == [b"kept"]
+        assert transaction_version(second) == 1
+
+
+def test_three_brokers_replicate_and_survive_the_loss_of_any_one():
+    with EmbeddedKafka(brokers=3) as cluster:
+        cluster.create_topic("replicated", partitions=3)
+        for lost in cluster.nodes:
+            cluster.kill(lost)
+            for partition in range(3):
+                produce(cluster, "replicated", b"%d-%d" % (lost, partition), partition=partition)
+            cluster.start(lost)
+        expected = sorted(b"%d-%d" % (lost, partition) for lost in cluster.nodes for partition in range(3))
+        assert sorted(values(cluster, "replicated")) == expected
+
+
+def test_a_broker_that_does_not_start_shows_the_end_of_its_log(tmp_path):
+    with pytest.raises(ToolFailed, match=r"Invalid value x for configuration log\.retention\.hours"):
+        EmbeddedKafka(directory=tmp_path, config={"log.retention.hours": "x"}).start()
+
+
+def test_a_port_that_is_taken_is_an_error_before_anything_starts(kafka):
+    port = int(kafka.bootstrap.rpartition(":")[2])
+    with pytest.raises(ToolFailed, match=f"port {port} is in use"):
+        EmbeddedKafka(port=port)
+
+
+def test_a_temporary_directory_goes_and_a_given_one_stays(tmp_path):
+    with EmbeddedKafka() as broker:
+        directory, pid = broker.directory, broker.pid()
+        assert directory.exists()
+    assert not directory.exists()
+    assert not psutil.pid_exists(pid)
+    given = tmp_path / "given"
+    with EmbeddedKafka(directory=given):
+        pass
+    assert (given / "node-1" / "broker.log").exists()
+
+
+PARENT = """
+import sys
+from spark_kafka_eos.tools.embedded import EmbeddedKafka
+kafka = EmbeddedKafka(directory=sys.argv[1] if len(sys.argv) > 1 else None)
+kafka.start()
+print(kafka.pid(), kafka.directory, flush=True)
+sys.stdin.read()
+"""
+
+
+def parent(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PARENT, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def announced(process: subprocess.Popen[str]) -> tuple[psutil.Process, Path]:
+    assert process.stdout is not None
+    pid, _, directory = process.stdout.readline().strip().partition(" ")
+    return psutil.Process(int(pid)), Path(directory)
+
+
+def test_a_parent_that_is_killed_leaves_no_broker(tmp_path):
+    with parent(tmp_path) as process:
+        broker, _ = announced(process)
+        process.kill()
+        broker.wait(timeout=20)
+
+
+def test_a_parent_that_ends_without_stopping_its_broker_leaves_neither_broker_nor_files():
+    with parent() as process:
+        broker, directory = announced(process)
+        assert directory.exists()
+        process.communicate()
+        broker.wait(timeout=20)
+    assert process.returncode == 0
+    assert not directory.exists()
