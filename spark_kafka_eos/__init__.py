@@ -28,7 +28,8 @@ Not obvious:
 6. An old batch id may come back with another range (a rewound checkpoint): a batch is skipped only when query, id and
    digest of its offsets match.
 7. Spark commits in another process than it writes in, with another instance: constructors initialise nothing.
-8. Importing this package imports no PySpark: executors, tools and tests of the lower layers do without.
+8. Importing this package imports next to nothing: Spark does so in every planning process, and executors, tools and
+   tests of the lower layers do without PySpark.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from spark_kafka_eos.options import from_properties
 
 if TYPE_CHECKING:
+    from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.writer import TransactionalWriter
 
@@ -83,14 +84,15 @@ __all__ = [
     "from_properties",
 ]
 
-_NEED_PYSPARK = {
+_LATER = {
     "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
     "TransactionalWriter": "spark_kafka_eos.spark.writer",
+    "from_properties": "spark_kafka_eos.options",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs PySpark when it is first asked for (PEP 562)."""
-    if name not in _NEED_PYSPARK:
+    """Import what is not yet needed when it is first asked for (PEP 562)."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_NEED_PYSPARK[name]), name)
+    return getattr(importlib.import_module(_LATER[name]), name)
