@@ -1,25 +1,31 @@
-"""From ranges of offsets to Arrow batches with the built-in source's columns: fetch, leave out what is not visible, decode.
+"""From ranges of offsets to Arrow batches with the built-in source's columns: fetch, drop the invisible, decode.
 
 No Spark here: an executor's task hands the batches on as they come. Memory is bounded by two fetch responses.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.core.planning import plan
 from spark_kafka_eos.core.visibility import visible
-from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
-from spark_kafka_eos.options import ClientOptions, SourceOptions
+from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.wire.decode import control_marker, decode
 
-# Measured on local[2], 2 M rows of 100 bytes into noop: 16 k to 64 k rows a batch are equally fast, 4 k cost a fifth more.
+log = logging.getLogger(__name__)
+
+# Measured on local[2], 2 M rows of 100 bytes into noop: 16 k to 64 k rows a batch are equally fast, 4 k cost a fifth
+# more.
 _FEWEST_ROWS, _MOST_ROWS = 16_384, 65_536
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -39,17 +45,18 @@ def arrow_schema(*, include_headers: bool) -> pa.Schema:
     return pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
 
 
-@functools.cache
-def shared_cluster(client: ClientOptions) -> Cluster:
-    """This process's connections to a cluster, kept open: Spark uses its Python workers again and again."""
-    return Cluster(client)
-
-
 def read(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster) -> Iterator[pa.RecordBatch]:
     """The visible records of `ranges` (at most one of each partition), each partition's in order; see `arrow_schema`.
 
     Batches have 16 k to 64 k rows where there are that many. Raises what `Fetcher.fetch` and `decode` raise.
     """
+    bounds = {wanted.partition: wanted for wanted in ranges}
+    fetched = (_rows(part, bounds[part.partition], options) for part in _fetch(ranges, options, cluster))
+    return _of_decent_size(rows for rows in fetched if rows.num_rows)
+
+
+def _fetch(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster) -> Iterator[Fetched]:
+    """All of `ranges`; what retention deleted since they were planned is left out if failOnDataLoss is false."""
     fetcher = Fetcher(
         cluster,
         isolation=options.isolation,
@@ -57,18 +64,35 @@ def read(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster
         max_partition_bytes=options.max_partition_fetch_bytes,
         max_wait_ms=options.fetch_max_wait_ms,
     )
-    bounds = {wanted.partition: wanted for wanted in ranges}
-    fetched = (_rows(part, bounds[part.partition], options) for part in fetcher.fetch(ranges))
-    return _of_decent_size(rows for rows in fetched if rows.num_rows)
+    left = {wanted.partition: wanted for wanted in ranges}
+    while left:
+        try:
+            for part in fetcher.fetch(tuple(left.values())):
+                left[part.partition] = replace(left[part.partition], start=part.next_offset)
+                yield part
+            return
+        except DataLoss as loss:
+            unread = [wanted for wanted in left.values() if wanted.start < wanted.end]
+            there = [] if options.fail_on_data_loss else _still_there(unread, options, cluster)
+            if options.fail_on_data_loss or there == unread:
+                raise
+            log.warning("data was lost and is left out (failOnDataLoss is false): %s", loss.what)
+            left = {wanted.partition: wanted for wanted in there}
+
+
+def _still_there(ranges: Iterable[OffsetRange], options: SourceOptions, cluster: Cluster) -> list[OffsetRange]:
+    """What of `ranges`, each cut to what its partition holds now."""
+    start = {wanted.partition: wanted.start for wanted in ranges}
+    latest = offsets.latest(cluster, start, isolation=options.isolation)
+    end = {wanted.partition: min(wanted.end, latest[wanted.partition]) for wanted in ranges}
+    return list(plan(start, end, earliest=offsets.earliest(cluster, start), fail_on_data_loss=False).ranges)
 
 
 def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> pa.RecordBatch:
     """The visible records in one partition's part of a Fetch response that lie inside `bounds`."""
     try:
         batches = _visible_batches(fetched, options)
-        records = decode(
-            fetched.buffer, batches, check_crc=options.check_crcs, include_headers=options.include_headers
-        )
+        records = decode(fetched.buffer, batches, check_crc=options.check_crcs, include_headers=options.include_headers)
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(f"{fetched.partition}: {error.what}", action=error.action) from error
     # A record batch may begin before the range and reach past its end; offsets ascend.

@@ -1,0 +1,80 @@
+"""What `format("kafka-eos")` names: one data source that reads and writes, in batch and in streams.
+
+Spark builds it anew in every short-lived planning process, so constructors here do no I/O and import nothing heavy: a
+reader or a writer opens its connections when it is first asked for something.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from spark_kafka_eos.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from spark_kafka_eos.options import SourceOptions
+
+
+class KafkaEosDataSource(DataSource):
+    """The `kafka-eos` format; options are those of Spark's built-in `kafka` format and the ones in `options.py`.
+
+    Spark hands the options over with lower-case keys; unknown ones raise ConfigurationError at `load()`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka-eos"
+
+    def schema(self) -> StructType:
+        from spark_kafka_eos.spark.schema import source_schema
+
+        return source_schema(include_headers=self._source_options().include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from spark_kafka_eos.spark.source import KafkaEosReader
+
+        return KafkaEosReader(self._source_options(schema, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from spark_kafka_eos.spark.source import KafkaEosStreamReader
+
+        return KafkaEosStreamReader(self._source_options(schema, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from spark_kafka_eos.options import sink_options
+        from spark_kafka_eos.spark.sink import KafkaEosBatchWriter
+
+        if overwrite:
+            raise ConfigurationError("mode", "a topic cannot be overwritten", action="Write with mode('append').")
+        return KafkaEosBatchWriter(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        # `overwrite` stands for outputMode("complete"): as in the built-in sink, each batch appends the whole result.
+        from spark_kafka_eos.options import sink_options
+        from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
+
+        return KafkaEosStreamWriter(sink_options(self.options), schema)
+
+    def _source_options(self, schema: StructType | None = None, *, streaming: bool | None = None) -> SourceOptions:
+        """The checked options; `schema` is the one Spark will expect of the rows, which a user may have set."""
+        from spark_kafka_eos.options import source_options
+        from spark_kafka_eos.spark.schema import source_schema
+
+        options = source_options(self.options, streaming=streaming)
+        expected = source_schema(include_headers=options.include_headers)
+        if schema is not None and schema != expected:
+            raise ConfigurationError(
+                "schema",
+                f"the columns are always {expected.simpleString()}, not {schema.simpleString()}",
+                action="Leave schema(…) out and select what you need.",
+            )
+        return options

@@ -1,0 +1,66 @@
+"""What Spark's planning processes meet: names, schemas and errors, without any broker."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+import pyspark_kafka_eos
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+from spark_kafka_eos.spark.schema import source_schema
+
+# An address of the reserved domain: whoever did I/O in a constructor would fail here.
+OPTIONS = {"kafka.bootstrap.servers": "broker.invalid:9092", "subscribe": "orders"}
+
+
+def test_spark_finds_the_source_under_its_name() -> None:
+    assert pyspark_kafka_eos.DefaultSource is KafkaEosDataSource
+    assert KafkaEosDataSource.name() == "kafka-eos"
+
+
+def test_the_schema_follows_include_headers() -> None:
+    assert "headers" not in KafkaEosDataSource(OPTIONS).schema().names
+    assert KafkaEosDataSource(OPTIONS | {"includeheaders": "true"}).schema().names[-1] == "headers"
+
+
+@pytest.mark.parametrize("make", [KafkaEosDataSource.reader, KafkaEosDataSource.streamReader])
+def test_readers_are_built_and_pickled_without_a_broker(make: object) -> None:
+    reader = make(KafkaEosDataSource(OPTIONS), source_schema(include_headers=False))  # type: ignore[operator]
+    assert type(pickle.loads(pickle.dumps(reader))) is type(reader)
+
+
+def test_an_unknown_option_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match="maxOffsetPerTrigger.*maxOffsetsPerTrigger"):
+        KafkaEosDataSource(OPTIONS | {"maxOffsetPerTrigger": "5"}).schema()
+
+
+def test_missing_bootstrap_servers_are_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"kafka\.bootstrap\.servers"):
+        KafkaEosDataSource({"subscribe": "orders"}).schema()
+
+
+def test_a_schema_of_the_users_own_is_refused() -> None:
+    own = StructType([StructField("value", StringType())])
+    with pytest.raises(ConfigurationError, match="the columns are always"):
+        KafkaEosDataSource(OPTIONS).streamReader(own)
+
+
+def test_a_batch_write_cannot_overwrite_a_topic() -> None:
+    with pytest.raises(ConfigurationError, match="overwritten"):
+        KafkaEosDataSource(OPTIONS).writer(source_schema(include_headers=False), overwrite=True)
+
+
+def test_nothing_heavy_is_imported_when_spark_looks_for_data_sources() -> None:
+    heavy = ("confluent_kafka", "kafka", "numpy", "pyarrow", "pandas", "spark_kafka_eos.options")
+    script = (
+        "import sys, pyspark.sql.datasource; before = set(sys.modules)\n"
+        "import pyspark_kafka_eos\n"
+        f"print(*[name for name in {heavy!r} if name in sys.modules and name not in before])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
