@@ -216,10 +216,9 @@ class CrashesAndRestores(RuleBasedStateMachine):
     def first_start(self) -> None:
         """Some batches and an old copy at once: what is interesting comes after them."""
         self.start_anew("earliest")
-        for _ in range(2):
-            self.produce(O0, 2)
-            self.run_a_batch("never")
+        for _ in range(3):
             self.copy_the_checkpoint()
+            self.run_on(batches=1, records=2)
 
     def start_anew(self, starting: str) -> None:
         self.queries += 1
@@ -261,6 +260,13 @@ class CrashesAndRestores(RuleBasedStateMachine):
         if crash != "committed":
             self.checkpoint.noted.add(batch.batch_id)
 
+    @rule(batches=st.integers(1, 4), records=st.integers(0, 2))
+    def run_on(self, batches: int, records: int) -> None:
+        for _ in range(batches):
+            self.produce(O0, records)
+            if not self.stopped:
+                self.run_a_batch("never")
+
     @rule()
     def copy_the_checkpoint(self) -> None:
         self.copies.append(copy.deepcopy(self.checkpoint))
@@ -291,4 +297,4 @@ class CrashesAndRestores(RuleBasedStateMachine):
 
 
 TestCrashesAndRestores = CrashesAndRestores.TestCase
-TestCrashesAndRestores.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestCrashesAndRestores.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)

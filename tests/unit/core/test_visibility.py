@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -105,6 +105,10 @@ def test_a_producer_may_abort_twice() -> None:
     assert shown(log.marker(1, "commit")) == "..x...x."
 
 
+def test_a_producer_may_abort_twice_in_a_row() -> None:
+    assert shown(Log().data(1).marker(1, "abort").data(1).marker(1, "abort")) == "...."
+
+
 def test_interleaved_producers_do_not_hide_each_other() -> None:
     log = Log().data(1).data(2).plain().data(1).data(2).marker(1, "abort").data(2).marker(2, "commit")
     assert shown(log) == ".xx.x.x."
@@ -139,7 +143,11 @@ def test_a_fetch_that_starts_at_the_abort_marker_shows_what_follows() -> None:
 
 
 def test_a_control_batch_that_ends_no_transaction_is_invisible_and_ends_none() -> None:
-    assert shown(Log().data(1).marker(2, "other").data(1).marker(1, "abort")) == "...."
+    log = Log().data(1).data(1).marker(1, "abort")
+    other = replace(log.batches[2], base_offset=1)
+    batches = [log.batches[0], other, replace(log.batches[1], base_offset=2), replace(log.batches[2], base_offset=3)]
+    aborted = [AbortedTransaction(producer_id=1, first_offset=0)]
+    assert visible(batches, [None, "other", None, "abort"], aborted) == [False] * 4
 
 
 def test_the_list_may_come_in_any_order() -> None:

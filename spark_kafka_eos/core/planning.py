@@ -1,0 +1,183 @@
+"""From where to where a query reads: first offsets, the end of each micro-batch, and what is lost on the way.
+
+`earliest` and `latest` are what the brokers answer for the partitions that the query reads now; `latest` is the last
+stable offset (read_committed), so nothing past it is ever planned. The same offsets always give the same answer.
+
+Rules, as the built-in source has them unless said:
+- Explicit offsets name exactly the partitions that are read; -2 stands for earliest, -1 for latest.
+- `committed` (not in the built-in source): a partition without a committed offset starts at its earliest, as one that
+  was added while the query was away would have.
+- A partition that appears after the start is read from its earliest offset.
+- A rate limit is shared out in proportion to what each partition has waiting, but at least one offset each.
+- Trigger.AvailableNow: list `latest` once and plan every micro-batch of that run with it.
+Source: Spark's KafkaMicroBatchStream and KafkaOffsetReader, for their meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from spark_kafka_eos.errors import ConfigurationError, DataLoss
+from spark_kafka_eos.model import OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.options.source import Timestamps
+
+EARLIEST, LATEST = -2, -1  # in explicit offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Offsets `[start, end)` of a partition that cannot be read any more; `end` is None where the partition is gone."""
+
+    partition: TopicPartition
+    start: int
+    end: int | None
+    why: str
+
+    def __str__(self) -> str:
+        until = "" if self.end is None else f" to {self.end}"
+        return f"{self.partition} from {self.start}{until} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a micro-batch reads, ordered by partition, without empty ranges; and what it cannot read any more."""
+
+    ranges: tuple[OffsetRange, ...]
+    lost: tuple[Lost, ...] = ()
+
+
+def starting_offsets(
+    wanted: Literal["earliest", "latest", "committed"] | Offsets,
+    *,
+    earliest: Offsets,
+    latest: Offsets,
+    committed: Mapping[TopicPartition, int | None] | None = None,
+) -> dict[TopicPartition, int]:
+    """Where a new query starts, for every partition. Raises ConfigurationError if explicit offsets name others."""
+    match wanted:
+        case "earliest":
+            return dict(earliest)
+        case "latest":
+            return dict(latest)
+        case "committed":
+            known = {tp: offset for tp, offset in (committed or {}).items() if offset is not None}
+            return {tp: known.get(tp, offset) for tp, offset in earliest.items()}
+        case _:
+            check_partitions("startingOffsets", wanted, latest)
+            return _resolved(wanted, earliest, latest)
+
+
+def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> dict[TopicPartition, int]:
+    """Where a batch read ends, for every partition. ConfigurationError for other partitions or an end past `latest`."""
+    if isinstance(wanted, str):
+        return dict(latest)
+    check_partitions("endingOffsets", wanted, latest)
+    for tp in sorted(wanted):
+        if wanted[tp] > latest[tp]:
+            raise ConfigurationError("endingOffsets", f"{tp} ends at {latest[tp]}, before the wanted {wanted[tp]}")
+    return _resolved(wanted, {}, latest)
+
+
+def timestamps(option: str, wanted: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The time, in ms, to look up for each partition. ConfigurationError if `wanted` names other partitions."""
+    if wanted.everywhere is not None:
+        return dict.fromkeys(partitions, wanted.everywhere)
+    check_partitions(option, wanted.partitions, partitions)
+    return dict(wanted.partitions)
+
+
+def offsets_by_time(
+    option: str, wanted: Timestamps, found: Mapping[TopicPartition, int | None], *, latest: Offsets
+) -> dict[TopicPartition, int]:
+    """The offsets that ListOffsets `found` for `timestamps`; None, where no record is that young, as `wanted` says."""
+    none = sorted(tp for tp, offset in found.items() if offset is None)
+    if none and wanted.if_none == "error":
+        raise ConfigurationError(
+            option,
+            f"{_some(none)} has no record from that time on",
+            action="Set startingOffsetsByTimestampStrategy=latest to start at the latest offset there.",
+        )
+    return {tp: latest[tp] if offset is None else offset for tp, offset in found.items()}
+
+
+def check_partitions(option: str, named: Iterable[TopicPartition], read: Iterable[TopicPartition]) -> None:
+    """Raise ConfigurationError unless `option` names exactly the partitions that are read."""
+    missing, unknown = sorted(set(read) - set(named)), sorted(set(named) - set(read))
+    if missing or unknown:
+        parts = [f"does not name {_some(missing)}"] if missing else []
+        parts += [f"names {_some(unknown)}, not read by this query"] if unknown else []
+        raise ConfigurationError(option, " and ".join(parts), action="Name every partition that is read, and no other.")
+
+
+def end_offsets(
+    start: Offsets, *, earliest: Offsets, latest: Offsets, limit: int | None = None
+) -> dict[TopicPartition, int]:
+    """Where the micro-batch after `start` ends, for every partition there is now.
+
+    With `limit`, at most so many offsets in all, but at least one for each partition that has any. An end may lie
+    before its start: that is left for `plan` to judge.
+    """
+    if limit is None:
+        return dict(latest)
+    waiting = _waiting(start, earliest, latest)
+    total = sum(waiting.values())
+    if total == 0:
+        return dict(latest)
+    end = dict(latest)
+    for tp, size in waiting.items():
+        end[tp] += min(size, max(1, limit * size // total)) - size
+    return end
+
+
+def available(start: Offsets, *, earliest: Offsets, latest: Offsets) -> int:
+    """How many offsets wait after `start`, for `minOffsetsPerTrigger`."""
+    return sum(_waiting(start, earliest, latest).values())
+
+
+def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: bool = True) -> Plan:
+    """The ranges between `start` and `end`, each from what is still there.
+
+    Raises DataLoss if offsets in between are gone; with `fail_on_data_loss=False` the plan goes on without them and
+    lists them. A partition that is gone, or ends before its start, is read no further in this micro-batch.
+    """
+    ranges, lost = [], []
+    for tp in sorted(start.keys() | end.keys()):
+        if tp not in end:
+            lost.append(Lost(partition=tp, start=start[tp], end=None, why="the partition is gone"))
+        elif tp not in earliest:
+            lost.append(Lost(partition=tp, start=start.get(tp, 0), end=end[tp], why="the partition is gone"))
+        elif end[tp] < start.get(tp, 0):
+            why = "the log ends before; was the topic deleted and created again?"
+            lost.append(Lost(partition=tp, start=end[tp], end=start[tp], why=why))
+        else:
+            # A partition that was added since should be read from its very beginning.
+            first, there = start.get(tp, 0), earliest[tp]
+            if there > first:
+                lost.append(Lost(partition=tp, start=first, end=there, why="deleted by retention, or by request"))
+            if max(first, there) < end[tp]:
+                ranges.append(OffsetRange(partition=tp, start=max(first, there), end=end[tp]))
+    if lost and fail_on_data_loss:
+        raise DataLoss(
+            f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}",
+            action="To go on without them, set failOnDataLoss=false.",
+        )
+    return Plan(ranges=tuple(ranges), lost=tuple(lost))
+
+
+def _waiting(start: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
+    """The offsets from `start` (of a new partition: from its earliest) to `latest`, where there are any."""
+    begin = {tp: start.get(tp, earliest.get(tp)) for tp in latest}
+    return {tp: latest[tp] - first for tp, first in begin.items() if first is not None and first < latest[tp]}
+
+
+def _resolved(wanted: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
+    special = {EARLIEST: earliest, LATEST: latest}
+    return {tp: special[offset][tp] if offset in special else offset for tp, offset in wanted.items()}
+
+
+def _some(items: Iterable[object], between: str = ", ") -> str:
+    shown = [str(item) for item in items]
+    more = [f"{len(shown) - 5} more"] if len(shown) > 5 else []
+    return between.join(shown[:5] + more)
