@@ -5,6 +5,7 @@
     parsers.py                        from text to value
     client.py source.py sink.py       the values, and what must hold between several options
     security.py secret.py stores.py   TLS and SASL
+    reference.py                      the table as documentation
     properties.py                     Kafka's .properties files
 
 Options are read on the driver; the values travel to the executors, secrets included.

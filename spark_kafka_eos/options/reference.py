@@ -1,0 +1,32 @@
+"""The options as documentation, made from the table that parses them."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+
+from spark_kafka_eos.options.client import ClientOptions
+from spark_kafka_eos.options.sink import SinkOptions
+from spark_kafka_eos.options.source import SourceOptions
+from spark_kafka_eos.options.table import OPTIONS, Option, Side
+
+
+def markdown(side: Side) -> str:
+    """A Markdown table of the options whose side is `side`: names, default, meaning."""
+    rows = (f"| {_names(row)} | {default_of(row)} | {_cell(row.help)} |" for row in OPTIONS if row.side is side)
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def default_of(row: Option) -> str:
+    """The default of the field that the option sets, as a user would write it; empty where there is none."""
+    every = (field for kind in (ClientOptions, SourceOptions, SinkOptions) for field in fields(kind))
+    defaults = [field.default for field in every if field.name == row.field]
+    shown = [value for value in defaults if value not in (MISSING, None, ())]
+    return f"`{str(shown[0]).lower() if isinstance(shown[0], bool) else shown[0]}`" if shown else ""
+
+
+def _names(row: Option) -> str:
+    return ", ".join(f"`{name}`" for name in (row.name, *row.also))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
