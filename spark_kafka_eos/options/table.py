@@ -62,7 +62,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("startingOffsetsByTimestamp", SOURCE, "starting_timestamps", p.timestamps,
            'The same, for each partition: `{"orders": {"0": 1700000000000}}`.'),
     Option("startingOffsetsByTimestampStrategy", SOURCE, "starting_strategy", p.one_of("error", "latest"),
-           "What to do where no record is that young."),
+           "What to do where no record is that young: `error` (default) or `latest`."),
     Option("endingOffsets", SOURCE, "ending_offsets", p.ending_offsets,
            'Where a batch read ends: `latest` or `{"orders": {"0": 50, "1": -1}}` (-1 latest).'),
     Option("endingTimestamp", SOURCE, "ending_timestamp", p.number(0, p.LONG_MAX),
