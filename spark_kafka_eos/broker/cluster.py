@@ -18,7 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.retry import Errors, retry
 from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.core.reactions import Reaction
+from spark_kafka_eos.core.reactions import Reaction, failure
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
@@ -226,10 +226,7 @@ class Cluster:
         def patient(response: Any) -> Iterable[tuple[str, int]]:
             for context, code in errors(response):
                 if code == _UNKNOWN_TOPIC and patience.delay() is None:
-                    raise UnknownTopic(
-                        f"{context} does not exist",
-                        action="Create it or correct its name; or grant this principal Describe on it.",
-                    )
+                    raise failure(api, code, context)
                 yield context, code
 
         return retry(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,7 @@ class Fetcher:
         self._max_bytes, self._max_partition_bytes, self._max_wait_ms = max_bytes, max_partition_bytes, max_wait_ms
         self._bytes_per_offset: dict[TopicPartition, float] = {}
 
-    def fetch(self, ranges: Sequence[OffsetRange]) -> Iterator[Fetched]:
+    def fetch(self, ranges: Sequence[OffsetRange]) -> Generator[Fetched, None, None]:
         """Every range to its end, partitions interleaved, each in order; an empty range asks the broker nothing.
 
         Rides through moved leaders and lost connections while some range makes progress within delivery.timeout.ms.
@@ -94,7 +94,7 @@ class Fetcher:
         """
         waiting = deque(_Cursor(partition=r.partition, position=r.start, end=r.end) for r in ranges if r.start < r.end)
         in_flight: dict[int, _InFlight] = {}
-        budget = self._cluster.budget()
+        budget = self._cluster.budget(self._cluster.options.delivery_timeout_ms)
         try:
             while waiting or in_flight:
                 trouble: tuple[KafkaEosError, Reaction] | None = None
@@ -126,7 +126,7 @@ class Fetcher:
                     if trouble[1] is Reaction.REFRESH_METADATA:
                         self._refresh(waiting)
                 elif not found and budget.delay() is None:
-                    raise _stuck(waiting, flight)
+                    raise _stuck(flight)
         finally:
             for flight in in_flight.values():
                 flight.connection.close()  # its answer would arrive in the middle of somebody else's
@@ -269,9 +269,9 @@ def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[t
     return tuple(found)
 
 
-def _stuck(waiting: Iterable[_Cursor], flight: _InFlight) -> DataLoss:
-    what = ", ".join(f"{c.partition} from {c.position} to {c.end}" for c in waiting)
+def _stuck(flight: _InFlight) -> DataLoss:
+    what = ", ".join(f"{c.partition} from {c.position} to {c.end}" for c in flight.cursors.values())
     return DataLoss(
-        f"{flight.connection.where} has had nothing to give for {what} since delivery.timeout.ms",
+        f"{flight.connection.where} has had nothing to give for {what} within delivery.timeout.ms",
         action="Either a transaction is still open below the end of the range, or the end of the log was lost.",
     )

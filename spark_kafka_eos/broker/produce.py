@@ -106,7 +106,7 @@ class Appender:
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._flights: deque[_InFlight] = deque()
         self._acks_in: list[Ack] = []
-        self._budget = cluster.budget()
+        self._budget = cluster.budget(cluster.options.delivery_timeout_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -189,6 +189,7 @@ class Appender:
             correlation_id = connection.send(request, newest=self._newest)
         except BrokerUnreachable:
             self._unanswered(chosen)
+            self._lost(connection)
             raise
         self._flights.append(_InFlight(connection=connection, correlation_id=correlation_id, lanes=tuple(chosen)))
         return True
@@ -216,6 +217,7 @@ class Appender:
             response = flight.connection.receive(flight.correlation_id)
         except BrokerUnreachable as error:
             self._unanswered(flight.lanes)
+            self._lost(flight.connection)
             self._recover(error, Reaction.REFRESH_METADATA)
             return
         answers = {
@@ -266,6 +268,11 @@ class Appender:
         for lane in lanes:
             lane.fail(lane.in_flight.popleft())
             lane.settle()
+
+    def _lost(self, connection: Connection) -> None:
+        for flight in [flight for flight in self._flights if flight.connection is connection]:
+            self._flights.remove(flight)
+            self._unanswered(flight.lanes)
 
     def _recover(self, error: KafkaEosError, react: Reaction) -> None:
         pause(error, react, self._budget, self._cluster.sleep)

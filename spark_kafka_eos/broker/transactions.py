@@ -34,7 +34,7 @@ class TransactionCoordinator:
         self.transactional_id = transactional_id
         self.transaction_version = cluster.transaction_version()
         self._cluster, self._timeout_ms = cluster, timeout_ms
-        self._commit_sent: ProducerIdentity | None = None
+        self._commit_unanswered: ProducerIdentity | None = None
 
     def init_producer_id(self, held: ProducerIdentity | None = None) -> ProducerIdentity:
         """A new epoch; fences older owners and aborts what they left open. `held` is what this owner had before."""
@@ -88,13 +88,11 @@ class TransactionCoordinator:
         CommitOutcomeUnknown: only the ledger tells, and this object refuses to abort that epoch, because a late abort
         can end a later transaction (KAFKA-17754).
         """
-        if not commit and self._commit_sent == identity:
+        if not commit and self._commit_unanswered == identity:
             raise CommitOutcomeUnknown(
                 f"a commit was sent for {self._who}, epoch {identity.epoch}: it must not be aborted any more",
                 action="Initialise again, then read the ledger.",
             )
-        if commit:
-            self._commit_sent = identity
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=identity.producer_id,
@@ -112,6 +110,8 @@ class TransactionCoordinator:
         def unanswered() -> None:
             nonlocal lost
             lost = True
+            if commit:
+                self._commit_unanswered = identity
 
         newest = transactional("EndTxn", self.transaction_version)
         try:

@@ -1,0 +1,154 @@
+"""Leaders, coordinators and connections, against a scripted broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_eos.broker.cluster import PartitionDescription, shared_cluster
+from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import ClientOptions
+
+
+def no_leader(answers, topic_id):
+    topic = answers.Metadata.MetadataResponseTopic
+    partition = topic.MetadataResponsePartition(partition_index=0, leader_id=-1, leader_epoch=5, error_code=5)
+    return answers.Metadata(
+        brokers=[answers.Metadata.MetadataResponseBroker(node_id=1, host="broker", port=9092)],
+        topics=[topic(name="orders", topic_id=topic_id, error_code=0, partitions=[partition])],
+    )
+
+
+def test_a_topic_is_described_with_its_id_and_leaders(broker):
+    described = broker.cluster().topic("orders")
+    assert described.id == broker.topic_id
+    assert described.partitions == dict.fromkeys((0, 1), PartitionDescription(leader=1, leader_epoch=5))
+
+
+def test_a_topic_is_looked_up_once(broker):
+    cluster = broker.cluster()
+    cluster.topic("orders")
+    cluster.leader(TopicPartition("orders", 1))
+    assert len(broker.sent("Metadata")) == 1
+
+
+def test_a_topic_is_looked_up_again_after_five_minutes_so_that_new_partitions_are_noticed(broker):
+    cluster = broker.cluster()
+    cluster.topic("orders")
+    broker.topics["orders"] = 3
+    broker.clock.now += 301
+    assert len(cluster.topic("orders").partitions) == 3
+
+
+def test_looking_up_a_topic_never_creates_it(broker):
+    broker.cluster().topic("orders")
+    assert [request.allow_auto_topic_creation for request in broker.sent("Metadata")] == [False]
+
+
+def test_an_unknown_topic_is_named_after_a_few_seconds(broker):
+    cluster = broker.cluster(delivery_timeout_ms=120_000)
+    cluster.topic("orders")
+    with pytest.raises(UnknownTopic, match="for topic 'nope'"):
+        cluster.topic("nope")
+    assert 4 < sum(broker.clock.slept) < 7
+
+
+def test_a_topic_that_was_just_created_is_waited_for(broker):
+    cluster = broker.cluster()
+
+    def create(request):
+        broker.topics["new"] = 1
+        return broker._Metadata(request)
+
+    broker.script["Metadata"] += [broker._Metadata, create]
+    assert list(cluster.topic("new").partitions) == [0]
+
+
+def test_an_unknown_partition_is_named(broker):
+    with pytest.raises(UnknownTopic, match="topic 'orders' has no partition 2, only 2"):
+        broker.cluster().leader(TopicPartition("orders", 2))
+
+
+def test_a_partition_that_was_just_added_is_found(broker):
+    cluster = broker.cluster()
+    cluster.topic("orders")
+    broker.topics["orders"] = 3
+    assert cluster.leader(TopicPartition("orders", 2)) == 1
+
+
+def test_an_election_is_waited_for(broker, answers):
+    broker.script["Metadata"] += [no_leader(answers, broker.topic_id)] * 3
+    assert broker.cluster().leader(TopicPartition("orders", 0)) == 1
+    assert len(broker.sent("Metadata")) == 4
+
+
+def test_connections_are_kept_and_a_broken_one_is_replaced(broker):
+    cluster = broker.cluster()
+    first = cluster.connection(1)
+    assert cluster.connection(1) is first
+    first.close()
+    second = cluster.connection(1)
+    assert second is not first
+    assert second.usable
+
+
+def test_the_bootstrap_connection_serves_the_node_it_leads_to(broker):
+    cluster = broker.cluster()
+    cluster.connection(cluster.leader(TopicPartition("orders", 0)))
+    assert len(broker.connections) == 1
+
+
+def test_brokers_that_cannot_be_reached_are_named_with_the_cause(broker):
+    broker.refused = 1_000
+    with pytest.raises(BrokerUnreachable) as caught:
+        broker.cluster().topic("orders")
+    assert "kafka.bootstrap.servers=broker:9092" in str(caught.value)
+    assert "refused" in str(caught.value)
+
+
+def test_before_first_contact_a_wrong_address_costs_only_the_request_timeout(broker):
+    broker.refused = 1_000
+    with pytest.raises(BrokerUnreachable):
+        broker.cluster(request_timeout_ms=1_000, delivery_timeout_ms=120_000).topic("orders")
+    assert sum(broker.clock.slept) <= 1.0
+
+
+def test_a_broker_that_restarts_is_waited_for(broker):
+    cluster = broker.cluster(request_timeout_ms=1_000, delivery_timeout_ms=60_000)
+    cluster.topic("orders")
+    for connection in broker.connections:
+        connection.close()
+    broker.refused = 20
+    cluster.refresh(["orders"])
+    assert sum(broker.clock.slept) > 1.0
+
+
+def test_an_outage_message_says_once_how_long_it_was_tried(broker):
+    broker.refused = 1_000
+    with pytest.raises(BrokerUnreachable) as caught:
+        broker.cluster().leader(TopicPartition("orders", 0))
+    assert str(caught.value).count("tried again") == 1
+
+
+def test_the_transaction_version_is_the_finalized_feature(broker, old_broker):
+    assert broker.cluster().transaction_version() == 2
+    assert old_broker.cluster().transaction_version() == 0
+
+
+def test_internal_topics_are_not_listed(broker):
+    broker.topics |= {"__consumer_offsets": 1, "alerts": 1}
+    assert broker.cluster().topic_names() == ["alerts", "orders"]
+
+
+def test_closing_closes_every_connection(broker):
+    with broker.cluster() as cluster:
+        connection = cluster.connection(1)
+    assert not connection.usable
+
+
+def test_tasks_of_a_process_share_a_cluster_per_options():
+    options = ClientOptions(bootstrap_servers=(("broker", 9092),))
+    same = ClientOptions(bootstrap_servers=(("broker", 9092),))
+    other = ClientOptions(bootstrap_servers=(("broker", 9093),))
+    assert shared_cluster(options) is shared_cluster(same)
+    assert shared_cluster(options) is not shared_cluster(other)

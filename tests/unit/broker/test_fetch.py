@@ -1,0 +1,250 @@
+"""The fetcher against a scripted broker: positions, rotation, what it asks for, errors."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData
+from spark_kafka_eos.errors import (
+    AuthorizationFailed,
+    BrokerUnreachable,
+    CorruptRecordBatch,
+    DataLoss,
+)
+from spark_kafka_eos.model import AbortedTransaction, OffsetRange, TopicPartition
+from spark_kafka_eos.wire.encode import encode
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def record_batch(base_offset, records=10, value=b"v"):
+    batch = encode(pa.array([None] * records, pa.binary()), pa.array([value] * records), 0)
+    batch[:8] = base_offset.to_bytes(8, "big")
+    return bytes(batch)
+
+
+def data(broker, partition, records=b"", *, error_code=0, aborted=()):
+    return PartitionData(
+        topic_id=broker.topic_id,
+        partition=partition.partition,
+        error_code=error_code,
+        high_watermark=1000,
+        last_stable_offset=900,
+        log_start_offset=0,
+        aborted=aborted,
+        records=memoryview(bytearray(records)),
+    )
+
+
+def response(*partitions, error_code=0):
+    return FetchResponse(throttle_ms=0, error_code=error_code, partitions=partitions)
+
+
+def log(broker, *, batches_each=1, limit=10**9):
+    """Answers Fetch from an endless log of batches of ten records, `batches_each` of them a partition and request."""
+
+    def answer(request):
+        found = []
+        for topic in request.topics:
+            for p in topic.partitions:
+                base = p.fetch_offset // 10 * 10
+                records = b"".join(record_batch(base + 10 * n) for n in range(batches_each) if base + 10 * n < limit)
+                found.append(data(broker, TopicPartition("orders", p.partition), records))
+        return response(*found)
+
+    return answer
+
+
+def fetch(broker, *ranges, **options):
+    fetcher = Fetcher(broker.cluster(), **options)
+    return list(fetcher.fetch([OffsetRange(partition=tp, start=start, end=end) for tp, start, end in ranges]))
+
+
+def asked(broker):
+    """Of each request: {partition: offset}."""
+    return [
+        {p.partition: p.fetch_offset for topic in request.topics for p in topic.partitions}
+        for request in broker.sent("Fetch")
+    ]
+
+
+def test_a_range_ends_by_position(broker):
+    broker.script["Fetch"] += [log(broker)] * 10
+    fetched = fetch(broker, (FIRST, 0, 30))
+    assert [f.next_offset for f in fetched] == [10, 20, 30]
+    assert asked(broker) == [{0: 0}, {0: 10}, {0: 20}]
+
+
+def test_a_range_that_ends_in_a_gap_ends(broker):
+    # Offsets 10 to 49 are gone (compacted); the next batch begins behind the end.
+    broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0) + record_batch(50))))
+    fetched = fetch(broker, (FIRST, 0, 10))
+    assert [f.next_offset for f in fetched] == [10]
+    broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(50))))
+    (found,) = fetch(broker, (FIRST, 10, 40))
+    assert found.next_offset == 60
+
+
+def test_batches_behind_the_end_are_left_out(broker):
+    broker.script["Fetch"].append(log(broker, batches_each=5))
+    (found,) = fetch(broker, (FIRST, 3, 25))
+    assert [header.base_offset for _, header in found.batches] == [0, 10, 20]
+    assert [position for position, _ in found.batches] == [0, len(record_batch(0)), 2 * len(record_batch(0))]
+
+
+def test_an_empty_range_asks_nothing(broker):
+    assert fetch(broker, (FIRST, 5, 5), (SECOND, 7, 6)) == []
+    assert broker.requests == []
+
+
+def test_one_request_covers_all_partitions_of_a_leader(broker):
+    broker.script["Fetch"] += [log(broker)] * 10
+    fetched = fetch(broker, (FIRST, 0, 20), (SECOND, 0, 10))
+    assert asked(broker) == [{0: 0, 1: 0}, {0: 10}]
+    assert [f.partition for f in fetched] == [FIRST, SECOND, FIRST]
+
+
+def test_the_next_request_is_sent_before_the_last_answer_is_handed_out(broker):
+    broker.script["Fetch"] += [log(broker)] * 10
+    fetching = Fetcher(broker.cluster()).fetch([OffsetRange(partition=FIRST, start=0, end=30)])
+    next(fetching)
+    assert asked(broker) == [{0: 0}, {0: 10}]
+    fetching.close()
+
+
+def test_a_reader_that_stops_early_leaves_no_answer_behind(broker):
+    broker.script["Fetch"] += [log(broker)] * 10
+    fetching = Fetcher(broker.cluster()).fetch([OffsetRange(partition=FIRST, start=0, end=30)])
+    next(fetching)
+    fetching.close()
+    assert not broker.connections[0].usable
+
+
+def test_committed_data_only_is_asked_for_unless_said_otherwise(broker):
+    broker.script["Fetch"] += [log(broker)] * 2
+    fetch(broker, (FIRST, 0, 10))
+    fetch(broker, (FIRST, 0, 10), isolation="read_uncommitted")
+    assert [request.isolation_level for request in broker.sent("Fetch")] == [1, 0]
+
+
+def test_limits_are_passed_on(broker):
+    broker.script["Fetch"].append(log(broker))
+    fetch(broker, (FIRST, 0, 10), max_bytes=1_000, max_partition_bytes=500, max_wait_ms=7)
+    (request,) = broker.sent("Fetch")
+    assert (request.max_bytes, request.max_wait_ms, request.min_bytes) == (1_000, 7, 1)
+    assert request.topics[0].partitions[0].partition_max_bytes == 500
+
+
+def test_a_small_range_does_not_ask_for_megabytes_once_record_sizes_are_known(broker):
+    broker.script["Fetch"] += [log(broker, batches_each=3)] * 2
+    fetcher = Fetcher(broker.cluster(), max_partition_bytes=8 << 20)
+    for start in (0, 1_000_000):
+        for _ in fetcher.fetch([OffsetRange(partition=FIRST, start=start, end=start + 30)]):
+            pass
+    sizes = [request.topics[0].partitions[0].partition_max_bytes for request in broker.sent("Fetch")]
+    assert sizes[1] < sizes[0] < 128_000
+
+
+def test_aborted_transactions_and_watermarks_are_handed_on(broker):
+    aborted = (AbortedTransaction(producer_id=9, first_offset=3),)
+    broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0), aborted=aborted)))
+    (found,) = fetch(broker, (FIRST, 0, 10))
+    assert (found.aborted, found.high_watermark, found.last_stable_offset) == (aborted, 1000, 900)
+
+
+def test_a_truncated_last_batch_is_left_for_the_next_fetch(broker):
+    cut = record_batch(0) + record_batch(10)[:-1]
+    broker.script["Fetch"] += [response(data(broker, FIRST, cut)), log(broker)]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 20))] == [10, 20]
+
+
+def test_a_partition_that_got_nothing_is_asked_for_first_next_time(broker):
+    full = response(data(broker, FIRST, record_batch(0)), data(broker, SECOND))
+    broker.script["Fetch"] += [full, *[log(broker)] * 10]
+    fetch(broker, (FIRST, 0, 20), (SECOND, 0, 10))
+    assert [list(offsets) for offsets in asked(broker)] == [[0, 1], [1, 0]]
+
+
+def test_a_first_partition_without_one_whole_batch_is_corrupt(broker):
+    broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0)[:-1])))
+    with pytest.raises(CorruptRecordBatch, match="orders-0, fetched from offset 0"):
+        fetch(broker, (FIRST, 0, 10))
+
+
+def test_offsets_that_are_gone_are_named_with_what_is_left(broker):
+    broker.script["Fetch"].append(response(data(broker, SECOND, error_code=1)))
+    with pytest.raises(DataLoss, match="orders-1: offsets from 5 to 10 were to be read, but the broker holds 20 to 30"):
+        fetch(broker, (SECOND, 5, 10))
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 75, 78, 100])
+def test_a_passing_error_is_ridden_through(broker, code):
+    broker.script["Fetch"] += [response(data(broker, FIRST, error_code=code)), *[log(broker)] * 10]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 20))] == [10, 20]
+
+
+def test_a_moved_leader_is_looked_up_again(broker):
+    broker.script["Fetch"] += [response(data(broker, FIRST, error_code=6)), log(broker)]
+    fetch(broker, (FIRST, 0, 10))
+    assert len(broker.sent("Metadata")) == 2
+
+
+def test_what_came_with_another_partitions_error_is_kept(broker):
+    mixed = response(data(broker, FIRST, record_batch(0)), data(broker, SECOND, error_code=6))
+    broker.script["Fetch"] += [mixed, log(broker)]
+    assert [f.partition for f in fetch(broker, (FIRST, 0, 10), (SECOND, 0, 10))] == [FIRST, SECOND]
+
+
+def test_a_lost_connection_goes_on_where_it_was(broker, lost):
+    broker.script["Fetch"] += [log(broker), lost, *[log(broker)] * 10]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 30))] == [10, 20, 30]
+    assert asked(broker) == [{0: 0}, {0: 10}, {0: 10}, {0: 20}]
+
+
+def test_an_outage_longer_than_the_budget_is_an_error(broker, lost):
+    broker.script["Fetch"] += [lost] * 1_000
+    with pytest.raises(BrokerUnreachable, match="tried again"):
+        fetch(broker, (FIRST, 0, 30))
+
+
+def test_a_range_nobody_can_fill_ends_with_the_budget(broker):
+    def nothing(request):
+        broker.clock.now += 0.5
+        return response(data(broker, FIRST))
+
+    broker.script["Fetch"] += [nothing] * 1_000
+    with pytest.raises(DataLoss, match="orders-0 from 0 to 30"):
+        fetch(broker, (FIRST, 0, 30))
+
+
+def test_a_topic_created_again_is_not_taken_for_the_same(broker):
+    def gone(request):
+        answer = response(data(broker, FIRST, error_code=100))
+        broker.topic_id = uuid.UUID(int=8)
+        return answer
+
+    broker.script["Fetch"] += [log(broker), gone, log(broker)]
+    with pytest.raises(
+        DataLoss, match="'orders' was deleted and created again while orders-0 was being read at offset 10"
+    ):
+        fetch(broker, (FIRST, 0, 30))
+
+
+def test_a_topic_id_known_from_before_this_range_may_be_outdated(broker):
+    def gone(request):
+        answer = response(data(broker, FIRST, error_code=100))
+        broker.topic_id = uuid.UUID(int=8)
+        return answer
+
+    broker.script["Fetch"] += [gone, log(broker)]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 10))] == [10]
+
+
+def test_a_missing_acl_names_the_partition(broker):
+    broker.script["Fetch"].append(response(data(broker, FIRST, error_code=29)))
+    with pytest.raises(AuthorizationFailed, match="orders-0 at offset 0"):
+        fetch(broker, (FIRST, 0, 10))

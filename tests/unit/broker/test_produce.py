@@ -1,0 +1,284 @@
+"""The appender against a scripted broker: order, retries, duplicates, bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.errors import (
+    AuthorizationFailed,
+    BrokerUnreachable,
+    InvalidRow,
+    TransactionAborted,
+    UnknownTopic,
+)
+from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+IDENTITY = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=4)
+
+
+class Log:
+    """Answers Produce as a partition leader does: checks sequences, remembers the last five, may be told to fail.
+
+    `failures` maps (partition, how many times that batch was seen before) to an error code, by the batch's first byte.
+    """
+
+    def __init__(self, answers):
+        self.answers = answers
+        self.appended = {}
+        self.failures = {}
+        self.seen = {}
+
+    def __call__(self, request):
+        response = self.answers.Produce
+        topic_class = response.TopicProduceResponse
+        topics = []
+        for topic in request.topic_data:
+            partitions = [self.append(topic.name, data) for data in topic.partition_data]
+            topics.append(topic_class(name=topic.name, partition_responses=partitions))
+        return response(responses=topics)
+
+    def append(self, topic, data):
+        log = self.appended.setdefault((topic, data.index), [])
+        sequence = data.records[0]
+        tries = self.seen[data.index, sequence] = self.seen.get((data.index, sequence), 0) + 1
+        code = self.failures.get((data.index, sequence, tries), 0)
+        if not code and sequence in log[-5:]:
+            pass  # acknowledged again, not appended again
+        elif not code and sequence != (log[-1] + 1 if log else 0):
+            code = 45
+        elif not code:
+            log.append(sequence)
+        partition_class = self.answers.Produce.TopicProduceResponse.PartitionProduceResponse
+        return partition_class(index=data.index, error_code=code, base_offset=100 + sequence, record_errors=[])
+
+
+@pytest.fixture
+def log(broker, answers):
+    log = Log(answers)
+    broker.script["Produce"] += [log] * 1_000
+    return log
+
+
+def batch(sequence):
+    return bytes([sequence]) * 10
+
+
+def append_all(appender, *partitions, count):
+    for sequence in range(count):
+        for tp in partitions:
+            appender.append(tp, batch(sequence), 3, sequence)
+
+
+def sizes(broker):
+    return [sum(len(topic.partition_data) for topic in request.topic_data) for request in broker.sent("Produce")]
+
+
+def test_every_batch_is_acknowledged_with_its_counts(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, count=2)
+    assert appender.flush() == [
+        Ack(partition=FIRST, base_sequence=sequence, records=3, bytes=10, base_offset=100 + sequence)
+        for sequence in (0, 1)
+    ]
+    assert appender.flush() == []
+
+
+def test_acknowledgements_of_all_replicas_are_asked_for(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, count=1)
+    appender.flush()
+    (request,) = broker.sent("Produce")
+    assert request.acks == -1
+    assert request.transactional_id == "orders"
+
+
+@pytest.mark.parametrize(("features", "version"), [({"transaction.version": 2}, 12), ({"transaction.version": 1}, 11)])
+def test_each_transaction_version_has_its_own_produce(broker, log, features, version):
+    broker.features = features
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, count=1)
+    appender.flush()
+    assert broker.versions("Produce") == [version]
+
+
+def test_the_transaction_version_of_the_driver_outweighs_what_this_process_sees(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY, transaction_version=1)
+    append_all(appender, FIRST, count=1)
+    appender.flush()
+    assert broker.versions("Produce") == [11]
+
+
+@pytest.mark.parametrize("identity", [None, ProducerIdentity(transactional_id="", producer_id=7, epoch=0)])
+def test_without_a_transaction_no_transactional_id_is_sent(broker, log, identity):
+    appender = Appender(broker.cluster(), identity)
+    append_all(appender, FIRST, count=3)
+    appender.flush()
+    assert {request.transactional_id for request in broker.sent("Produce")} == {None}
+    assert log.appended["orders", 0] == [0, 1, 2]
+
+
+def test_partitions_of_one_leader_share_a_request(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, SECOND, count=20)
+    appender.flush()
+    assert log.appended == {("orders", 0): list(range(20)), ("orders", 1): list(range(20))}
+    assert max(sizes(broker)) == 2
+
+
+def test_the_first_batch_of_a_partition_goes_alone(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, count=4)
+    assert len(broker.sent("Produce")) == 1
+    appender.flush()
+    assert log.appended["orders", 0] == [0, 1, 2, 3]
+
+
+def test_at_most_five_requests_are_in_flight(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, count=1)
+    appender.flush()
+    for sequence in range(1, 12):
+        appender.append(FIRST, batch(sequence), 3, sequence)
+    assert broker.connections[0].in_flight == 5
+    appender.flush()
+    assert log.appended["orders", 0] == list(range(12))
+
+
+@pytest.mark.parametrize("code", [2, 3, 5, 6, 7, 13, 15, 16, 19, 20, 51, 56, 74])
+def test_a_passing_error_resends_the_same_bytes_in_order(broker, log, code):
+    log.failures = {(0, 3, 1): code, (0, 4, 2): code}
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, SECOND, count=9)
+    acks = appender.flush()
+    assert log.appended == {("orders", 0): list(range(9)), ("orders", 1): list(range(9))}
+    assert sorted(ack.base_sequence for ack in acks if ack.partition == FIRST) == list(range(9))
+
+
+def test_a_moved_leader_is_looked_up_again(broker, log):
+    log.failures = {(0, 0, 1): 6}
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, count=1)
+    appender.flush()
+    assert len(broker.sent("Metadata")) == 2
+
+
+def test_a_lost_connection_resends_what_was_unanswered_in_order(broker, log, lost):
+    broker.script["Produce"].clear()
+    broker.script["Produce"] += [log, log, lost, *[log] * 100]
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, SECOND, count=9)
+    acks = appender.flush()
+    assert log.appended == {("orders", 0): list(range(9)), ("orders", 1): list(range(9))}
+    assert len(acks) == 18
+    assert len(broker.connections) == 2
+    assert len(broker.clock.slept) == 1
+
+
+def test_an_answer_lost_after_the_append_is_not_appended_twice(broker, log, lost):
+    def apply_and_lose(request):
+        log(request)
+        return lost(request)
+
+    broker.script["Produce"].clear()
+    broker.script["Produce"] += [log, apply_and_lose, *[log] * 100]
+    appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, count=6)
+    assert [ack.base_sequence for ack in appender.flush()] == list(range(6))
+    assert log.appended["orders", 0] == list(range(6))
+
+
+def test_a_duplicate_is_success_only_for_our_own_resend(broker, log):
+    log.failures = {(0, 0, 1): 7, (0, 0, 2): 46}
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    assert [ack.base_offset for ack in appender.flush()] == [-1]
+
+
+def test_a_duplicate_of_what_we_never_sent_makes_this_try_void(broker, log):
+    log.failures = {(0, 0, 1): 46}
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    with pytest.raises(TransactionAborted, match="DUPLICATE_SEQUENCE_NUMBER"):
+        appender.flush()
+
+
+def test_a_gap_in_the_sequences_makes_this_try_void(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    appender.append(FIRST, batch(2), 3, 2)
+    with pytest.raises(TransactionAborted, match=r"OUT_OF_ORDER_SEQUENCE_NUMBER \(45\) for orders-0"):
+        appender.flush()
+
+
+def test_an_outdated_epoch_stops_the_task_and_leaves_the_rest_to_the_coordinator(broker, log):
+    log.failures = {(0, 0, 1): 47}
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    with pytest.raises(TransactionAborted, match="INVALID_PRODUCER_EPOCH"):
+        appender.flush()
+
+
+@pytest.mark.parametrize("code", [10, 18, 32, 87])
+def test_a_record_the_broker_will_never_take_names_the_partition_and_the_size(broker, log, code):
+    log.failures = {(1, 0, 1): code}
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(SECOND, batch(0), 3, 0)
+    with pytest.raises(InvalidRow, match="orders-1, a record batch of 3 records and 10 bytes"):
+        appender.flush()
+
+
+def test_what_the_broker_says_of_a_record_is_passed_on(broker, log, answers):
+    topic_class = answers.Produce.TopicProduceResponse
+    partition_class = topic_class.PartitionProduceResponse
+    why = partition_class.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="too far in the future")
+    refused = partition_class(index=0, error_code=32, error_message="invalid", record_errors=[why])
+    broker.script["Produce"].clear()
+    broker.script["Produce"].append(
+        answers.Produce(responses=[topic_class(name="orders", partition_responses=[refused])])
+    )
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    with pytest.raises(InvalidRow, match="invalid: too far in the future"):
+        appender.flush()
+
+
+def test_a_missing_acl_names_the_topic(broker, log):
+    log.failures = {(0, 0, 1): 29}
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    with pytest.raises(AuthorizationFailed, match="orders-0"):
+        appender.flush()
+
+
+def test_after_a_fatal_error_nothing_of_it_stays_in_flight(broker, log):
+    log.failures = {(0, 1, 1): 45}
+    cluster = broker.cluster()
+    appender = Appender(cluster, IDENTITY)
+    append_all(appender, FIRST, count=5)
+    with pytest.raises(TransactionAborted):
+        appender.flush()
+    assert not broker.connections[0].usable
+    assert cluster.connection(1).in_flight == 0
+
+
+def test_an_unknown_topic_is_named(broker, log):
+    with pytest.raises(UnknownTopic, match="'nope'"):
+        Appender(broker.cluster(), IDENTITY).append(TopicPartition("nope", 0), batch(0), 3, 0)
+
+
+def test_an_outage_longer_than_the_budget_is_an_error(broker, lost):
+    broker.script["Produce"] += [lost] * 1_000
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    with pytest.raises(BrokerUnreachable, match="tried again for 10000 ms"):
+        appender.flush()
+
+
+def test_append_blocks_above_its_bound_so_memory_stays_flat(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY, max_held_bytes=35)
+    for sequence in range(50):
+        appender.append(FIRST, batch(sequence), 3, sequence)
+        assert appender._held_bytes <= 35
+    assert len(appender.flush()) == 50
