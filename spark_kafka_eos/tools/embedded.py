@@ -33,7 +33,7 @@ from confluent_kafka.cimpl import NewTopic
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.tools import jars
 from spark_kafka_eos.tools.java import java
-from spark_kafka_eos.tools.kraft import render, server_properties
+from spark_kafka_eos.tools.kraft import CONTROLLER, INTERNAL, Listeners, render, server_properties
 from spark_kafka_eos.tools.ports import free_ports, is_free
 from spark_kafka_eos.tools.supervised import SupervisedProcesses
 
@@ -57,7 +57,10 @@ class EmbeddedKafka:
     `version`: of `org.apache.kafka:kafka_2.13`, fetched once (see jars.py). `directory`: where data and logs lie and
     stay; a temporary one by default. `config`: broker properties that override the ones chosen here (kraft.py).
     `transaction_version`: the feature to format with (KIP-890), by default the release's own. `port`: of the first
-    node; the others take free ones. Raises ToolFailed when Java, the download or the start fails.
+    node; the others take free ones. `listeners`: more of them, next to the plain one, named by their security protocol,
+    each with its properties (`{"SSL": {"ssl.keystore.type": "PEM", …}}`). `scram_users`: names and passwords that the
+    first start puts into the cluster (not for secrets: the process list shows them). Raises ToolFailed when Java, the
+    download or the start fails.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class EmbeddedKafka:
         directory: str | os.PathLike[str] | None = None,
         config: Mapping[str, object] | None = None,
         transaction_version: int | None = None,
+        listeners: Listeners | None = None,
+        scram_users: Mapping[str, str] | None = None,
         port: int | None = None,
         jvm_options: Sequence[str] = JVM_OPTIONS,
         start_timeout: float = 60.0,
@@ -80,16 +85,18 @@ class EmbeddedKafka:
         self.nodes: Sequence[int] = range(1, brokers + 1)
         self._config = dict(config or {})
         self._transaction_version = transaction_version
+        self._listeners = dict(listeners or {})
+        self._scram_users = dict(scram_users or {})
         self._jvm_options = tuple(jvm_options)
         self._start_timeout = start_timeout
         self._class_path = jars.class_path(version)
         self._java = java()
 
-        free = free_ports(2 * brokers, exclude=frozenset() if port is None else frozenset({port}))
+        names = (INTERNAL, *self._listeners, CONTROLLER)
+        free = free_ports(len(names) * brokers, exclude=frozenset() if port is None else frozenset({port}))
         if port is not None:
             free[0] = port
-        self._ports = dict(zip(self.nodes, free[:brokers], strict=True))
-        self._controller_ports = dict(zip(self.nodes, free[brokers:], strict=True))
+        self._ports = {name: dict(zip(self.nodes, free[at * brokers :], strict=False)) for at, name in enumerate(names)}
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="kafka-eos-") if directory is None else directory).absolute()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -117,8 +124,12 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of every node, as `bootstrap.servers` takes it."""
-        return self._bootstrap(self.nodes)
+        """`host:port` of every node's plain listener, as `bootstrap.servers` takes it."""
+        return self.bootstrap_of(INTERNAL)
+
+    def bootstrap_of(self, listener: str, nodes: Iterable[int] | None = None) -> str:
+        """The same for another listener (a security protocol), or for some nodes only."""
+        return ",".join(f"127.0.0.1:{self._ports[listener][node]}" for node in nodes or self.nodes)
 
     # Nodes. Each method takes node ids; none named means all of them.
 
@@ -235,9 +246,6 @@ class EmbeddedKafka:
 
     # How it is done.
 
-    def _bootstrap(self, nodes: Iterable[int]) -> str:
-        return ",".join(f"127.0.0.1:{self._ports[node]}" for node in nodes)
-
     def _folder(self, node: int) -> Path:
         return self.directory / f"node-{node}"
 
@@ -257,7 +265,7 @@ class EmbeddedKafka:
             data = self._folder(node) / "data"
             self._folder(node).mkdir(parents=True, exist_ok=True)
             properties = server_properties(
-                node, ports=self._ports, controller_ports=self._controller_ports, data=data, config=self._config
+                node, ports=self._ports, data=data, config=self._config, listeners=self._listeners
             )
             self._properties_file(node).write_text(render(properties))
             if not (data / "meta.properties").exists():
@@ -272,12 +280,13 @@ class EmbeddedKafka:
                 raise self._failure(node, "its log directory could not be formatted")
 
     def _format_arguments(self, node: int) -> list[str | Path]:
-        features = (
-            []
-            if self._transaction_version is None
-            else ["--feature", f"transaction.version={self._transaction_version}"]
-        )
-        return ["-t", self._cluster_id(), "-c", self._properties_file(node), *features]
+        arguments: list[str | Path] = ["-t", self._cluster_id(), "-c", self._properties_file(node)]
+        if self._transaction_version is not None:
+            arguments += ["--feature", f"transaction.version={self._transaction_version}"]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            for name, password in self._scram_users.items():
+                arguments += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
+        return arguments
 
     def _cluster_id(self) -> str:
         """The directory's cluster id, made up at its first use."""
@@ -290,7 +299,7 @@ class EmbeddedKafka:
         if not nodes:
             return
         deadline = time.monotonic() + self._start_timeout
-        with _quiet_admin(self._bootstrap(nodes)) as admin:
+        with _quiet_admin(self.bootstrap_of(INTERNAL, nodes)) as admin:
             while missing := set(nodes) - _answering(admin):
                 for node in nodes:
                     if not self.is_running(node):

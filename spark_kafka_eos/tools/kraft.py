@@ -5,26 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+INTERNAL, CONTROLLER = "PLAINTEXT", "CONTROLLER"
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+Listeners = Mapping[str, Mapping[str, object]]  # security protocol -> the listener's own properties
+
 
 def server_properties(
     node: int,
     *,
-    ports: Mapping[int, int],
-    controller_ports: Mapping[int, int],
+    ports: Mapping[str, Mapping[int, int]],
     data: Path,
     config: Mapping[str, object],
+    listeners: Listeners,
 ) -> dict[str, str]:
-    """One node's properties. `ports` and `controller_ports`: of every node, by node.id; `config` has the last word."""
-    nodes = len(ports)
+    """One node's properties. `ports`: by listener and node.id, of every node; `config` has the last word.
+
+    A listener's name is its security protocol. PLAINTEXT and CONTROLLER are always among `ports`; `listeners` has the
+    properties of the others, without their `listener.name.<name>.` in front.
+    """
+    nodes = len(ports[INTERNAL])
     copies, in_sync = min(nodes, 3), min(nodes, 2)
     coordinators = 1 if nodes == 1 else nodes
     chosen: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node,
         # Static voters: a directory started again on other ports just gets other addresses here.
-        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in controller_ports.items()),
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{ports[node]},CONTROLLER://127.0.0.1:{controller_ports[node]}",
+        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in ports[CONTROLLER].items()),
+        "controller.listener.names": CONTROLLER,
+        "listener.security.protocol.map": ",".join([f"{CONTROLLER}:PLAINTEXT", *(f"{n}:{n}" for n in _PROTOCOLS)]),
+        "listeners": ",".join(f"{name}://127.0.0.1:{by_node[node]}" for name, by_node in ports.items()),
         "log.dirs": data,
         "auto.create.topics.enable": "false",
         "default.replication.factor": copies,
@@ -43,6 +52,8 @@ def server_properties(
         "broker.session.timeout.ms": 3_000,  # a killed node's successor may register only after its session is over
         "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # 128 MiB of the heap otherwise
     }
+    for name, properties in listeners.items():
+        chosen.update({f"listener.name.{name.lower()}.{key}": value for key, value in properties.items()})
     return {key: str(value) for key, value in {**chosen, **config}.items()}
 
 

@@ -13,6 +13,8 @@ from kafka import KafkaAdminClient
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.read_topic import read_topic
+from tests.certificates import issue
+from tests.conftest import SecuredKafka
 
 pytestmark = pytest.mark.broker
 
@@ -174,6 +176,47 @@ def test_three_brokers_replicate_and_survive_the_loss_of_any_one():
             cluster.start(lost)
         expected = sorted(b"%d-%d" % (lost, partition) for lost in cluster.nodes for partition in range(3))
         assert sorted(values(cluster, "replicated")) == expected
+
+
+def client(secured: SecuredKafka, protocol: str, **properties: str) -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": secured.kafka.bootstrap_of(protocol),
+            "security.protocol": protocol,
+            "ssl.ca.location": str(secured.certificates.ca),
+            "log_level": 0,
+            **{name.replace("_", "."): value for name, value in properties.items()},
+        }
+    )
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_user_logs_in_by_every_mechanism_and_acls_decide_what_is_seen(secured, protocol, mechanism):
+    if "acls" not in secured.kafka.topics():
+        secured.kafka.create_topic("acls")
+    for (name, password), seen in ((secured.allowed, True), (secured.denied, False)):
+        admin = client(secured, protocol, sasl_mechanism=mechanism, sasl_username=name, sasl_password=password)
+        assert ("acls" in admin.list_topics(timeout=20).topics) == seen
+
+
+def test_a_wrong_password_is_refused(secured):
+    admin = client(secured, "SASL_SSL", sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="wrong")
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=2)
+
+
+def test_tls_works_with_and_without_a_client_certificate_but_not_with_another_authority(secured, tmp_path):
+    keystore = str(secured.certificates.client_keystore)
+    assert client(secured, "SSL").list_topics(timeout=20).brokers
+    assert (
+        client(secured, "SSL", ssl_certificate_location=keystore, ssl_key_location=keystore)
+        .list_topics(timeout=20)
+        .brokers
+    )
+    stranger = issue(tmp_path).ca
+    with pytest.raises(KafkaException):
+        client(secured, "SSL", ssl_ca_location=str(stranger)).list_topics(timeout=2)
 
 
 def test_a_broker_that_does_not_start_shows_the_end_of_its_log(tmp_path):

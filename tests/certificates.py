@@ -1,0 +1,88 @@
+"""A certificate authority for one test run: a broker's and a client's certificate, all in PEM."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_BROKER_NAMES = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """Files in PEM. A keystore holds the key (PKCS #8, not encrypted) and its chain, as Kafka and clients take it."""
+
+    ca: Path
+    broker_keystore: Path
+    client_keystore: Path
+
+
+def issue(directory: Path) -> Certificates:
+    """Make all of them in `directory`; good for a day."""
+    ca_key, client_key, broker_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
+    ca_name = _name("test authority")
+    only_sign = x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    ca = (
+        _builder(ca_name, ca_name, ca_key, ca_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(only_sign, critical=True)
+        .sign(ca_key, hashes.SHA256())
+    )
+    broker = (
+        _builder(_name("broker"), ca_name, broker_key, ca_key)
+        .add_extension(x509.SubjectAlternativeName(_BROKER_NAMES), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    client = (
+        _builder(_name("client"), ca_name, client_key, ca_key)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    return Certificates(
+        ca=_write(directory / "ca.pem", ca),
+        broker_keystore=_write(directory / "broker.pem", broker, broker_key),
+        client_keystore=_write(directory / "client.pem", client, client_key),
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+
+
+def _write(file: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey | None = None) -> Path:
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    if key is not None:
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ) + pem  # fmt: skip
+    file.write_bytes(pem)
+    file.chmod(0o600)
+    return file
