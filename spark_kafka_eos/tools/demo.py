@@ -13,17 +13,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Message
 from rich.console import Console
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.tools.demo_check import Comparison, Figure, Survey, compare, figures
+from spark_kafka_eos.tools.demo_check import Figure, Survey, compare, figures
 from spark_kafka_eos.tools.demo_screen import Screen, table
 from spark_kafka_eos.tools.driver import Driver, Kill, batch_in_flight, committed_batches, python_environment
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.flights import late_flights, read_airlines, read_flights
 from spark_kafka_eos.tools.flights_producer import produce
+from spark_kafka_eos.tools.read_offsets import ends, group_offsets
 from spark_kafka_eos.tools.read_topic import read_topic
 
 INPUT, OUTPUT = "flights", "flights-delayed"
@@ -72,11 +72,18 @@ def run(*, fast: bool, kafka_version: str, append_mode: str, keep: bool, console
         raise ToolFailed(f"the job {JOB} is missing", action="Run the demo from a source checkout.")
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-demo-"))
     try:
-        with Screen(console) as screen, EmbeddedKafka(version=kafka_version) as kafka:
+        with Screen(console) as screen, EmbeddedKafka(kafka_version) as kafka:
             screen.say(f"Apache Kafka {kafka_version} answers at {kafka.bootstrap}")
             kafka.create_topic(INPUT, partitions=4)
             kafka.create_topic(OUTPUT, partitions=3)
-            shown = _rehearse(FAST if fast else FULL, kafka.bootstrap, append_mode, folder, screen)
+            demo = Demo(
+                plan=FAST if fast else FULL,
+                bootstrap=kafka.bootstrap,
+                append_mode=append_mode,
+                folder=folder,
+                screen=screen,
+            )
+            shown = demo.play()
     finally:
         if not keep:
             shutil.rmtree(folder)
@@ -86,94 +93,107 @@ def run(*, fast: bool, kafka_version: str, append_mode: str, keep: bool, console
     return all(figure.holds for figure in shown)
 
 
-def _rehearse(plan: Plan, bootstrap: str, append_mode: str, folder: Path, screen: Screen) -> list[Figure]:
-    flights = read_flights(plan.month)
-    expected = late_flights(flights, read_airlines())
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """One performance on a running broker with empty topics; `folder` takes the checkpoint and the driver's log."""
 
-    screen.expect_flights(len(flights))
-    sent = produce(
-        bootstrap, INPUT, flights, size=plan.flights_per_transaction, progress=lambda sent: screen.sent(sent.committed)
-    )
-    screen.say(f"{sent.committed:,} departures sent; {sent.aborted:,} copies more in transactions that were aborted")
+    plan: Plan
+    bootstrap: str
+    append_mode: str
+    folder: Path
+    screen: Screen
 
-    survived = _drive(plan, bootstrap, append_mode, folder, screen)
-    screen.say("reading what came out, with librdkafka's consumer")
-    return figures(
-        flights=len(flights),
-        late=len(expected),
-        aborted_sent=sent.aborted,
-        kills=len(plan.kills),
-        survived=survived,
-        survey=survey(bootstrap, admin, expected),
-    )
+    def play(self) -> list[Figure]:
+        """Send the input, run the job and kill it as planned, and compare what came out with the data set."""
+        flights = read_flights(self.plan.month)
+        expected = late_flights(flights, read_airlines())
+        self.screen.expect_flights(len(flights))
+        sent = produce(
+            self.bootstrap,
+            INPUT,
+            flights,
+            size=self.plan.flights_per_transaction,
+            progress=lambda sent: self.screen.sent(sent.committed),
+        )
+        self.screen.say(f"{sent.committed:,} departures sent; {sent.aborted:,} copies more in aborted transactions")
+        survived = self._drive()
+        self.screen.say("reading what came out, with librdkafka's consumer")
+        return figures(
+            flights=len(flights),
+            late=len(expected),
+            aborted_sent=sent.aborted,
+            kills=len(self.plan.kills),
+            survived=survived,
+            survey=self._survey(expected),
+        )
 
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
 
-def _drive(plan: Plan, bootstrap: str, append_mode: str, folder: Path, screen: Screen) -> int:
-    """Run the job to the end of the input, killing it on the way; how many of the batches cut short were done after."""
-    checkpoint = folder / "checkpoint"
-    arguments = ["--bootstrap-servers", bootstrap, "--checkpoint", str(checkpoint), "--available-now"]
-    arguments += ["--from", INPUT, "--to", OUTPUT, "--transactional-id", TRANSACTIONAL_ID]
-    arguments += ["--append-mode", append_mode, "--max-offsets-per-trigger", str(plan.offsets_per_trigger)]
-    conf = ["--master", "local[2]", *(part for key, value in _SPARK.items() for part in ("--conf", f"{key}={value}"))]
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-    offsets = sum(_ends(admin, INPUT, IsolationLevel.READ_COMMITTED).values())
-    screen.expect_batches(-(-offsets // plan.offsets_per_trigger))
+    def _drive(self) -> int:
+        """Run the job to the end of the input, killing it on the way; how many batches cut short were done after."""
+        offsets = sum(ends(self.bootstrap, INPUT, "read_committed").values())
+        self.screen.expect_batches(-(-offsets // self.plan.offsets_per_trigger))
+        for number, kill in enumerate(self.plan.kills, start=1):
+            armed = self.folder / f"kill-{number}"
+            armed.mkdir()
+            with self._start(kill.environment(armed)) as driver:
+                self.screen.say(
+                    f"driver {number} (pid {driver.pid}) is to die in batch {kill.batch}, at {kill.point!r}"
+                )
+                driver.wait_until((armed / "reached").exists, meanwhile=self._look, timeout=_PATIENCE)
+                processes = driver.kill()
+            self.screen.killed(f"SIGKILL to {processes} processes {self._evidence(kill)}")
+        with self._start({}) as driver:
+            self.screen.say(f"driver {len(self.plan.kills) + 1} (pid {driver.pid}) is to run to the end")
+            driver.wait(meanwhile=self._look, timeout=_PATIENCE)
+        return sum(committed_batches(self._checkpoint) > kill.batch for kill in self.plan.kills)
 
-    def look() -> None:
-        screen.committed(committed_batches(checkpoint))
+    def _start(self, environment: Mapping[str, str]) -> Driver:
+        arguments = ["--bootstrap-servers", self.bootstrap, "--checkpoint", str(self._checkpoint), "--available-now"]
+        arguments += ["--from", INPUT, "--to", OUTPUT, "--transactional-id", TRANSACTIONAL_ID]
+        arguments += ["--append-mode", self.append_mode]
+        arguments += ["--max-offsets-per-trigger", str(self.plan.offsets_per_trigger)]
+        return Driver(
+            JOB,
+            arguments,
+            conf=["--master", "local[2]", *(word for pair in _SPARK.items() for word in ("--conf", "=".join(pair)))],
+            env=python_environment() | dict(environment),
+            log=self.folder / "driver.log",
+        )
 
-    def start(environment: Mapping[str, str]) -> Driver:
-        env = python_environment() | dict(environment)
-        return Driver(JOB, arguments, conf=conf, env=env, log=folder / "driver.log")
+    def _look(self) -> None:
+        self.screen.committed(committed_batches(self._checkpoint))
 
-    for number, kill in enumerate(plan.kills, start=1):
-        point = folder / f"kill-{number}"
-        point.mkdir()
+    def _evidence(self, kill: Kill) -> str:
+        """What shows that the driver died in the middle of the batch: the checkpoint, and what hangs in Kafka's log."""
+        batch = batch_in_flight(self._checkpoint)
+        if batch != kill.batch:
+            raise ToolFailed(f"the driver was to die in batch {kill.batch}, but the checkpoint says {batch}")
+        written, visible = (
+            sum(ends(self.bootstrap, OUTPUT, level).values()) for level in ("read_uncommitted", "read_committed")
+        )
+        return (
+            f"in batch {batch} (planned, not done); offsets of {OUTPUT} in an open transaction: {written - visible:,}"
+        )
 
-        def reached(file: Path = point / "reached") -> bool:
-            look()
-            return file.exists()
-
-        with start(kill.environment(point)) as driver:
-            screen.say(f"driver {number} (pid {driver.pid}) runs; it dies in batch {kill.batch}, at {kill.point!r}")
-            driver.wait_until(reached, timeout=_PATIENCE)
-            processes = driver.kill()
-        screen.killed(f"SIGKILL to {processes} processes {_evidence(admin, checkpoint, kill)}")
-    with start({}) as driver:
-        screen.say(f"driver {len(plan.kills) + 1} (pid {driver.pid}) runs to the end")
-        driver.wait(look, timeout=_PATIENCE)
-    return sum(committed_batches(checkpoint) > kill.batch for kill in plan.kills)
-
-
-def _evidence(admin: AdminClient, checkpoint: Path, kill: Kill) -> str:
-    """What shows that the driver died in the middle of the batch: the checkpoint, and what hangs in Kafka's log."""
-    batch = batch_in_flight(checkpoint)
-    if batch != kill.batch:
-        raise ToolFailed(f"the driver was to die in batch {kill.batch}, but the checkpoint says {batch}")
-    ends = _ends(admin, OUTPUT, IsolationLevel.READ_UNCOMMITTED)
-    stable = _ends(admin, OUTPUT, IsolationLevel.READ_COMMITTED)
-    hidden = sum(ends.values()) - sum(stable.values())
-    return f"in batch {batch} (planned, not done): {hidden:,} offsets of {OUTPUT} hang in an open transaction"
-
-
-def survey(bootstrap: str, admin: AdminClient, expected: Mapping[int, Mapping[str, object]]) -> Survey:
-    """Read input and output to their ends, as a read_committed and as a read_uncommitted consumer."""
-    done = _group_offsets(admin, TRANSACTIONAL_ID, INPUT)
-    read = visible = 0
-    for message in read_topic(bootstrap, INPUT, "read_committed"):
-        visible += bool(_value(message)["aborted"])
-        read += (message.offset() or 0) < done.get(message.partition() or 0, 0)
-    output: Comparison = compare(expected, _records(read_topic(bootstrap, OUTPUT, "read_committed")))
-    return Survey(
-        flights_read=read,
-        input_aborted_visible=visible,
-        input_aborted_uncommitted=sum(
-            bool(_value(message)["aborted"]) for message in read_topic(bootstrap, INPUT, "read_uncommitted")
-        ),
-        output=output,
-        output_uncommitted=sum(1 for _ in read_topic(bootstrap, OUTPUT, "read_uncommitted")),
-    )
+    def _survey(self, expected: Mapping[int, Mapping[str, object]]) -> Survey:
+        """Read input and output to their ends, as a read_committed and as a read_uncommitted consumer."""
+        done = group_offsets(self.bootstrap, TRANSACTIONAL_ID, INPUT)
+        read = visible = 0
+        for message in read_topic(self.bootstrap, INPUT, "read_committed"):
+            visible += bool(_value(message)["aborted"])
+            read += (message.offset() or 0) < done.get(message.partition() or 0, 0)
+        return Survey(
+            flights_read=read,
+            input_aborted_visible=visible,
+            input_aborted_uncommitted=sum(
+                bool(_value(message)["aborted"]) for message in read_topic(self.bootstrap, INPUT, "read_uncommitted")
+            ),
+            output=compare(expected, _records(read_topic(self.bootstrap, OUTPUT, "read_committed"))),
+            output_uncommitted=sum(1 for _ in read_topic(self.bootstrap, OUTPUT, "read_uncommitted")),
+        )
 
 
 def _records(messages: Iterator[Message]) -> Iterator[tuple[str, dict[str, object]]]:
@@ -184,17 +204,3 @@ def _records(messages: Iterator[Message]) -> Iterator[tuple[str, dict[str, objec
 def _value(message: Message) -> dict[str, object]:
     value: dict[str, object] = json.loads(message.value() or b"{}")
     return value
-
-
-def _ends(admin: AdminClient, topic: str, isolation: IsolationLevel) -> dict[int, int]:
-    """End of each partition: its last stable offset (READ_COMMITTED) or high watermark."""
-    partitions = [TopicPartition(topic, number) for number in admin.list_topics(topic).topics[topic].partitions]
-    asked = {partition: OffsetSpec.latest() for partition in partitions}
-    answers = admin.list_offsets(asked, isolation_level=isolation)
-    return {partition.partition: answer.result().offset for partition, answer in answers.items()}
-
-
-def _group_offsets(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
-    """By partition, the offset that the job's transactions committed for `topic`."""
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
-    return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.topic == topic}

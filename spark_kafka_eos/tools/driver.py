@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,26 +54,32 @@ class Driver:
     def pid(self) -> int:
         return self._process.pid
 
-    def wait_until(self, condition: Callable[[], bool], *, timeout: float) -> None:
-        """Return when `condition` holds. Raises ToolFailed when the driver ends first or after `timeout` seconds."""
-        for _ in range(int(timeout / _LOOK_EVERY)):
+    def wait_until(self, condition: Callable[[], bool], *, meanwhile: Callable[[], None], timeout: float) -> None:
+        """Return when `condition` holds, calling `meanwhile` now and then.
+
+        Raises ToolFailed when the driver ends first, or after `timeout` seconds.
+        """
+        for ended in self._looks(meanwhile, timeout):
             if condition():
                 return
-            if self._ended(_LOOK_EVERY):
-                if condition():
-                    return
+            if ended:
                 raise self._failure(f"the driver ended by itself with exit code {self._process.returncode}")
-        raise self._failure(f"the driver did not get there within {timeout:g} s")
 
-    def wait(self, meanwhile: Callable[[], None], *, timeout: float) -> None:
-        """Return when the driver has ended well, calling `meanwhile` now and then. Raises ToolFailed."""
-        for _ in range(int(timeout / _LOOK_EVERY)):
-            ended = self._ended(_LOOK_EVERY)
-            meanwhile()
+    def wait(self, *, meanwhile: Callable[[], None], timeout: float) -> None:
+        """Return when the driver has ended well. Raises ToolFailed when it did not, or not in `timeout` seconds."""
+        for ended in self._looks(meanwhile, timeout):
             if ended and self._process.returncode == 0:
                 return
             if ended:
                 raise self._failure(f"the driver ended with exit code {self._process.returncode}")
+
+    def _looks(self, meanwhile: Callable[[], None], timeout: float) -> Iterator[bool]:
+        """Whether the driver has ended, again and again. Raises ToolFailed after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            ended = self._ended(_LOOK_EVERY)
+            meanwhile()
+            yield ended
         raise self._failure(f"the driver was not done within {timeout:g} s")
 
     def kill(self) -> int:

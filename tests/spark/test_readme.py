@@ -60,8 +60,9 @@ def test_the_readmes_example_writes_the_paid_orders_once(
 
 
 def test_every_example_of_the_usage_page_shows_what_it_says(
-    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
+    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(ROOT)
     for topic in ("events", "loads", "events-copy", "events-loud", "events-even", "events-odd", "marked", "relaxed"):
         kafka.create_topic(topic, partitions=3)
     assert run("docs/usage.md", spark, kafka.bootstrap, tmp_path) > 10

@@ -22,6 +22,10 @@ child.wait()
 """
 
 
+def idle() -> None:
+    """Nothing to do meanwhile."""
+
+
 Start = Callable[..., Driver]
 
 
@@ -49,7 +53,7 @@ def checkpoint(folder: Path, *, offsets: list[str], commits: list[str]) -> Path:
 def test_a_kill_takes_the_children_along(start: Start, tmp_path: Path) -> None:
     pid_file = tmp_path / "child"
     with start(PARENT, str(pid_file)) as driver:
-        driver.wait_until(pid_file.exists, timeout=20)
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
         child = psutil.Process(int(pid_file.read_text()))
         assert driver.kill() == 2
     _, alive = psutil.wait_procs([child], timeout=10)
@@ -61,13 +65,13 @@ def test_a_driver_that_ends_before_its_point_is_a_failure_that_shows_its_log(sta
         start("raise SystemExit('no such topic')") as driver,
         pytest.raises(ToolFailed, match="exit code 1") as failure,
     ):
-        driver.wait_until(lambda: False, timeout=20)
+        driver.wait_until(lambda: False, meanwhile=idle, timeout=20)
     assert "no such topic" in str(failure.value)
 
 
 def test_a_driver_that_fails_is_not_taken_for_one_that_is_done(start: Start) -> None:
     with start("raise SystemExit(3)") as driver, pytest.raises(ToolFailed, match="exit code 3"):
-        driver.wait(lambda: None, timeout=20)
+        driver.wait(meanwhile=idle, timeout=20)
 
 
 def test_a_driver_that_takes_too_long_is_given_up(start: Start) -> None:
@@ -75,7 +79,7 @@ def test_a_driver_that_takes_too_long_is_given_up(start: Start) -> None:
         start("import signal; signal.pause()") as driver,
         pytest.raises(ToolFailed, match=r"within 0\.3 s"),
     ):
-        driver.wait(lambda: None, timeout=0.3)
+        driver.wait(meanwhile=idle, timeout=0.3)
     assert not psutil.pid_exists(driver.pid)
 
 
@@ -83,7 +87,7 @@ def test_the_environment_reaches_the_driver(start: Start, tmp_path: Path) -> Non
     kill = Kill(point="half appended", batch=3)
     code = "import os; assert os.environ['KAFKA_EOS_FAILPOINT'] == 'half appended@3'"
     with start(code, env=kill.environment(tmp_path)) as driver:
-        driver.wait(lambda: None, timeout=20)
+        driver.wait(meanwhile=idle, timeout=20)
 
 
 def test_a_batch_planned_and_not_committed_is_in_flight(tmp_path: Path) -> None:
