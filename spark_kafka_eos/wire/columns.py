@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 MAX_BYTES = 2**31 - 1
 
 
-def lengths(column: pa.BinaryArray) -> NDArray[np.int64]:
-    """Bytes of each row; -1 for null."""
-    length = pc.binary_length(column)
-    if length.null_count:
-        length = length.fill_null(-1)
-    return length.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+def lengths(column: pa.BinaryArray) -> NDArray[np.int32]:
+    """Bytes of each row (there is at least one); -1 for null."""
+    ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+    length = np.diff(ends)
+    if column.null_count:
+        length[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return length
 
 
 def interleave(columns: Sequence[pa.BinaryArray]) -> tuple[memoryview, NDArray[np.int32]]:
@@ -29,8 +30,10 @@ def interleave(columns: Sequence[pa.BinaryArray]) -> tuple[memoryview, NDArray[n
     Columns are pa.binary() of one length, slices welcome; a null takes no bytes.
     """
     rows, width = len(columns[0]), len(columns)
-    order = np.arange(rows, dtype=np.int32)[:, None] + np.arange(width, dtype=np.int32) * np.int32(rows)
-    pieces = pa.concat_arrays(columns).take(pa.array(order.reshape(-1)))
+    order = np.empty((rows, width), np.int32)
+    for number in range(width):
+        order[:, number] = np.arange(number * rows, (number + 1) * rows)
+    pieces = pc.take(pa.concat_arrays(columns), pa.array(order.reshape(-1)), boundscheck=False)
     _, offsets, data = pieces.buffers()
     starts = np.frombuffer(offsets, np.int32, rows * width + 1)[::width]
     return memoryview(data)[: starts[-1]], starts
@@ -53,9 +56,8 @@ def cut(data: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.in
     offsets[:-1:2] = start
     offsets[1::2] = start + np.maximum(length, 0)
     offsets[-1] = offsets[-2] if rows else 0
-    column = from_offsets(offsets, data).take(pa.array(np.arange(0, 2 * rows, 2)))
-    present = length >= 0
-    if present.all():
+    column = pc.take(from_offsets(offsets, data), pa.array(np.arange(0, 2 * rows, 2)), boundscheck=False)
+    if not rows or length.min() >= 0:
         return column
-    validity = pa.py_buffer(np.packbits(present, bitorder="little"))
+    validity = pa.py_buffer(np.packbits(length >= 0, bitorder="little"))
     return pa.BinaryArray.from_buffers(pa.binary(), rows, [validity, *column.buffers()[1:]])

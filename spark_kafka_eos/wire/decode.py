@@ -12,20 +12,20 @@ Source: KIP-98, "Message Format"; Kafka documentation, sections "Record Batch" a
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.model import Compression, RecordBatchHeader, TimestampType
+from spark_kafka_eos.model import Compression, RecordBatchHeader
 from spark_kafka_eos.wire.chain import record_bounds
 from spark_kafka_eos.wire.columns import MAX_BYTES, cut
 from spark_kafka_eos.wire.compression import decompress
 from spark_kafka_eos.wire.headers import HEADERS, SMALLEST_HEADER, decode_headers
-from spark_kafka_eos.wire.record_batch import HEADER, SMALLEST_RECORD, Bytes
+from spark_kafka_eos.wire.record_batch import HEADER, LOG_APPEND_TIME, SMALLEST_RECORD, Bytes
 from spark_kafka_eos.wire.record_batch import check_crc as check_crc_of
 from spark_kafka_eos.wire.varint import MAX_VARLONG_BYTES, read_varints
 
@@ -42,9 +42,17 @@ _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
 
 
+class _Part(NamedTuple):
+    """A record batch with its records' bytes, decompressed if need be."""
+
+    position: int
+    header: RecordBatchHeader
+    records: memoryview | bytes
+
+
 def decode(
     buffer: Bytes,
-    batches: Sequence[tuple[int, RecordBatchHeader]],
+    batches: Iterable[tuple[int, RecordBatchHeader]],
     *,
     check_crc: bool = True,
     include_headers: bool = False,
@@ -53,18 +61,42 @@ def decode(
     """The records of `batches` (positions in `buffer` and headers, as `scan` yields them) as columns, in that order.
 
     Columns: `SCHEMA` or `SCHEMA_WITH_HEADERS`, timestamps in milliseconds. They hold copies: `buffer` may be reused.
-    CorruptRecordBatch for a wrong CRC, for bytes that do not make the records a header promises, and for more than
-    `max_bytes` after decompression. ValueError for control batches (they are not data) and for a buffer of 2 GiB.
+    CorruptRecordBatch for a wrong CRC, for bytes that do not make the records a header promises, and for batches that
+    decompress to more than `max_bytes` together. ValueError for control batches, which are not data, and for a buffer
+    of 2 GiB or more: the columns' offsets have 32 bits.
     """
-    if any(header.is_control for _, header in batches):
-        raise ValueError("control batches hold no data: leave them out, see control_marker")
+    view, parts, room = memoryview(buffer), [], min(max_bytes, MAX_BYTES)
     for position, header in batches:
-        _check_bounds(buffer, position, header)
-        if check_crc:
-            check_crc_of(buffer, position, header)
-    filled = [(position, header) for position, header in batches if header.record_count]
-    data, start, end = _payloads(buffer, filled, max_bytes)
-    return _columns(data, start, end, [header for _, header in filled], include_headers)
+        parts.append(_open(view, position, _data(header), check_crc, room))
+        room -= len(parts[-1].records)
+    return _decode(view, parts, include_headers)
+
+
+def decode_in_parts(
+    buffer: Bytes,
+    batches: Iterable[tuple[int, RecordBatchHeader]],
+    *,
+    check_crc: bool = True,
+    include_headers: bool = False,
+    part_bytes: int = 64 << 20,
+    max_bytes: int = MAX_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """As `decode`, a part after the other, since a few megabytes may decompress to gigabytes.
+
+    A part holds at most `part_bytes` of decompressed records, but at least one record batch, of at most `max_bytes`.
+    """
+    view, room = memoryview(buffer), min(max_bytes, MAX_BYTES)
+    parts: list[_Part] = []
+    size = 0
+    for position, header in batches:
+        part = _open(view, position, _data(header), check_crc, room)
+        if parts and size + len(part.records) > part_bytes:
+            yield _decode(view, parts, include_headers)
+            parts, size = [], 0
+        parts.append(part)
+        size += len(part.records)
+    if parts:
+        yield _decode(view, parts, include_headers)
 
 
 def control_marker(
@@ -73,51 +105,57 @@ def control_marker(
     """What the control batch at `position` says of its producer's transaction; "other" for markers that end none.
 
     Its one record's key is version int16, type int16 (0 abort, 1 commit). Source: Kafka documentation, "Control
-    Batches".
+    Batches". CorruptRecordBatch as in `decode`, and for a control batch without such a key.
     """
-    _check_bounds(buffer, position, header)
-    if check_crc:
-        check_crc_of(buffer, position, header)
-    data, start, end = _payloads(buffer, [(position, header)], MAX_BYTES)
-    key = _columns(data, start, end, [header], False)["key"][0].as_py() if header.record_count else None
+    view = memoryview(buffer)
+    part = _open(view, position, header, check_crc, MAX_BYTES)
+    key = _decode(view, [part], include_headers=False)["key"][0].as_py() if header.record_count else None
     if key is None or len(key) < _CONTROL_KEY.size:
         raise CorruptRecordBatch(f"the control batch at offset {header.base_offset} has no control record")
     _, kind = _CONTROL_KEY.unpack_from(key)
     return _MARKERS.get(kind, "other")
 
 
-def _check_bounds(buffer: Bytes, position: int, header: RecordBatchHeader) -> None:
-    if position + header.size > len(buffer):
-        raise CorruptRecordBatch(f"the record batch at offset {header.base_offset} is cut short")
-    if not header.record_count and header.size > HEADER.size:
-        raise CorruptRecordBatch(f"the record batch at offset {header.base_offset} claims no records and has some")
+def _data(header: RecordBatchHeader) -> RecordBatchHeader:
+    if header.is_control:
+        raise ValueError(
+            f"the batch at offset {header.base_offset} is a control batch: leave it out, see control_marker"
+        )
+    return header
 
 
-def _payloads(
-    buffer: Bytes, batches: Sequence[tuple[int, RecordBatchHeader]], max_bytes: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """An array that holds the records of all batches (`buffer` itself if none is compressed), each batch's range."""
-    start = np.array([position + HEADER.size for position, _ in batches], np.int64)
-    end = np.array([position + header.size for position, header in batches], np.int64)
-    data = np.frombuffer(buffer, np.uint8)
-    if any(header.compression_code != Compression.NONE for _, header in batches):
-        parts, room = [], min(max_bytes, MAX_BYTES)
-        for (_, header), first, behind in zip(batches, start.tolist(), end.tolist(), strict=True):
-            parts.append(decompress(header.compression_code, data.data[first:behind], limit=room))
-            room -= len(parts[-1])
-        data = np.frombuffer(b"".join(parts), np.uint8)
-        size = np.array([len(part) for part in parts], np.int64)
-        end = np.cumsum(size)
-        start = end - size
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"{len(data)} bytes in one call: the columns' 32-bit offsets end at 2 GiB")
-    for (_, header), first, behind in zip(batches, start.tolist(), end.tolist(), strict=True):
-        if header.record_count * SMALLEST_RECORD > behind - first:
-            raise CorruptRecordBatch(
-                f"the record batch at offset {header.base_offset} claims {header.record_count} records "
-                f"in {behind - first} bytes"
-            )
-    return data, start, end
+def _open(view: memoryview, position: int, header: RecordBatchHeader, check_crc: bool, max_bytes: int) -> _Part:
+    """The batch at `position`, checked as far as that goes without reading records."""
+    where, end = f"the record batch at offset {header.base_offset}", position + header.size
+    if end > len(view):
+        raise CorruptRecordBatch(f"{where} is cut short")
+    if check_crc:
+        check_crc_of(view, position, header)
+    records: memoryview | bytes = view[position + HEADER.size : end]
+    if header.record_count and header.compression_code != Compression.NONE:
+        records = decompress(header.compression_code, records, limit=max_bytes)
+    if header.record_count * SMALLEST_RECORD > len(records) or (len(records) and not header.record_count):
+        raise CorruptRecordBatch(f"{where} claims {header.record_count} records in {len(records)} bytes")
+    return _Part(position, header, records)
+
+
+def _decode(view: memoryview, parts: Sequence[_Part], include_headers: bool) -> pa.RecordBatch:
+    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    parts = [part for part in parts if part.header.record_count]
+    if not parts:
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    size = np.array([len(part.records) for part in parts])
+    if any(part.header.compression_code != Compression.NONE for part in parts):
+        view = memoryview(b"".join(part.records for part in parts))
+        start = np.cumsum(size) - size
+    else:
+        start = np.array([part.position + HEADER.size for part in parts])
+    if len(view) > MAX_BYTES:
+        raise ValueError(f"a buffer of {len(view)} bytes: only up to 2 GiB can be decoded at once")
+    data = np.frombuffer(view, np.uint8)
+    return pa.RecordBatch.from_arrays(
+        _columns(data, start, start + size, [part.header for part in parts], include_headers), schema=schema
+    )
 
 
 def _columns(
@@ -126,11 +164,12 @@ def _columns(
     end: NDArray[np.int64],
     headers: Sequence[RecordBatchHeader],
     include_headers: bool,
-) -> pa.RecordBatch:
-    count = np.array([header.record_count for header in headers], np.int64)
+) -> list[pa.Array]:
+    """The records of all batches, which lie in `[start, end)` of `data`; there is at least one."""
+    count = np.array([header.record_count for header in headers])
 
-    def per_record(values: list[int]) -> NDArray[np.int64]:
-        return np.repeat(np.array(values, np.int64), count)
+    def per_record(values: Iterable[int]) -> NDArray[np.int64]:
+        return np.repeat(np.array(list(values), np.int64), count)
 
     at, stop = record_bounds(data, start, end, count)
     timestamp, at = read_varints(data, at + 1, stop, MAX_VARLONG_BYTES)  # behind the attributes, which mean nothing yet
@@ -138,38 +177,42 @@ def _columns(
     key_length, key_at = read_varints(data, at, stop)
     value_length, value_at = read_varints(data, _behind(key_at, key_length, stop), stop)
     header_count, at = read_varints(data, _behind(value_at, value_length, stop), stop)
-    if (offset < 0).any() or (offset > per_record([header.last_offset_delta for header in headers])).any():
-        raise CorruptRecordBatch("a record's offset lies outside its batch")
-    if (header_count < 0).any() or (header_count * SMALLEST_HEADER > stop - at).any():
-        raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
-    if ((header_count == 0) & (at != stop)).any():
+    _check_offsets(offset, per_record(header.last_offset_delta for header in headers), count)
+    if header_count.any():
+        if ((header_count < 0) | (header_count * SMALLEST_HEADER > stop - at)).any():
+            raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
+        if (at != stop)[header_count == 0].any():
+            raise CorruptRecordBatch("bytes are left behind a record's last field")
+    elif (at != stop).any():
         raise CorruptRecordBatch("bytes are left behind a record's last field")
-    offset += per_record([header.base_offset for header in headers])
-    if any(header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in headers):
-        # Then the records' own times, whatever they are, no longer count.
-        timestamp[per_record([header.timestamp_type for header in headers]) == TimestampType.LOG_APPEND_TIME] = 0
-    timestamp += per_record([_timestamp_origin(header) for header in headers])
+    offset += per_record(header.base_offset for header in headers)
+    # With LogAppendTime the records' own times, whatever they are, no longer count.
+    timestamp_type = per_record(header.attributes & LOG_APPEND_TIME for header in headers)
+    timestamp[timestamp_type != 0] = 0
+    timestamp += per_record(
+        header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp for header in headers
+    )
     columns = [
         pa.array(offset),
         pa.array(timestamp),
-        pa.array(per_record([header.timestamp_type for header in headers]).astype(np.int32)),
+        pa.array((timestamp_type != 0).astype(np.int32)),
         cut(data, key_at, key_length),
         cut(data, value_at, value_length),
     ]
-    if not include_headers:
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    return pa.RecordBatch.from_arrays(
-        [*columns, decode_headers(data, at, stop, header_count)], schema=SCHEMA_WITH_HEADERS
-    )
+    return [*columns, decode_headers(data, at, stop, header_count)] if include_headers else columns
 
 
-def _timestamp_origin(header: RecordBatchHeader) -> int:
-    return header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else header.base_timestamp
+def _check_offsets(delta: NDArray[np.int64], last: NDArray[np.int64], count: NDArray[np.int64]) -> None:
+    """Offsets must ascend within each batch, up to its last: whoever reads a range relies on it."""
+    descends = np.diff(delta) <= 0
+    descends[np.cumsum(count)[:-1] - 1] = False
+    if descends.any() or int(delta.min()) < 0 or (delta > last).any():
+        raise CorruptRecordBatch("records' offsets do not ascend, or lie outside their batch")
 
 
 def _behind(at: NDArray[np.int64], length: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where the key or value that begins `at` ends; null has length -1 and no bytes."""
     behind = at + np.maximum(length, 0)
-    if (length < -1).any() or (behind > stop).any():
+    if int(length.min()) < -1 or (behind > stop).any():
         raise CorruptRecordBatch("a key or value runs over the end of its record")
     return behind

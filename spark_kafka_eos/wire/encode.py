@@ -22,7 +22,7 @@ from spark_kafka_eos.wire.columns import MAX_BYTES, interleave, lengths
 from spark_kafka_eos.wire.compression import codec_of, compress
 from spark_kafka_eos.wire.headers import encode_headers
 from spark_kafka_eos.wire.record_batch import CRC_AT, CRC_START, HEADER, LENGTH_END, MAGIC, TRANSACTIONAL, crc_of
-from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, varint_column, varints
+from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, ZERO, varint_column, varints
 
 _NOBODY = -1  # producer id, epoch and base sequence of a batch that belongs to no producer
 _LARGEST_PAYLOAD = MAX_BYTES - HEADER.size
@@ -55,7 +55,8 @@ def encode(
     if codec is not Compression.NONE:
         payload = memoryview(compress(codec, payload))
     batch = bytearray(HEADER.size + len(payload))
-    batch[HEADER.size :] = payload
+    # Assigning to a slice of the bytearray would copy the payload twice.
+    np.frombuffer(batch, np.uint8)[HEADER.size :] = np.frombuffer(payload, np.uint8)
     base_timestamp, max_timestamp = (
         (timestamps, timestamps) if isinstance(timestamps, int) else (int(timestamps[0]), int(timestamps.max()))
     )
@@ -89,13 +90,13 @@ def _payload(
     key_length, value_length = lengths(keys), lengths(values)
     header_count, header_bytes = encode_headers(headers)
     before_key = [
-        varints(0),  # attributes: a byte, but 0 all the same
-        varints(0 if isinstance(timestamps, int) else timestamps - timestamps[0]),
-        varints(np.arange(rows)),
+        ZERO,  # attributes: a byte, but 0 all the same
+        ZERO if isinstance(timestamps, int) else varints(timestamps - timestamps[0]),
+        varints(np.arange(rows, dtype=np.int32)),
         varints(key_length),
     ]
     before_value, before_headers = varints(value_length), header_count
-    length = np.maximum(key_length, 0) + np.maximum(value_length, 0)
+    length = np.maximum(key_length, 0, dtype=np.int64) + np.maximum(value_length, 0)
     if header_bytes is not None:
         length += lengths(header_bytes)
     for field in (*before_key, before_value, before_headers):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch, InvalidRow
 from spark_kafka_eos.wire.columns import cut, from_offsets, interleave, lengths
-from spark_kafka_eos.wire.varint import Varints, read_varint, read_varints, varint_column, varints
+from spark_kafka_eos.wire.varint import ZERO, Varints, read_varint, read_varints, varint_column, varints
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SMALLEST_HEADER = 2  # an empty key and a null value: two lengths
@@ -34,7 +34,7 @@ def encode_headers(headers: pa.Array | None) -> EncodedHeaders:
     """The end of each record; a null list is an empty one. InvalidRow for a header that is null or has no key."""
     each = None if headers is None else headers.flatten()
     if each is None or len(each) == 0:
-        return EncodedHeaders(varints(0), None)
+        return EncodedHeaders(ZERO, None)
     keys, values = (column.cast(pa.binary()) for column in each.flatten())
     if keys.null_count:
         raise InvalidRow("a record header is null or has no key", action="Name every header; its value may be null.")

@@ -36,6 +36,7 @@ LENGTH_END = 12  # `batchLength` counts the bytes from here
 MAGIC_AT = 16
 CRC_AT = 17
 CRC_START = 21  # what the CRC covers begins here
+LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 # A record without key, value and headers: length, attributes, timestamp delta, offset delta, -1, -1, 0 headers.
 SMALLEST_RECORD = 7

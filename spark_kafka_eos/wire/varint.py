@@ -9,39 +9,46 @@ Source: Kafka protocol guide, types VARINT and VARLONG; KIP-98.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.wire.columns import from_offsets
 
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
+_UNFOLDED = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x80)], np.int64)  # the numbers of one byte
 
 
 class Varints(NamedTuple):
     """Numbers ready to be written: their zigzag form and the bytes each takes.
 
     A number that is the same in every row is kept once (a 0-d array), and so is a width that all rows share (an int):
-    record lengths and offset deltas mostly are, and it saves most of the work.
+    lengths and timestamps mostly are, and it saves most of the work.
     """
 
-    zigzag: NDArray[np.uint64]
+    zigzag: NDArray[np.unsignedinteger[Any]]
     width: NDArray[np.int64] | int
 
 
-def varints(values: NDArray[np.int64] | int) -> Varints:
-    """Fold `values` and find the bytes each one takes."""
-    number = np.asarray(values, np.int64)
-    zigzag = np.asarray((number << 1) ^ (number >> 63)).view(np.uint64)
-    narrowest, widest = _width(int(zigzag.min())), _width(int(zigzag.max()))
+def varints(values: NDArray[np.signedinteger[Any]] | int) -> Varints:
+    """Fold `values` (int32 or int64) and find the bytes each one takes."""
+    number = np.asarray(values, None if isinstance(values, np.ndarray) else np.int64)
+    bits = 8 * number.itemsize
+    zigzag = np.asarray((number << 1) ^ (number >> bits - 1)).view(f"u{number.itemsize}")
+    smallest, largest = int(zigzag.min()), int(zigzag.max())
+    if smallest == largest:
+        return Varints(zigzag.reshape(-1)[0], _width(largest))
+    narrowest, widest = _width(smallest), _width(largest)
     if narrowest == widest:
         return Varints(zigzag, widest)
     width = np.full(zigzag.shape, narrowest, np.int64)
     for more in range(narrowest, widest):
-        width += zigzag >= np.uint64(1 << 7 * more)
+        width += zigzag >> 7 * more != 0
     return Varints(zigzag, width)
 
 
@@ -49,30 +56,46 @@ def _width(zigzag: int) -> int:
     return max(1, -(-zigzag.bit_length() // 7))
 
 
-def varint_column(fields: list[Varints], rows: int) -> pa.BinaryArray:
+ZERO = varints(0)
+
+
+def varint_column(fields: Sequence[Varints], rows: int) -> pa.BinaryArray:
     """One binary value per row: the row's numbers, one after the other."""
+    uniform = [field.width for field in fields if isinstance(field.width, int)]
+    if len(uniform) == len(fields):
+        table = np.empty((rows, sum(uniform)), np.uint8)
+        column = 0
+        for field, width in zip(fields, uniform, strict=True):
+            _put(table, column, field)
+            column += width
+        return from_offsets(np.arange(0, (rows + 1) * column, column, dtype=np.int32), table.reshape(-1))
     offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.broadcast_to(np.asarray(sum(field.width for field in fields)), rows), out=offsets[1:])
-    out = np.empty(offsets[-1], np.uint8)
-    at = offsets[:-1].astype(np.int64)
+    np.cumsum(sum(field.width for field in fields), out=offsets[1:])
+    out, at = np.empty(offsets[-1], np.uint8), offsets[:-1].astype(np.int64)
     for field in fields:
         _put(out, at, field)
         at += field.width
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+    return from_offsets(offsets, out)
 
 
-def _put(out: NDArray[np.uint8], at: NDArray[np.int64], field: Varints) -> None:
+def _put(out: NDArray[np.uint8], at: NDArray[np.int64] | int, field: Varints) -> None:
+    """Write `field` from `at` on: a column of the table `out`, or each row's position in the bytes `out`."""
     zigzag, width = field
     if isinstance(width, int):
         for k in range(width):
-            # The cut to eight bits may keep a bit of the next group: it is where the "more follows" bit goes.
-            byte = (zigzag >> np.uint64(7 * k)).astype(np.uint8)
-            out[at + k] = byte | 0x80 if k + 1 < width else byte
+            out[..., at + k] = _group(zigzag, k) | 0x80 if k + 1 < width else _group(zigzag, k)
         return
+    assert isinstance(at, np.ndarray)  # a table's columns have one width
     for k in range(int(width.max())):
         rows = np.flatnonzero(width > k)
-        byte = (zigzag[rows] >> np.uint64(7 * k)).astype(np.uint8)
-        out[at[rows] + k] = np.where(width[rows] > k + 1, byte | 0x80, byte)
+        # Offset deltas only grow: the longer ones are the last ones, and need no gathering.
+        some = slice(rows[0], None) if len(rows) == len(width) - rows[0] else rows
+        out[at[some] + k] = _group(zigzag[some], k) | (width[some] > k + 1).view(np.uint8) << 7
+
+
+def _group(zigzag: NDArray[np.unsignedinteger[Any]], k: int) -> NDArray[np.uint8]:
+    """Group `k` of seven bits. Bit 7 may be the next group's lowest: where there is one, that bit is set anyway."""
+    return (zigzag >> 7 * k).astype(np.uint8)
 
 
 def read_varints(
@@ -85,11 +108,17 @@ def read_varints(
     """
     if (at >= end).any():
         raise CorruptRecordBatch("a record ends where another number should begin")
-    byte = data[at]
-    value, after = byte.astype(np.int64), at + 1
-    more, shift = np.flatnonzero(byte > 0x7F), 7
-    if more.size:
-        value &= 0x7F
+    byte, after = data[at], at + 1
+    wide = byte > 0x7F
+    if not wide.any():
+        return _UNFOLDED[byte], after
+    if (wide & (after >= end)).any():
+        raise CorruptRecordBatch("a number runs over the end of its record")
+    # A second byte for all, which costs less than telling who has one; from the third on only for those who do.
+    second = data.take(after, mode="clip")
+    after += wide
+    value = (byte & 0x7F).astype(np.int64) | ((second & 0x7F) * wide).astype(np.int64) << 7
+    more, shift = np.flatnonzero(wide & (second > 0x7F)), 14
     while more.size:
         if shift == 7 * max_bytes:
             raise CorruptRecordBatch(f"a number takes more than {max_bytes} bytes")
@@ -100,8 +129,7 @@ def read_varints(
         value[more] |= (byte & 0x7F).astype(np.int64) << shift
         after[more] = where + 1
         more, shift = more[byte > 0x7F], shift + 7
-    folded = value.view(np.uint64)
-    return (folded >> np.uint64(1)).view(np.int64) ^ -(value & 1), after
+    return (value.view(np.uint64) >> 1).view(np.int64) ^ -(value & 1), after
 
 
 def read_varint(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
