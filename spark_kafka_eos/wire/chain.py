@@ -3,7 +3,7 @@
 Only this is sequential about records: where one begins follows from the length of the one before. But records of one
 batch often are of one size, except that the offset delta grows by a byte at 64, 8192, …. So the places are first
 guessed from each batch's first record, for all batches at once. If that comes out at the batch's end, and every length
-that stands at a guessed place leads to the next one, the guess is the chain. Batches that turn out otherwise are walked.
+that stands at a guessed place leads to the next one, the guess is the chain. Other batches are walked.
 """
 
 from __future__ import annotations

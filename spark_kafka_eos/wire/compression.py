@@ -98,7 +98,7 @@ def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
 
 def _decompress_snappy(data: memoryview, limit: int) -> bytes:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, limit)
+        return _decompress_snappy_block(data, limit, limit)
     parts: list[bytes] = []
     room, position = limit, len(_XERIAL_HEADER)
     while position < len(data):
@@ -106,13 +106,14 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
         position += 4
         if not 0 < length <= len(data) - position:
             raise CorruptRecordBatch(f"a snappy block of {length} bytes where {len(data) - position} are left")
-        parts.append(_decompress_snappy_block(data[position : position + length], room))
+        parts.append(_decompress_snappy_block(data[position : position + length], room, limit))
         room -= len(parts[-1])
         position += length
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
+    """One block, if there is `room` for it; `limit` is what there was room for at first."""
     # A block begins with its size as an unsigned varint; pyarrow has to be told.
     size = shift = 0
     for byte in block[:5]:
@@ -122,7 +123,7 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
             break
     else:
         raise CorruptRecordBatch("a snappy block without a size")
-    if size > limit:
+    if size > room:
         raise _too_large(limit)
     # No element of a block yields more than 64 bytes: refuse a size beyond that before memory is taken for it.
     if size > 64 * len(block):

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_eos.wire.columns import cut, from_offsets, interleave, lengths
+
+VALUES = st.lists(st.none() | st.binary(max_size=20), min_size=1)
+
+
+def test_columns_are_laid_end_to_end_row_by_row() -> None:
+    one, two = pa.array([b"a", None, b"ccc"], pa.binary()), pa.array([b"1", b"22", b""], pa.binary())
+    data, starts = interleave([one, two])
+    assert bytes(data) == b"a122ccc"
+    assert starts.tolist() == [0, 2, 4, 7]
+
+
+@given(VALUES, st.data())
+def test_slices_count_from_their_own_start(values: list[bytes | None], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(values) - 1))
+    column = pa.array([b"before", *values, b"behind"], pa.binary())[1 + start : 1 + len(values)]
+    assert lengths(column).tolist() == [-1 if value is None else len(value) for value in values[start:]]
+    assert bytes(interleave([column, column])[0]) == b"".join((value or b"") * 2 for value in values[start:])
+
+
+def test_bytes_under_a_null_do_not_count() -> None:
+    hidden = pa.BinaryArray.from_buffers(
+        pa.binary(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(np.array([0, 3, 5], np.int32)), pa.py_buffer(b"abcde")]
+    )
+    assert hidden.to_pylist() == [None, b"de"]
+    assert lengths(hidden).tolist() == [-1, 2]
+    assert bytes(interleave([hidden])[0]) == b"de"
+
+
+@given(VALUES)
+def test_what_is_laid_out_can_be_cut_out_again(values: list[bytes | None]) -> None:
+    gap = pa.array([b"gap"] * len(values), pa.binary())
+    data, starts = interleave([gap, pa.array(values, pa.binary())])
+    length = np.array([-1 if value is None else len(value) for value in values])
+    column = cut(np.frombuffer(data, np.uint8), starts[:-1].astype(np.int64) + 3, length)
+    column.validate(full=True)
+    assert column.to_pylist() == values
+
+
+def test_columns_from_offsets_need_no_copy() -> None:
+    data = np.frombuffer(b"abcdef", np.uint8)
+    column = from_offsets(np.array([0, 1, 1, 6], np.int32), data)
+    assert column.to_pylist() == [b"a", b"", b"bcdef"]
+    assert column.buffers()[2].address == data.ctypes.data
