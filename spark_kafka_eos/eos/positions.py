@@ -140,7 +140,12 @@ class Positions:
 
     def batch(self, start: JsonOffsets, end: JsonOffsets) -> list[Task]:
         """What each Spark task of a micro-batch reads."""
-        return [] if start == UNRESOLVED else self.tasks(offsets_from_json(start), offsets_from_json(end))
+        if start == UNRESOLVED:
+            return []
+        begin, ends = offsets_from_json(start), offsets_from_json(end)
+        # A first batch that runs again has asked for its start anew: partitions added since belong to the next one.
+        later = {tp for tp in begin.keys() - ends.keys() if tp in self._look()}
+        return self.tasks({tp: offset for tp, offset in begin.items() if tp not in later}, ends)
 
     # -- asking
 

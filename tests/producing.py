@@ -1,0 +1,51 @@
+"""Fills topics through librdkafka, which shares no code with the package."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Literal
+
+from confluent_kafka import Producer
+
+_transactional_ids = (f"filler-{number}" for number in itertools.count(1))
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[bytes | None],
+    *,
+    partition: int = 0,
+    key: bytes | None = None,
+    timestamp: int = 1_700_000_000_000,
+    headers: list[tuple[str, bytes | None]] | None = None,
+    compression: str = "none",
+) -> None:
+    """Append `values` to one partition, outside of transactions."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "linger.ms": 50})
+    for value in values:
+        producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers or [])
+    assert producer.flush(30) == 0
+
+
+def transact(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[bytes],
+    end: Literal["commit", "abort", "leave open"],
+    *,
+    partition: int = 0,
+) -> Producer:
+    """Append `values` to one partition in one transaction. An open one stays so until the producer is garbage."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": next(_transactional_ids), "linger.ms": 50})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(30) == 0
+    if end == "commit":
+        producer.commit_transaction(30)
+    elif end == "abort":
+        producer.abort_transaction(30)
+    return producer

@@ -1,0 +1,212 @@
+"""Where a stream begins and ends, against a cluster that is a table of offsets."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from spark_kafka_eos.errors import DataLoss, UnknownTopic
+from spark_kafka_eos.eos import positions
+from spark_kafka_eos.eos.positions import UNRESOLVED, Positions
+from spark_kafka_eos.model import TopicPartition, offsets_from_json
+from spark_kafka_eos.options import source_options
+
+
+class Brokers:
+    """What a Cluster tells of topics, and `broker.offsets` of their offsets: `{topic: [(earliest, latest), …]}`."""
+
+    def __init__(self, **topics):
+        self.topics = topics
+        self.asked = []
+        self.seconds = 0.0
+
+    def topic_names(self):
+        return sorted(self.topics)
+
+    def refresh(self, names):
+        if unknown := set(names) - set(self.topics):
+            raise UnknownTopic(f"topic {min(unknown)!r} does not exist")
+
+    def topic(self, name):
+        return SimpleNamespace(partitions=range(len(self.topics[name])))
+
+    def earliest(self, cluster, partitions):
+        return {tp: self.topics[tp.topic][tp.partition][0] for tp in partitions}
+
+    def latest(self, cluster, partitions, *, isolation):
+        self.asked.append(isolation)
+        return {tp: self.topics[tp.topic][tp.partition][1] for tp in partitions}
+
+    def at_times(self, cluster, times, *, isolation):
+        return {tp: time if time < self.topics[tp.topic][tp.partition][1] else None for tp, time in times.items()}
+
+
+@pytest.fixture
+def open_positions(monkeypatch):
+    def build(brokers, **given):
+        monkeypatch.setattr(positions, "offsets", brokers)
+        given = {"subscribe": "t"} | given if "subscribePattern" not in given and "assign" not in given else given
+        options = source_options({"kafka.bootstrap.servers": "broker:9092"} | given)
+        return Positions(options, brokers, clock=lambda: brokers.seconds)
+
+    return build
+
+
+def json_of(**offsets):
+    return {topic: {str(number): offset for number, offset in enumerate(ends)} for topic, ends in offsets.items()}
+
+
+def test_a_stream_from_the_earliest_offsets_says_so(open_positions):
+    assert open_positions(Brokers(t=[(3, 10), (0, 5)]), startingOffsets="earliest").initial() == json_of(t=[3, 0])
+
+
+def test_explicit_offsets_are_the_start(open_positions):
+    start = open_positions(Brokers(t=[(3, 10), (1, 5)]), startingOffsets='{"t": {"0": 7, "1": -2}}').initial()
+    assert start == json_of(t=[7, 1])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": "committed", "kafka.group.id": "g"},
+        {"startingOffsets": '{"t": {"0": 7, "1": -1}}'},
+        {"startingTimestamp": "4"},
+    ],
+)
+def test_a_start_that_moves_is_left_to_the_first_batch(open_positions, given):
+    assert open_positions(Brokers(t=[(0, 10), (0, 5)]), **given).initial() == UNRESOLVED
+
+
+def test_the_first_batch_of_an_unresolved_start_ends_at_the_start_and_reads_nothing(open_positions):
+    brokers = Brokers(t=[(0, 10), (0, 5)])
+    source = open_positions(brokers)
+    end = source.latest(UNRESOLVED, limited=False)
+    brokers.topics["t"] = [(0, 99), (0, 99)]
+    assert end == json_of(t=[10, 5])
+    assert source.batch(source.initial(), end) == []
+    assert source.latest(end, limited=False) == json_of(t=[99, 99])
+
+
+def test_a_start_by_time_is_the_offset_found_for_it(open_positions):
+    source = open_positions(Brokers(t=[(0, 10), (0, 5)]), startingTimestamp="4")
+    assert source.latest(UNRESOLVED, limited=False) == json_of(t=[4, 4])
+
+
+def test_nothing_new_is_the_very_same_text(open_positions):
+    source = open_positions(Brokers(b=[(0, 1)], a=[(0, 2)] * 11), subscribePattern="[ab]")
+    start = json.dumps(source.latest(UNRESOLVED, limited=False))
+    assert json.dumps(source.latest(json.loads(start), limited=False)) == start
+
+
+def test_the_limit_holds_unless_the_trigger_overrides_it(open_positions):
+    source = open_positions(Brokers(t=[(0, 100), (0, 300)]), maxOffsetsPerTrigger="40")
+    assert source.latest(json_of(t=[0, 0]), limited=True) == json_of(t=[10, 30])
+    assert source.latest(json_of(t=[0, 0]), limited=False) == json_of(t=[100, 300])
+
+
+def test_too_few_offsets_are_waited_for_until_the_delay_is_over(open_positions):
+    brokers = Brokers(t=[(0, 100)])
+    source = open_positions(brokers, minOffsetsPerTrigger="50", maxTriggerDelay="60s")
+    assert source.latest(json_of(t=[90]), limited=True) == json_of(t=[100]), "the first batch never waits"
+    brokers.topics["t"] = [(0, 110)]
+    assert source.latest(json_of(t=[100]), limited=True) == json_of(t=[100])
+    brokers.seconds = 59.9
+    assert source.latest(json_of(t=[100]), limited=True) == json_of(t=[100])
+    brokers.seconds = 60.0
+    assert source.latest(json_of(t=[100]), limited=True) == json_of(t=[110])
+    brokers.topics["t"] = [(0, 160)]
+    assert source.latest(json_of(t=[110]), limited=True) == json_of(t=[160]), "enough are there"
+
+
+def test_available_now_reads_up_to_what_was_there_and_no_further(open_positions):
+    brokers = Brokers(t=[(0, 100)])
+    source = open_positions(brokers, maxOffsetsPerTrigger="60", minOffsetsPerTrigger="50")
+    source.pin()
+    brokers.topics["t"] = [(0, 1000), (0, 1000)]
+    ends = [json_of(t=[0])]
+    while len(ends) < 2 or ends[-1] != ends[-2]:
+        ends.append(source.latest(ends[-1], limited=True))
+    assert ends == [json_of(t=[0]), json_of(t=[60]), json_of(t=[100]), json_of(t=[100])]
+
+
+def test_available_now_does_not_start_behind_its_own_end(open_positions):
+    brokers = Brokers(t=[(0, 100)])
+    source = open_positions(brokers)
+    source.pin()
+    brokers.topics["t"] = [(0, 1000)]
+    assert source.latest(UNRESOLVED, limited=False) == json_of(t=[100])
+
+
+def test_an_added_partition_is_noticed_after_a_while_and_read_from_its_beginning(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers)
+    start = source.latest(UNRESOLVED, limited=False)
+    brokers.topics["t"] = [(0, 10), (0, 7)]
+    brokers.seconds = 10.0
+    end = source.latest(start, limited=False)
+    [task] = source.batch(start, end)
+    assert [(one.partition, one.start, one.end) for one in task] == [(TopicPartition("t", 1), 0, 7)]
+
+
+def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
+    brokers = Brokers()
+    source = open_positions(brokers, subscribePattern="t.*")
+    start = source.latest(UNRESOLVED, limited=False)
+    assert start == {} != UNRESOLVED
+    brokers.topics["t-2"] = [(0, 7)]
+    brokers.seconds = 10.0
+    assert source.batch(start, source.latest(start, limited=False)) != []
+
+
+def test_a_pattern_matches_whole_names(open_positions):
+    source = open_positions(Brokers(t=[(0, 1)], t2=[(0, 1)], xt=[(0, 1)]), subscribePattern="t")
+    assert source.latest(UNRESOLVED, limited=False) == json_of(t=[1])
+
+
+def test_assigned_partitions_are_the_only_ones(open_positions):
+    source = open_positions(Brokers(t=[(0, 1), (0, 2), (0, 3)]), assign='{"t": [2, 0]}')
+    assert source.latest(UNRESOLVED, limited=False) == {"t": {"0": 1, "2": 3}}
+
+
+def test_an_assigned_partition_that_does_not_exist_is_named(open_positions):
+    with pytest.raises(UnknownTopic, match="t-5.*assign"):
+        open_positions(Brokers(t=[(0, 1)]), assign='{"t": [0, 5]}').latest(UNRESOLVED, limited=False)
+
+
+def test_a_first_batch_that_runs_again_leaves_a_partition_added_since_to_the_next(open_positions):
+    source = open_positions(Brokers(t=[(0, 10), (0, 7)]), startingOffsets="earliest")
+    [task] = source.batch(source.initial(), json_of(t=[10]))
+    assert [one.partition for one in task] == [TopicPartition("t", 0)]
+
+
+def test_offsets_that_are_gone_fail_the_batch(open_positions):
+    source = open_positions(Brokers(t=[(50, 100)]))
+    with pytest.raises(DataLoss, match="t-0 from 10 to 50"):
+        source.batch(json_of(t=[10]), json_of(t=[100]))
+
+
+def test_offsets_that_are_gone_are_left_out_and_logged_on_request(open_positions, caplog):
+    source = open_positions(Brokers(t=[(50, 100)]), failOnDataLoss="false")
+    [[only]] = source.batch(json_of(t=[10]), json_of(t=[100]))
+    assert (only.start, only.end) == (50, 100)
+    assert "t-0 from 10 to 50" in caplog.text
+
+
+def test_ends_are_asked_for_in_the_querys_isolation_level(open_positions):
+    brokers = Brokers(t=[(0, 1)])
+    open_positions(brokers, **{"kafka.isolation.level": "read_uncommitted"}).latest(UNRESOLVED, limited=False)
+    open_positions(brokers).latest(UNRESOLVED, limited=False)
+    assert brokers.asked == ["read_uncommitted", "read_committed"]
+
+
+def test_the_ends_last_seen_are_reported(open_positions):
+    source = open_positions(Brokers(t=[(0, 100)]), maxOffsetsPerTrigger="10")
+    source.latest(json_of(t=[0]), limited=True)
+    assert source.reported() == json_of(t=[100])
+
+
+def test_unresolved_reads_as_no_offsets_at_all():
+    assert offsets_from_json(UNRESOLVED) == {}
