@@ -26,23 +26,23 @@ def alone():
         yield kafka
 
 
-def undelivered(kafka: EmbeddedKafka, topic: str, *values: bytes, partition: int = 0) -> list[int]:
-    """Produce with acks=all; the error code of each record that was refused."""
+def undelivered(kafka: EmbeddedKafka, topic: str, *values: bytes, partitions: int = 1) -> list[int]:
+    """Produce with acks=all, to the partitions in turn; the error code of each record that was refused."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "acks": "all"})
     codes: list[int] = []
-    for value in values:
+    for number, value in enumerate(values):
         producer.produce(
             topic,
             value,
-            partition=partition,
+            partition=number % partitions,
             on_delivery=lambda error, _: codes.append(error.code()) if error else None,
         )
     assert producer.flush(60) == 0
     return codes
 
 
-def produce(kafka: EmbeddedKafka, topic: str, *values: bytes, partition: int = 0) -> None:
-    assert undelivered(kafka, topic, *values, partition=partition) == []
+def produce(kafka: EmbeddedKafka, topic: str, *values: bytes, partitions: int = 1) -> None:
+    assert undelivered(kafka, topic, *values, partitions=partitions) == []
 
 
 def values(kafka: EmbeddedKafka, topic: str) -> list[bytes]:
@@ -61,8 +61,7 @@ def transaction_version(kafka: EmbeddedKafka) -> int:
 
 def test_a_topic_takes_records_and_gives_them_back(kafka, topic):
     name = topic("embedded", partitions=2)
-    produce(kafka, name, b"one", b"two")
-    produce(kafka, name, b"three", partition=1)
+    produce(kafka, name, b"one", b"two", b"three", partitions=2)
     assert sorted(values(kafka, name)) == [b"one", b"three", b"two"]
     assert name in kafka.topics()
 
@@ -167,15 +166,16 @@ def test_a_given_directory_keeps_data_for_the_next_broker_and_the_transaction_ve
 
 
 def test_three_brokers_replicate_and_survive_the_loss_of_any_one():
+    def records(lost: int) -> list[bytes]:
+        return [b"%d-%d" % (lost, partition) for partition in range(3)]
+
     with EmbeddedKafka(brokers=3) as cluster:
         cluster.create_topic("replicated", partitions=3)
         for lost in cluster.nodes:
             cluster.kill(lost)
-            for partition in range(3):
-                produce(cluster, "replicated", b"%d-%d" % (lost, partition), partition=partition)
+            produce(cluster, "replicated", *records(lost), partitions=3)
             cluster.start(lost)
-        expected = sorted(b"%d-%d" % (lost, partition) for lost in cluster.nodes for partition in range(3))
-        assert sorted(values(cluster, "replicated")) == expected
+        assert sorted(values(cluster, "replicated")) == [record for lost in cluster.nodes for record in records(lost)]
 
 
 def client(secured: SecuredKafka, protocol: str, **properties: str) -> AdminClient:
