@@ -107,22 +107,20 @@ class BlockEncoder:
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if rows.num_rows == 0:
             return
-        if "topic" not in rows.schema.names:
-            if self._layout.topic is None:
-                raise InvalidRow(
-                    "the rows have no 'topic' column and the option 'topic' is not set",
-                    action="Set the option 'topic', or add a column 'topic' to the frame.",
-                )
+        if self._layout.topic is not None:  # the option wins over the column: a source's rows carry the topic they were in
             yield self._layout.topic, rows
             return
+        if "topic" not in rows.schema.names:
+            raise InvalidRow(
+                "the rows have no 'topic' column and the option 'topic' is not set",
+                action="Set the option 'topic', or add a column 'topic' to the frame.",
+            )
         topics = rows.column("topic")
         if topics.null_count:
-            if self._layout.topic is None:
-                raise InvalidRow(
-                    "a row has null in its 'topic' column and the option 'topic' is not set",
-                    action="Give the row a topic, or set the option 'topic' as the default.",
-                )
-            topics = topics.fill_null(self._layout.topic)
+            raise InvalidRow(
+                "a row has null in its 'topic' column and the option 'topic' is not set",
+                action="Give the row a topic, or set the option 'topic'.",
+            )
         for topic in topics.unique().to_pylist():
             if self._layout.registered and topic not in self._layout.registered:
                 raise InvalidRow(

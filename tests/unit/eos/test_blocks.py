@@ -106,6 +106,12 @@ def test_rows_go_to_the_topic_they_name():
     assert values(blocks, TopicPartition("b", 0)) == [b"2"]
 
 
+def test_the_option_topic_wins_over_the_column():
+    (block,) = encode(ONE, rows(value=[b"1", b"2"], topic=["where-they-came-from", None]))
+    assert block.partition == TopicPartition("t", 0)
+    assert block.records == 2
+
+
 def test_a_row_for_an_unregistered_topic_breaks_the_contract():
     layout = Layout(topic=None, partitions={"a": 1}, registered=("a",))
     with pytest.raises(InvalidRow, match="'b', which is not registered in 'outputTopics'"):
