@@ -1,11 +1,11 @@
 """Rows become blocks: complete record batches, one partition each, that only lack their place in a transaction.
 
-A block is encoded where the rows are (any task, any retry: it has no side effect) and stamped with producer id, epoch and
-base sequence where it is appended. Blocks, not rows, cross the shuffle or the staging files: a few big binaries instead of
-millions of rows.
+A block is encoded where the rows are (any task, any retry: it has no side effect) and stamped with producer id, epoch
+and base sequence where it is appended. Blocks, not rows, cross the shuffle or the staging files: a few big binaries
+instead of millions of rows.
 
-What is not obvious: blocks are cut by an upper bound of their encoded size, before compression, as the Java producer does with
-`max.request.size`; a record that breaks the bound alone is an error that names its topic and partition.
+What is not obvious: blocks are cut by an upper bound of their encoded size, before compression, as the Java producer
+does with `max.request.size`; a record that breaks the bound alone is an error that names its topic and partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.encode import encode
 
-# What the columns of the rows must be when they get here; `headers`, `topic`, `partition` and `timestamp` may be missing.
+# What the columns of the rows must be when they get here; `headers`, `topic`, `partition` and `timestamp` may be
+# missing.
 ROWS = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -41,7 +42,8 @@ _HEADER_OVERHEAD = 10  # varints of a header's two lengths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One encoded record batch of `records` rows for `partition`; `number` counts a task's blocks for that partition from 0."""
+    """One encoded record batch of `records` rows for `partition`; `number` counts a task's blocks for that partition
+    from 0."""
 
     partition: TopicPartition
     task: int
@@ -107,7 +109,9 @@ class BlockEncoder:
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if rows.num_rows == 0:
             return
-        if self._layout.topic is not None:  # the option wins over the column: a source's rows carry the topic they were in
+        if (
+            self._layout.topic is not None
+        ):  # the option wins over the column: a source's rows carry the topic they were in
             yield self._layout.topic, rows
             return
         if "topic" not in rows.schema.names:
@@ -156,7 +160,8 @@ class BlockEncoder:
             yield from self._cut(max(self._pending, key=lambda p: self._pending[p].bytes), final=True)
 
     def _cut(self, partition: TopicPartition, *, final: bool) -> Iterator[Block]:
-        """Encode the pending rows of a partition into blocks within the bound; keep a last partial one unless `final`."""
+        """Encode the pending rows of a partition into blocks within the bound; keep a last partial one unless
+        `final`."""
         pending = self._pending[partition]
         if not pending.rows:
             return
