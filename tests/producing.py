@@ -19,7 +19,7 @@ def produce(
     partition: int = 0,
     key: bytes | None = None,
     timestamp: int = 1_700_000_000_000,
-    headers: list[tuple[str, bytes | None]] | None = None,
+    headers: list[tuple[str, str | bytes | None]] | None = None,
     compression: str = "none",
 ) -> None:
     """Append `values` to one partition, outside of transactions."""

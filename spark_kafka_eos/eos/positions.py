@@ -3,7 +3,7 @@
 What is not obvious:
 - Spark does not write a query's first offset down. If batch 0 has to run again after a crash, Spark asks for the first
   offset again, and `latest` or a group's offset have moved by then: what lay between would be lost. So a start that is
-  not reproducible is left `UNRESOLVED`, and batch 0 reads nothing: its end, which Spark does write down before the batch
+  not reproducible is left `UNRESOLVED`, and batch 0 reads nothing: its end, which Spark writes down before the batch
   runs, is the start. (With `latest`, batch 0 of the built-in source is empty as well.)
 - Spark compares offsets as text. Nothing new is said by equal text, which `offsets_to_json` makes of equal offsets.
 """

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
@@ -108,8 +109,16 @@ def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> pa.R
         records["timestampType"],
     ]
     if options.include_headers:
-        columns.append(records["headers"].cast(_HEADERS))
+        columns.append(_null_if_empty(records["headers"]))
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers=options.include_headers))
+
+
+def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:
+    """The built-in source's `headers`: null, not an empty list, where a record has none."""
+    # Slicing left an offset behind, which from_arrays does not take together with a mask; adding it anew drops it.
+    ends = pc.subtract(headers.offsets, headers.offsets[0]).cast(pa.int32())
+    none = pc.equal(headers.value_lengths(), 0)
+    return pa.ListArray.from_arrays(ends, headers.flatten(), type=_HEADERS, mask=none)
 
 
 def _visible_batches(fetched: Fetched, options: SourceOptions) -> list[tuple[int, RecordBatchHeader]]:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.eos import positions
 from spark_kafka_eos.eos.positions import UNRESOLVED, Positions
+from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import TopicPartition, offsets_from_json
 from spark_kafka_eos.options import source_options
 

@@ -1,0 +1,149 @@
+"""Ranges of a real broker's topics as Arrow batches: what is visible, and what a range's bounds mean."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.eos.positions import Positions
+from spark_kafka_eos.eos.reading import arrow_schema, read
+from spark_kafka_eos.options import source_options
+from tests.producing import produce, transact
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def rows(bootstrap):
+    """`rows(topic, **options)`: all rows of a batch read, as a table."""
+
+    def run(topic, **given):
+        options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | given, streaming=False)
+        with Positions(options) as positions, Cluster(options.client) as cluster:
+            tasks = positions.tasks(positions.starting(), positions.ending())
+            batches = [batch for task in tasks for batch in read(task, options, cluster)]
+        return pa.Table.from_batches(batches, arrow_schema(include_headers=options.include_headers))
+
+    return run
+
+
+def numbers(table):
+    return [int(value) for value in table["value"].to_pylist()]
+
+
+def values(*bounds):
+    return [str(number).encode() for number in range(*bounds)]
+
+
+def test_aborted_and_open_transactions_and_their_markers_are_invisible(bootstrap, topic, rows):
+    name = topic("mixed")
+    transact(bootstrap, name, values(0, 10), "commit")  # 0-9, marker 10
+    transact(bootstrap, name, values(100, 110), "abort")  # 11-20, marker 21
+    produce(bootstrap, name, values(10, 15))  # 22-26
+    transact(bootstrap, name, values(15, 20), "commit")  # 27-31, marker 32
+    still_open = transact(bootstrap, name, values(200, 205), "leave open")  # 33-37
+    produce(bootstrap, name, values(300, 305))  # 38-42, behind the last stable offset
+    table = rows(name)
+    assert numbers(table) == list(range(20))
+    assert table["offset"].to_pylist() == [*range(10), *range(22, 32)]
+    everything = rows(name, **{"kafka.isolation.level": "read_uncommitted"})
+    assert numbers(everything) == [*range(10), *range(100, 110), *range(10, 20), *range(200, 205), *range(300, 305)]
+    still_open.abort_transaction(30)
+    assert numbers(rows(name)) == [*range(20), *range(300, 305)]
+
+
+@pytest.mark.parametrize("start", range(14))
+def test_an_aborted_transaction_stays_invisible_wherever_the_read_starts(bootstrap, topic, rows, start):
+    name = topic("aborted")
+    transact(bootstrap, name, values(100, 110), "abort")  # 0-9, marker 10
+    produce(bootstrap, name, values(0, 5))  # 11-15
+    seen = rows(name, startingOffsets=f'{{"{name}": {{"0": {start}}}}}')["offset"].to_pylist()
+    assert seen == list(range(max(start, 11), 16))
+
+
+def test_interleaved_transactions_of_several_producers_are_told_apart(bootstrap, topic, rows):
+    name = topic("interleaved")
+    first = transact(bootstrap, name, values(100, 105), "leave open")
+    second = transact(bootstrap, name, values(0, 5), "leave open")
+    for number in range(105, 110):
+        first.produce(name, str(number).encode(), partition=0)
+    assert first.flush(30) == 0
+    second.commit_transaction(30)
+    first.abort_transaction(30)
+    transact(bootstrap, name, values(5, 10), "commit")
+    assert numbers(rows(name)) == list(range(10))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_is_read(bootstrap, topic, rows, codec):
+    name = topic(codec)
+    produce(bootstrap, name, [b"value %d " % number * 20 for number in range(2_000)], compression=codec)
+    assert rows(name)["value"].to_pylist() == [b"value %d " % number * 20 for number in range(2_000)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 100), (3, 97), (50, 51), (99, 100), (40, 40)])
+def test_offsets_inside_record_batches_bound_the_rows(bootstrap, topic, rows, start, end):
+    name = topic("bounds")
+    produce(bootstrap, name, values(100))
+    table = rows(name, startingOffsets=f'{{"{name}": {{"0": {start}}}}}', endingOffsets=f'{{"{name}": {{"0": {end}}}}}')
+    assert numbers(table) == list(range(start, end))
+
+
+def test_null_and_empty_keys_values_and_headers_are_told_apart(bootstrap, topic, rows):
+    name = topic("nulls")
+    produce(bootstrap, name, [None, b""], key=b"", headers=[("a", b"1"), ("a", None), ("b", b"")])
+    produce(bootstrap, name, [b"v"])
+    table = rows(name, includeHeaders="true")
+    assert table["value"].to_pylist() == [None, b"", b"v"]
+    assert table["key"].to_pylist() == [b"", b"", None]
+    given = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}, {"key": "b", "value": b""}]
+    assert table["headers"].to_pylist() == [given, given, None]
+
+
+def test_log_append_time_is_told_from_the_producers(bootstrap, topic, rows):
+    name = topic("appended", config={"message.timestamp.type": "LogAppendTime"})
+    produce(bootstrap, name, [b"v"], timestamp=1_000_000_000_000)
+    [row] = rows(name).to_pylist()
+    assert row["timestampType"] == 1
+    assert time.time() - row["timestamp"].timestamp() < 60
+
+
+def test_a_range_without_visible_records_ends_at_once(bootstrap, topic, rows):
+    name = topic("nothing")
+    for _ in range(3):
+        transact(bootstrap, name, values(10), "abort")
+    began = time.monotonic()
+    assert rows(name, **{"kafka.fetch.max.wait.ms": "20000"}).num_rows == 0
+    assert time.monotonic() - began < 5
+
+
+def test_records_larger_than_the_fetch_sizes_are_read(bootstrap, topic, rows):
+    name = topic("large", partitions=2)
+    for partition in range(2):
+        produce(bootstrap, name, [bytes([partition, number]) * 100_000 for number in range(5)], partition=partition)
+    table = rows(name, **{"kafka.fetch.max.bytes": "1000", "kafka.max.partition.fetch.bytes": "1000"})
+    assert sorted(value[:2] for value in table["value"].to_pylist()) == [
+        bytes([p, n]) for p in range(2) for n in range(5)
+    ]
+
+
+def test_compacted_topics_have_gaps_and_are_read_to_their_end(bootstrap, topic, rows, kafka):
+    name = topic(
+        "compacted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
+    )
+    for number in range(50):
+        produce(bootstrap, name, [b"%d" % number], key=b"same")
+    table = rows(name)
+    assert table["value"].to_pylist()[-1] == b"49"
+    assert table["offset"].to_pylist()[-1] == 49
+
+
+def test_a_start_by_time_is_the_first_record_from_then_on(bootstrap, topic, rows):
+    name = topic("times")
+    for number in range(5):
+        produce(bootstrap, name, [b"%d" % number], timestamp=1_700_000_000_000 + number * 1_000)
+    assert numbers(rows(name, startingTimestamp="1700000001500")) == [2, 3, 4]
+    assert numbers(rows(name, endingTimestamp="1700000002000")) == [0, 1]
