@@ -14,7 +14,8 @@
     ├── ProducerFenced             a newer owner of the transactional.id exists; this one must stop
     ├── CommitOutcomeUnknown       the end of a transaction was never answered and could not be read back
     ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
-    └── IllegalTransactionState    a step that the transaction's state forbids: a bug of the caller, stopped before it harms
+    └── IllegalTransactionState    a step that the transaction's state forbids: a bug of the caller, stopped before it
+    harms
 
 Each answers three questions: what happened, whether anything was committed, what to do. All survive pickling (executors
 send them to the driver as they are): the constructor takes exactly what `args` holds.

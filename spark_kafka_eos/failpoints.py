@@ -1,8 +1,8 @@
 """Named points at which a test can hold a process to kill it there: no luck, no sleeps, one comparison when off.
 
 `KAFKA_EOS_FAILPOINT` names one point, optionally with the micro-batch (`half appended@3`), and
-`KAFKA_EOS_FAILPOINT_DIR` a folder. The process that reaches the point writes `reached` there, holding its pid, and waits
-to be killed. Once that file exists the point is passed by: a restarted query goes on.
+`KAFKA_EOS_FAILPOINT_DIR` a folder. The process that reaches the point writes `reached` there, holding its pid, and
+waits to be killed. Once that file exists the point is passed by: a restarted query goes on.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """The leader's answer to one appended record batch: `base_offset` is the first record's, -1 if the broker no longer knows."""
+    """The leader's answer to one appended record batch: `base_offset` is the first record's, -1 if the broker no longer
+    knows."""
 
     partition: TopicPartition
     base_sequence: int
@@ -145,7 +146,8 @@ class RecordBatchHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortedTransaction:
-    """An entry of a Fetch response's list: all of `producer_id` from `first_offset` to its abort marker is invisible."""
+    """An entry of a Fetch response's list: all of `producer_id` from `first_offset` to its abort marker is
+    invisible."""
 
     producer_id: int
     first_offset: int
@@ -156,14 +158,14 @@ class MicroBatch:
     """What a transaction stands for: one micro-batch of one query, or one batch write.
 
     `query_id` is the streaming query's id (stable across restarts) or `txnAppId`; `start` and `end` the source
-    offsets the batch covers (empty when no source is Kafka); `digest` a hash of everything the checkpoint says of
-    the batch's range, so that a replay with other offsets is noticed.
+    offsets the batch covers (empty when no source is Kafka; `start` is None where nobody can tell it); `digest` a hash
+    of everything the checkpoint says of the batch's range, so that a replay with other offsets is noticed.
     """
 
     query_id: str
     batch_id: int
     digest: str
-    start: Offsets
+    start: Offsets | None
     end: Offsets
 
 

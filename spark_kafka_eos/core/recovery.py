@@ -10,7 +10,8 @@
 | this query, an earlier batch | n | refuse: batches in between were never committed here |
 | this query, a later batch | n | refuse: the checkpoint was rewound, or this driver is a zombie |
 | another query | 0, starting exactly at the group's committed offsets | write: a lost checkpoint goes on |
-| another query | 0, starting elsewhere, or no source is Kafka | refuse |
+| another query, named in `takeOverQuery` | 0 | write: the operator says that this query goes on where that one ended |
+| another query | 0, starting elsewhere, or nobody can tell where | refuse |
 | another query | > 0 | refuse: two queries share a transactional.id |
 
 "Starting exactly at the group's committed offsets" holds when at least one source partition has a committed offset,
@@ -60,12 +61,23 @@ _RESUME = (
 _OWN_ID = "give each query its own `kafka.transactional.id`"
 
 
-def decide(entry: LedgerEntry | None, batch: MicroBatch, committed: CommittedOffsets | None) -> Verdict:
-    """What to do with a micro-batch. `committed` are the group's offsets of the batch's partitions (None: has none)."""
+def decide(
+    entry: LedgerEntry | None,
+    batch: MicroBatch,
+    committed: CommittedOffsets | None,
+    *,
+    take_over: str | None = None,
+) -> Verdict:
+    """What to do with a micro-batch. `committed` are the group's offsets of the batch's partitions (None: has none).
+
+    `take_over` is the id of a query that this one continues on its operator's word.
+    """
     if entry is None:
         return _without_entry(batch, committed)
     if entry.query_id == batch.query_id:
         return _own_entry(entry, batch)
+    if batch.batch_id == 0 and entry.query_id == take_over:
+        return Write(reason=f"takeOverQuery says that this query goes on where {take_over} ended")
     return _foreign_entry(entry, batch, committed)
 
 
@@ -143,10 +155,13 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, committed: CommittedOf
             action=f"If both queries are to run, {_OWN_ID}. If this one takes over from the other, {_RESUME}.",
         )
     if not batch.start:
+        unknown = "whose first offsets the sink cannot see" if batch.start is None else "without a Kafka source"
         return Refuse(
-            reason=f"{found}, and this is a new query {batch.query_id} without a Kafka source",
-            meaning="Without source offsets nothing tells where the other query's output ends; this one may repeat it",
-            action="Choose another `kafka.transactional.id` for the new query, or restore the old query's checkpoint.",
+            reason=f"{found}, and this is a new query {batch.query_id} {unknown}",
+            meaning="Nobody can tell whether it starts where the other one ended; it could repeat or lose some",
+            action=f"If it does, say so with takeOverQuery={entry.query_id} (a Kafka source with "
+            "startingOffsets=committed does). Otherwise choose another `kafka.transactional.id` for the new query, or "
+            "restore the old query's checkpoint.",
         )
     obstacle = _why_not_resuming(batch.start, committed)
     if obstacle is None:
@@ -159,8 +174,9 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, committed: CommittedOf
     )
 
 
-def _why_not_resuming(start: Offsets, committed: CommittedOffsets | None) -> str | None:
+def _why_not_resuming(start: Offsets | None, committed: CommittedOffsets | None) -> str | None:
     """Why a batch at `start` does not follow the group's committed offsets exactly; None if it does."""
+    start = start or {}
     known = {tp: offset for tp, offset in (committed or {}).items() if offset is not None and tp in start}
     if not known:
         return "the group has no committed offsets for its partitions"

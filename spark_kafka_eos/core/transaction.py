@@ -2,17 +2,18 @@
 
     UNINITIALISED --initialised--> INITIALISED --ledger read--> READY --append--> APPENDING --all appended--> APPENDED
     APPENDED --offsets sent--> OFFSETS_SENT --commit--> COMMITTING --commit answered--> COMMITTED
-    COMMITTED or ABORTED --next epoch--> READY            EndTxn v5 returned an epoch; the ledger is known
-    COMMITTED or ABORTED --initialised--> INITIALISED     older brokers: InitProducerId for every batch
-    APPENDING, APPENDED, OFFSETS_SENT --abort--> ABORTING --abort answered--> ABORTED
-    COMMITTING --commit in doubt--> UNKNOWN               only the same commit again, or InitProducerId and the ledger
+    COMMITTED --next epoch--> READY                       EndTxn v5 returned an epoch; the ledger is known
+    COMMITTED --initialised--> INITIALISED                older brokers: InitProducerId for every batch
+    APPENDING, APPENDED, OFFSETS_SENT --initialised--> INITIALISED    this is how a transaction is aborted
+    COMMITTING --commit in doubt--> UNKNOWN --initialised--> INITIALISED    then the ledger tells
 
 Not obvious:
 - An epoch serves one transaction: nothing leads back to APPENDING without a new one. A second try under the same epoch
   could have its records acknowledged and dropped: the broker's duplicate detection compares sequences, not content.
-- Once EndTxn(commit) was sent, there is no way to ABORTING: the late commit could still be applied, or the abort could
-  end the next transaction of the same epoch (KAFKA-17754). Any answer but "no error" and "fenced" is a doubt.
-- An abort that is not answered need not be: InitProducerId ends the transaction and fences its epoch just as well.
+- There is no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request; a late abort
+  of ours could end the next transaction of the same epoch (KAFKA-17754).
+- Once EndTxn(commit) was sent, any answer but "no error" and "fenced" is a doubt: an earlier sending may have been
+  applied.
 - The ledger is read after InitProducerId, never before: an older owner might commit in between.
 
 Sources: KIP-98 (data flow), KIP-890 (an epoch per transaction), the state table of Kafka's TransactionManager.
@@ -36,8 +37,6 @@ class State(Enum):
     OFFSETS_SENT = "the source offsets and the ledger entry are part of the transaction"
     COMMITTING = "EndTxn(commit) was sent"
     COMMITTED = "EndTxn(commit) was answered"
-    ABORTING = "EndTxn(abort) was sent"
-    ABORTED = "EndTxn(abort) was answered, a new epoch is needed"
     UNKNOWN = "EndTxn(commit) was sent and its outcome is not known"
     FENCED = "a newer owner holds the transactional.id"
 
@@ -54,8 +53,6 @@ class Event(Enum):
     COMMIT = "EndTxn(commit) is about to be sent"
     COMMIT_ANSWERED = "EndTxn(commit) was answered without error"
     COMMIT_IN_DOUBT = "EndTxn(commit) was not answered, or with an error"
-    ABORT = "EndTxn(abort) is about to be sent"
-    ABORT_ANSWERED = "EndTxn(abort) was answered without error"
     FENCED = "a broker answered that a newer owner exists"
 
 
@@ -68,29 +65,20 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.READY, Event.LEDGER_READ): State.READY,
     (State.READY, Event.APPEND): State.APPENDING,
     (State.APPENDING, Event.ALL_APPENDED): State.APPENDED,
-    (State.APPENDING, Event.ABORT): State.ABORTING,
+    (State.APPENDING, Event.INITIALISED): State.INITIALISED,
     (State.APPENDED, Event.OFFSETS_SENT): State.OFFSETS_SENT,
-    (State.APPENDED, Event.ABORT): State.ABORTING,
+    (State.APPENDED, Event.INITIALISED): State.INITIALISED,
     (State.OFFSETS_SENT, Event.COMMIT): State.COMMITTING,
-    (State.OFFSETS_SENT, Event.ABORT): State.ABORTING,
-    (State.COMMITTING, Event.COMMIT): State.COMMITTING,
+    (State.OFFSETS_SENT, Event.INITIALISED): State.INITIALISED,
     (State.COMMITTING, Event.COMMIT_ANSWERED): State.COMMITTED,
     (State.COMMITTING, Event.COMMIT_IN_DOUBT): State.UNKNOWN,
     (State.COMMITTED, Event.NEXT_EPOCH): State.READY,
     (State.COMMITTED, Event.INITIALISED): State.INITIALISED,
-    (State.ABORTING, Event.ABORT): State.ABORTING,
-    (State.ABORTING, Event.ABORT_ANSWERED): State.ABORTED,
-    (State.ABORTING, Event.INITIALISED): State.INITIALISED,
-    (State.ABORTED, Event.NEXT_EPOCH): State.READY,
-    (State.ABORTED, Event.INITIALISED): State.INITIALISED,
-    (State.UNKNOWN, Event.COMMIT): State.COMMITTING,
     (State.UNKNOWN, Event.INITIALISED): State.INITIALISED,
     **{(state, Event.FENCED): State.FENCED for state in State},
 }
 
-_COMMIT_WAS_SENT = (
-    "a commit was sent and may still be applied; send the same commit again, or InitProducerId and read the ledger"
-)
+_COMMIT_WAS_SENT = "a commit was sent and may still be applied; InitProducerId, then the ledger tells"
 _EPOCH_IS_USED = "this epoch already served a transaction; a new one is needed"
 
 # Why a move is illegal, where the state's own words do not say it.
@@ -101,18 +89,12 @@ _WHY: dict[tuple[State, Event], str] = {
     (State.APPENDING, Event.OFFSETS_SENT): "the offsets may only follow the records they stand for",
     (State.APPENDED, Event.APPEND): "the barrier has already counted this transaction's appends",
     (State.APPENDED, Event.COMMIT): "without its ledger entry a restart would write this batch again",
-    (State.COMMITTING, Event.ABORT): _COMMIT_WAS_SENT,
-    (State.UNKNOWN, Event.ABORT): _COMMIT_WAS_SENT,
     (State.UNKNOWN, Event.APPEND): _COMMIT_WAS_SENT,
     (
         State.UNKNOWN,
         Event.LEDGER_READ,
     ): "the commit could still be applied after the ledger was read; InitProducerId first",
-    (State.COMMITTED, Event.ABORT): "the batch is committed and visible",
     (State.COMMITTED, Event.APPEND): _EPOCH_IS_USED,
-    (State.ABORTING, Event.APPEND): "until the abort's marker arrives, an append would still be accepted",
-    (State.ABORTED, Event.APPEND): _EPOCH_IS_USED,
-    (State.ABORTED, Event.COMMIT): "the transaction is gone; the whole batch must be written again under a new epoch",
 }
 
 _COMMITTED: dict[State, Committed] = {

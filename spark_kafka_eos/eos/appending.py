@@ -1,7 +1,8 @@
 """Blocks enter the shared transaction: stamped with its identity and the partition's next sequence, then produced.
 
-The driver calls this for staged blocks, append tasks for what the shuffle brought them. In one transaction no two callers may
-append to the same partition: sequences count per partition, and the broker's duplicate detection does not compare content.
+The driver calls this for staged blocks, append tasks for what the shuffle brought them. In one transaction no two
+callers may append to the same partition: sequences count per partition, and the broker's duplicate detection does not
+compare content.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def append(
     transaction_timeout_ms: int = 60_000,
     batch_id: int | None = None,
 ) -> list[Ack]:
-    """Append `(partition, records, block)`s under `identity`, whose sequences start at 0, and wait for every acknowledgement.
+    """Append `(partition, records, block)`s under `identity`, whose sequences start at 0, and wait for every
+    acknowledgement.
 
     The blocks are stamped in place. `partitions`, where they are known beforehand, are added to the transaction in one
     request on TV1; others are added as they come. Raises what `Appender` raises; nothing is visible before the commit.

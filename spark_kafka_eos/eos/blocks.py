@@ -128,7 +128,8 @@ class BlockEncoder:
         for topic in topics.unique().to_pylist():
             if self._layout.registered and topic not in self._layout.registered:
                 raise InvalidRow(
-                    f"a row names topic {topic!r}, which is not registered in 'outputTopics' ({', '.join(self._layout.registered)})",
+                    f"a row names topic {topic!r}, which is not registered in 'outputTopics' "
+                    f"({', '.join(self._layout.registered)})",
                     action="Add the topic to 'outputTopics', or correct the row.",
                 )
             mask = pc.equal(topics, topic)

@@ -1,8 +1,8 @@
 """What a query's checkpoint says of a micro-batch: its query id and the source offsets it covers.
 
-Spark writes `offsets/<batch>` before the batch runs, so it is there when the batch is written, and a replay finds the same. The
-file (Spark's OffsetSeqLog, format v1) has the version, a line of metadata, then one line per source: its end offset as JSON, or `-` for
-a source without one. The start of a batch is the end of the one before.
+Spark writes `offsets/<batch>` before the batch runs, so it is there when the batch is written, and a replay finds the
+same. The file (Spark's OffsetSeqLog, format v1) has the version, a line of metadata, then one line per source: its end
+offset as JSON, or `-` for a source without one. The start of a batch is the end of the one before.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ ReadFile = Callable[[str], str | None]
 
 
 def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None = None) -> MicroBatch:
-    """The identity and range of `batch_id`. `first_start` is the JSON of each source's first offset, where the caller knows it.
+    """The identity and range of `batch_id`. `first_start` is the JSON of each source's first offset, where the caller
+    knows it.
 
-    The digest covers exactly what the checkpoint holds: for batch 0 only its end, since a restarted query determines its
-    start anew. Raises KafkaEosError for a checkpoint that is damaged or of an unknown format.
+    The digest covers exactly what the checkpoint holds: for batch 0 only its end, since a restarted query determines
+    its start anew. Raises KafkaEosError for a checkpoint that is damaged or of an unknown format.
     """
     ends = _sources(read, batch_id)
     starts = _sources(read, batch_id - 1) if batch_id > 0 else None
@@ -75,7 +76,8 @@ def _json(source: str) -> object:
 
 
 def _kafka_offsets(sources: Sequence[str]) -> Offsets:
-    """Offsets of all sources that speak of topics and partitions; of a partition that two of them read, the lower one."""
+    """Offsets of all sources that speak of topics and partitions; of a partition that two of them read, the lower
+    one."""
     found: dict[TopicPartition, int] = {}
     for source in sources:
         parsed = _json(source)

@@ -6,17 +6,18 @@
     abort()           a new epoch; what the old one appended is aborted and its stragglers are fenced
 
 Not obvious:
-- There is no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request, and no late abort of
-  ours can ever end a later transaction (KAFKA-17754).
-- TV2 (KIP-890): EndTxn returns the next epoch, so a batch needs neither InitProducerId nor a look at the ledger while this process
-  owns the transactional.id: whoever takes it over fences the epoch. TV1: InitProducerId for every batch, so that an
-  epoch never serves two batches.
-- A commit whose outcome is unknown is settled by InitProducerId, which waits for the coordinator to finish the transaction, and then
-  the ledger, which tells.
+- There is no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request, and no late
+  abort of ours can ever end a later transaction (KAFKA-17754).
+- TV2 (KIP-890): EndTxn returns the next epoch, so a batch needs neither InitProducerId nor a look at the ledger while
+  this process owns the transactional.id: whoever takes it over fences the epoch. TV1: InitProducerId for every batch,
+  so that an epoch never serves two batches.
+- A commit whose outcome is unknown is settled by InitProducerId, which waits for the coordinator to finish the
+  transaction, and then the ledger, which tells.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 
@@ -42,8 +43,20 @@ from spark_kafka_eos.model import (
 )
 from spark_kafka_eos.options import SinkOptions
 
-
 Decide = Callable[[LedgerEntry | None, MicroBatch, recovery.CommittedOffsets | None], recovery.Verdict]
+
+
+def decide_micro_batch(options: SinkOptions) -> Decide:
+    """The verdict on a streaming query's micro-batches."""
+    return functools.partial(recovery.decide, take_over=options.take_over_query)
+
+
+def decide_batch_write(
+    entry: LedgerEntry | None, batch: MicroBatch, committed: recovery.CommittedOffsets | None
+) -> recovery.Verdict:
+    """The verdict on a batch write of `txnAppId`, which has no offsets to look at."""
+    del committed
+    return recovery.decide_batch_write(entry, batch)
 
 
 class SharedTransaction:
@@ -52,8 +65,9 @@ class SharedTransaction:
     Every method may raise ProducerFenced (a newer owner exists: stop), BrokerUnreachable and BrokerError.
     """
 
-    def __init__(self, options: SinkOptions, cluster: Cluster, decide: Decide | None = recovery.decide) -> None:
-        """`decide` maps ledger entry and batch to a verdict; None: there is no ledger, every batch is written."""
+    def __init__(self, options: SinkOptions, cluster: Cluster, decide: Decide | None) -> None:
+        """`decide` maps ledger entry, batch and committed offsets to a verdict; None: no ledger, every batch is
+        written."""
         self._options = options
         self._cluster = cluster
         self._decide = decide
@@ -111,7 +125,8 @@ class SharedTransaction:
         except ProducerFenced as error:
             raise self._fenced(error) from error
         except KafkaEosError as error:
-            # Answered or not: an error does not say that the commit did not happen (an earlier try of it may have been applied).
+            # Answered or not: an error does not say that the commit did not happen (an earlier try of it may have been
+            # applied).
             self._transaction.apply(Event.COMMIT_IN_DOUBT)
             self._settle(batch, error)
         else:
@@ -127,9 +142,9 @@ class SharedTransaction:
         failpoint("ended", batch.batch_id)
 
     def abort(self) -> None:
-        """Give the transaction up: nothing of it becomes visible and its epoch is dead. Does nothing if none is open."""
-        if self._transaction.allows(Event.ABORT):
-            self._transaction.apply(Event.ABORT)
+        """Give the transaction up: nothing of it becomes visible and its epoch is dead. Does nothing if none is
+        open."""
+        if self._transaction.state in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT):
             self._initialise()
 
     def _initialise(self) -> None:
@@ -143,8 +158,8 @@ class SharedTransaction:
         self._transaction.apply(Event.LEDGER_READ)
 
     def _fenced(self, error: ProducerFenced) -> ProducerFenced:
-        self._transaction.apply(Event.FENCED)
         error.committed = self._transaction.committed
+        self._transaction.apply(Event.FENCED)
         return error
 
     def _read_ledger(self) -> LedgerEntry | None:
@@ -170,11 +185,11 @@ class SharedTransaction:
         self._initialise()
         if self._decide is None:
             raise CommitOutcomeUnknown(
-                f"the commit was not answered ({error.what}), and a write without txnAppId leaves no ledger entry to tell its outcome",
-                action="Look into the topic before you run the job again; with txnAppId and txnVersion a rerun is safe.",
+                f"the commit was not answered ({error.what}), and without txnAppId no ledger entry tells",
+                action="Look into the topic before you run the job again; with txnAppId a rerun is safe.",
             ) from error
         if not isinstance(self._verdict(batch), recovery.Skip):
             raise TransactionAborted(
-                f"the commit of batch {batch.batch_id} failed ({error.what}), and the ledger shows that it did not happen",
+                f"the commit of batch {batch.batch_id} failed ({error.what}); the ledger shows that it did not happen",
                 action="The batch is written again.",
             ) from error

@@ -11,7 +11,8 @@ from spark_kafka_eos.errors import ConfigurationError
 
 
 def open_filesystem(location: str, option: str) -> tuple[fs.FileSystem, str]:
-    """The file system of `location` and the path inside it; `option` names it in the ConfigurationError for an unknown scheme."""
+    """The file system of `location` and the path inside it; `option` names it in the ConfigurationError for an unknown
+    scheme."""
     scheme = urlsplit(location).scheme
     if scheme in ("", "file"):
         return fs.LocalFileSystem(), urlsplit(location).path if scheme else location

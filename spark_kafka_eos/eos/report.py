@@ -30,5 +30,6 @@ class CommitReport:
         redone = f" redone={len(self.redone)} ({'; '.join(self.redone)})" if self.redone else ""
         return (
             f"batch {self.batch_id} of query {self.query_id} {self.outcome}: records={self.records} bytes={self.bytes} "
-            f"partitions={self.partitions} producer={self.producer_id}/{self.epoch} mode={self.append_mode} {steps}{redone}"
+            f"partitions={self.partitions} producer={self.producer_id}/{self.epoch} "
+            f"mode={self.append_mode} {steps}{redone}"
         )

@@ -1,7 +1,7 @@
 """One micro-batch from its verdict to its commit, with a bounded number of tries.
 
-How the records get into the transaction is the caller's: it is given a fresh epoch each time and either reports what was
-appended, exactly once and completely, or raises. TransactionAborted means: the same batch again, under a new epoch.
+How the records get into the transaction is the caller's: it is given a fresh epoch each time and either reports what
+was appended, exactly once and completely, or raises. TransactionAborted means: the same batch again, under a new epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_kafka_eos.core import recovery
 from spark_kafka_eos.eos.appending import append, records_by_partition
 from spark_kafka_eos.eos.distributed import SharedTransaction
 from spark_kafka_eos.eos.report import CommitReport
-from spark_kafka_eos.eos.staging import Staging, StageReport
+from spark_kafka_eos.eos.staging import StageReport, Staging
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
@@ -116,7 +116,7 @@ class StagedWrite:
         )
         if records_by_partition(acks) != expected:
             raise TransactionAborted(
-                f"{sum(ack.records for ack in acks):,} records were acknowledged, {sum(expected.values()):,} were staged"
+                f"{sum(ack.records for ack in acks)} records were acknowledged, {sum(expected.values())} were staged"
             )
         return Appended(
             partitions=len(expected),
@@ -134,7 +134,9 @@ def _abort_after(transaction: SharedTransaction, error: BaseException) -> None:
     try:
         transaction.abort()
     except KafkaEosError as second:
-        _log.warning("after %r the transaction could not be aborted and stays open until its timeout: %s", error, second)
+        _log.warning(
+            "after %r the transaction could not be aborted and stays open until its timeout: %s", error, second
+        )
 
 
 def _report(

@@ -1,8 +1,8 @@
 """Blocks between the encode tasks and the driver: in files, or inline when they are few and small.
 
-One file per task attempt, under `<staging directory>/<batch>/`. Task retries and speculative copies are harmless: each writes a
-file of its own, and only the one whose report reached the driver is appended. Files are removed with every older batch's
-once a batch is settled, so what a crash left behind goes with the next commit.
+One file per task attempt, under `<staging directory>/<batch>/`. Task retries and speculative copies are harmless: each
+writes a file of its own, and only the one whose report reached the driver is appended. Files are removed with every
+older batch's once a batch is settled, so what a crash left behind goes with the next commit.
 """
 
 from __future__ import annotations
@@ -102,13 +102,14 @@ class Staging:
                     stream.seek(block.offset)
                     if stream.readinto(data) != block.length:
                         raise KafkaEosError(
-                            f"the staging file {report.path} ends before its block at {block.offset} (+{block.length})",
+                            f"the staging file {report.path} ends before its block at {block.offset}",
                             action="Check the disk of 'stagingDir'; the batch is written again when the query restarts.",
                         )
                     yield block, data
 
     def clean(self, batch: str) -> None:
-        """Remove the files of `batch` and, if batches are numbered, of all before it. A file that is gone already is fine."""
+        """Remove the files of `batch` and, if batches are numbered, of all before it. A file that is gone already is
+        fine."""
         filesystem, directory = self._open()
         found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
         for info in found:

@@ -34,6 +34,7 @@ class SinkOptions:
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     partitioner: Literal["murmur2"] = "murmur2"
     checkpoint_location: str | None = None
+    take_over_query: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
 

@@ -104,6 +104,9 @@ OPTIONS: tuple[Option, ...] = (
            "How often a batch whose transaction was aborted is tried in all."),
     Option("partitioner", SINK, "partitioner", p.one_of("murmur2"),
            "How a key chooses its partition: as the Java client does. The column `partition` wins."),
+    Option("takeOverQuery", SINK, "take_over_query", p.text,
+           "Id of the query that this new one continues, on your word that it starts exactly where that one ended; for a "
+           "lost checkpoint where the sink cannot see it."),
     Option("txnAppId", SINK, "txn_app_id", p.text,
            "With txnVersion: a batch write that is run again writes nothing twice."),
     Option("txnVersion", SINK, "txn_version", p.number(0, p.LONG_MAX),

@@ -1,8 +1,9 @@
-"""The append stage of the `executors` mode: each task appends the blocks of the partitions it owns to the shared transaction.
+"""The append stage of the `executors` mode: each task appends the blocks of the partitions it owns to the shared
+transaction.
 
-The task never fails on purpose. Spark would run it again, and a second attempt must not append: what the first one sent may still be on
-its way with the same sequences, and the broker compares nothing else. So an error is a report, a second attempt appends nothing
-and says so, and the driver decides (core.barrier).
+The task never fails on purpose. Spark would run it again, and a second attempt must not append: what the first one sent
+may still be on its way with the same sequences, and the broker compares nothing else. So an error is a report, a second
+attempt appends nothing and says so, and the driver decides (core.barrier).
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_kafka_eos.broker.cluster import shared_cluster
-from spark_kafka_eos.core.barrier import AppendReport
-from spark_kafka_eos.core.barrier import Counts
+from spark_kafka_eos.core.barrier import AppendReport, Counts
 from spark_kafka_eos.eos.appending import append, records_by_partition
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
@@ -82,7 +82,8 @@ def _append(batches: Batches, options: SinkOptions, identity: ProducerIdentity, 
 
 
 class _Blocks:
-    """The blocks of the shuffled rows, notes put aside; the notes come first, so an encode error stops the first append."""
+    """The blocks of the shuffled rows, notes put aside; the notes come first, so an encode error stops the first
+    append."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches

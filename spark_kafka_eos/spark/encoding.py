@@ -1,7 +1,7 @@
 """The encode stage: a frame's partitions become blocks, staged for the driver or sent through the shuffle.
 
-Runs in Spark's Python workers. A row's error travels as a value to the driver, not as an exception: Spark would repeat the task in
-vain, and show a worker's traceback instead of what is wrong with the row.
+Runs in Spark's Python workers. A row's error travels as a value to the driver, not as an exception: Spark would repeat
+the task in vain, and show a worker's traceback instead of what is wrong with the row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from spark_kafka_eos.broker.cluster import shared_cluster
 from spark_kafka_eos.eos.blocks import Block, BlockEncoder, Layout
-from spark_kafka_eos.eos.staging import Staging, StageReport
+from spark_kafka_eos.eos.staging import StageReport, Staging
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions

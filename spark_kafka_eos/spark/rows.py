@@ -1,8 +1,8 @@
 """A user's frame becomes the rows of the sink: the built-in sink's columns, plus `timestamp`.
 
 `value` (string or binary) must be there; `key` (string or binary), `topic` (string), `partition` (int), `headers`
-(array<struct<key:string,value:binary>>) and `timestamp` may be. Other columns are ignored, as the built-in sink does, and
-`topic` as an option wins over the column.
+(array<struct<key:string,value:binary>>) and `timestamp` may be. Other columns are ignored, as the built-in sink does,
+and `topic` as an option wins over the column.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
     for name, field in present.items():
         wrong = not isinstance(field.dataType, _ACCEPTED[name])
         if wrong or (name == "headers" and not _is_headers(field.dataType)):
-            wanted = HEADERS.simpleString() if name == "headers" else " or ".join(t().simpleString() for t in _ACCEPTED[name] if t is not NullType)
+            wanted = (
+                HEADERS.simpleString()
+                if name == "headers"
+                else " or ".join(t().simpleString() for t in _ACCEPTED[name] if t is not NullType)
+            )
             raise InvalidRow(
                 f"column '{name}' has type {field.dataType.simpleString()}, the sink takes {wanted}",
                 action=f"Cast the column, e.g. df.withColumn('{name}', …).",
@@ -77,21 +81,26 @@ def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = Fal
 
 
 def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches as Spark hands them to Python, in exactly the types that encoding wants (a cast copies nothing where it can)."""
+    """Batches as Spark hands them to Python, in exactly the types that encoding wants (a cast copies nothing where it
+    can)."""
     for batch in batches:
         columns, names = [], []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             wanted = ROWS.get(name.lower())
             if wanted is None:
                 continue
-            if pa.types.is_timestamp(column.type):
-                column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
-            columns.append(column if column.type == wanted else column.cast(wanted))
+            columns.append(_as_sent(column, wanted))
             names.append(name.lower())
         if "key" not in names:
             columns.append(pa.nulls(batch.num_rows, ROWS["key"]))
             names.append("key")
         yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _as_sent(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(wanted)
+    return column if column.type == wanted else column.cast(wanted)
 
 
 def _cast(name: str) -> Column:

@@ -1,6 +1,7 @@
 """What only a classic SparkSession's JVM can tell: the running query, its checkpoint, and how its stages went.
 
-Everything that reaches through py4j is in this file. On Spark Connect there is no JVM to ask; callers then rely on options.
+Everything that reaches through py4j is in this file. On Spark Connect there is no JVM to ask; callers then rely on
+options.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def is_classic(session: SparkSession) -> bool:
 
 def is_local(session: SparkSession) -> bool:
     """Whether driver and executors are one process (`local[…]`)."""
-    return is_classic(session) and session.sparkContext.master.split("[")[0] == "local"
+    return is_classic(session) and str(session.sparkContext.master).split("[")[0] == "local"
 
 
 def parallelism(session: SparkSession) -> int:
@@ -67,7 +68,9 @@ class RunningQuery:
         if self._execution is None:
             return None
         leaves = self._execution.lastExecution().logical().collectLeaves()
-        scans = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.getClass().getSimpleName() == _SCAN]
+        scans = [
+            leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.getClass().getSimpleName() == _SCAN
+        ]
         starts = [scan.startOffset() for scan in scans]
         if not starts or any(start.isEmpty() for start in starts):
             return None
@@ -75,8 +78,8 @@ class RunningQuery:
 
 
 def stage_attempts(session: SparkSession, stages: Iterable[int]) -> dict[int, StageAttempts]:
-    """How each finished stage went. The status store lags behind the job's result, so a stage is awaited until its first
-    attempt is complete, for ten seconds at most; one that Spark knows nothing of is left out.
+    """How each finished stage went. The status store lags behind the job's result, so a stage is awaited until its
+    first attempt is complete, for ten seconds at most; one that Spark knows nothing of is left out.
     """
     tracker = session.sparkContext._jsc.statusTracker()  # the Python one hides the counts of a None
     budget = Budget(
@@ -109,13 +112,18 @@ def _unfinished(info: Any) -> bool:
 def _execution(session: SparkSession) -> Any:
     """The JVM's StreamExecution of the query that this thread works for, or None.
 
-    foreachBatch gets a clone of the query's session whose own list of streams is empty; the shared state has all of them.
+    foreachBatch gets a clone of the query's session whose own list of streams is empty; the shared state has all of
+    them.
     """
     query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     if query_id is None:
         return None
-    queries = session._jsparkSession.sharedState().activeStreamingQueries()  # type: ignore[attr-defined]
-    return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # type: ignore[attr-defined]
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    return queries.get(_jvm(session).java.util.UUID.fromString(query_id))
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session._jvm
 
 
 def _reader(session: SparkSession, location: str) -> ReadFile:
@@ -127,8 +135,8 @@ def _reader(session: SparkSession, location: str) -> ReadFile:
 
 def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str | None]:
     """Through Hadoop's FileSystem, which is configured for the checkpoint already."""
-    jvm: Any = session._jvm  # type: ignore[attr-defined]
-    configuration = session._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
+    jvm = _jvm(session)
+    configuration = session._jsparkSession.sessionState().newHadoopConf()
 
     def read(name: str) -> str | None:
         path = jvm.org.apache.hadoop.fs.Path(f"{location}/{name}")

@@ -1,10 +1,11 @@
 """`format("kafka-eos")` as a sink: streaming and batch, through Spark's Python Data Source API.
 
-Executors encode and stage; the commit appends what their messages point at and ends the transaction. Spark runs the commit in a process of
-its own, on a writer made anew, without a session: it knows the batch id, the options and the messages, and reads the rest from the
-checkpoint. So every micro-batch begins with InitProducerId and the ledger.
+Executors encode and stage; the commit appends what their messages point at and ends the transaction. Spark runs the
+commit in a process of its own, on a writer made anew, without a session: it knows the batch id, the options and the
+messages, and reads the rest from the checkpoint. So every micro-batch begins with InitProducerId and the ledger.
 
-Batch writes are one transaction too. With `txnAppId` and `txnVersion` (Delta's names) a rerun of the same job writes nothing twice.
+Batch writes are one transaction too. With `txnAppId` and `txnVersion` (Delta's names) a rerun of the same job writes
+nothing twice.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.checkpoint import micro_batch
-from spark_kafka_eos.eos.distributed import Decide, SharedTransaction
+from spark_kafka_eos.eos.distributed import Decide, SharedTransaction, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.eos.files import open_filesystem, read_text
-from spark_kafka_eos.eos.layout import layout
 from spark_kafka_eos.eos.settle import StagedWrite, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
@@ -43,7 +42,8 @@ class StagedMessage(WriterCommitMessage):
 
 
 class _Sink:
-    """What the streaming and the batch writer share. Opens nothing when made: Spark makes it at planning and again for the commit."""
+    """What the streaming and the batch writer share. Opens nothing when made: Spark makes it at planning and again for
+    the commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType, staging: Staging) -> None:
         check_schema(schema, topic=options.topic)
@@ -68,7 +68,7 @@ class _Sink:
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
             raise KafkaEosError(
-                f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no message, so the output is incomplete",
+                f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no message",
                 action="Start the query or job again: it writes the whole batch.",
             )
         with Cluster(self._options.client) as cluster:
@@ -103,7 +103,7 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
         filesystem, root = open_filesystem(self._checkpoint, "checkpointLocation")
         batch = micro_batch(lambda name: read_text(filesystem, f"{root}/{name}"), batchId)
-        self._settle(messages, batch, str(batchId), recovery.decide)
+        self._settle(messages, batch, str(batchId), decide_micro_batch(self._options))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""
@@ -131,7 +131,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
             start={},
             end={},
         )
-        self._settle(messages, batch, self._run, None if app_id is None else recovery.decide_batch_write)
+        self._settle(messages, batch, self._run, None if app_id is None else decide_batch_write)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""

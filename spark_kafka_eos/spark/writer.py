@@ -1,20 +1,20 @@
 """`TransactionalWriter`: foreachBatch's micro-batches, each in one Kafka transaction.
 
-    writer = TransactionalWriter({"kafka.bootstrap.servers": …, "kafka.transactional.id": "orders", "topic": "orders-clean"})
-    orders.writeStream.foreachBatch(writer).option("checkpointLocation", path).start()
+    writer = TransactionalWriter({"kafka.bootstrap.servers": …, "kafka.transactional.id": "orders", "topic":
+    "orders-clean"}) orders.writeStream.foreachBatch(writer).option("checkpointLocation", path).start()
 
 Two ways for the records to get into the transaction (option `appendMode`):
 - `driver`: the encode tasks stage their blocks in files, the driver appends them. No shuffle and one Python stage: the
   fastest on one machine and for small batches; bounded by the driver's network on a cluster.
-- `executors`: the blocks go through a shuffle to append tasks, each of which owns some partitions. Scales with the cluster; needs a
-  classic session, because only its status store tells whether a task ran twice.
+- `executors`: the blocks go through a shuffle to append tasks, each of which owns some partitions. Scales with the
+  cluster; needs a classic session, because only its status store tells whether a task ran twice.
 """
 
 from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from spark_kafka_eos.broker.cluster import Cluster, shared_cluster
 from spark_kafka_eos.core import barrier
 from spark_kafka_eos.eos.blocks import Layout
-from spark_kafka_eos.eos.distributed import SharedTransaction
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.eos.layout import layout
 from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.eos.settle import Appended, StagedWrite, settle
@@ -50,7 +50,7 @@ class BatchTransaction:
         check_schema(frame.schema, topic=topic)
         self._writes.append((frame, topic))
 
-    def _rows(self) -> tuple[DataFrame | None, str | None]:
+    def rows(self) -> tuple[DataFrame | None, str | None]:
         """All rows as one frame, and the topic if they all have the same."""
         if not self._writes:
             return None, None
@@ -66,8 +66,9 @@ class BatchTransaction:
 class TransactionalWriter:
     """Writes each micro-batch of one query, its source offsets and its ledger entry in one transaction.
 
-    Takes the options of the `kafka-eos` sink (checked here: ConfigurationError). Call it as foreachBatch's function, or use
-    `transaction` inside yours for several frames and topics. Pickles without its connections. Not safe for threads: one writer per query.
+    Takes the options of the `kafka-eos` sink (checked here: ConfigurationError). Call it as foreachBatch's function, or
+    use `transaction` inside yours for several frames and topics. Pickles without its connections. Not safe for threads:
+    one writer per query.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -89,7 +90,7 @@ class TransactionalWriter:
         """
         collected = BatchTransaction(self._options.topic)
         yield collected
-        self._last_commit = self._commit(batch_df, batch_id, *collected._rows())
+        self._last_commit = self._commit(batch_df, batch_id, *collected.rows())
 
     @property
     def last_commit(self) -> CommitReport | None:
@@ -105,25 +106,33 @@ class TransactionalWriter:
         batch = query.micro_batch(batch_id)
         if self._cluster is None or self._transaction is None:
             self._cluster = shared_cluster(self._options.client)
-            self._transaction = SharedTransaction(self._options, self._cluster)
+            self._transaction = self._own(self._cluster)
         mode = _append_mode(self._options, session)
         staging = staging_of(self._options, query.checkpoint_location)
+        write: Callable[[ProducerIdentity], Appended]
         if rows is None:
             write = StagedWrite(self._cluster, self._options, staging, list, batch_id)
         elif mode == "driver":
-            stage = functools.partial(self._stage, rows, layout(self._cluster, self._options, topic), staging, str(batch_id))
+            stage = functools.partial(
+                self._stage, rows, layout(self._cluster, self._options, topic), staging, str(batch_id)
+            )
             write = StagedWrite(self._cluster, self._options, staging, stage, batch_id)
         else:
-            write = functools.partial(self._append, session, rows, layout(self._cluster, self._options, topic), batch_id)
+            write = functools.partial(
+                self._append, session, rows, layout(self._cluster, self._options, topic), batch_id
+            )
         try:
             return settle(self._transaction, batch, write, max_tries=self._options.max_tries, append_mode=mode)
         except BaseException:
             # The identity's state may be anything now; whoever comes next begins with InitProducerId.
-            self._transaction = SharedTransaction(self._options, self._cluster)
+            self._transaction = self._own(self._cluster)
             raise
         finally:
             if mode == "driver":
                 staging.clean(str(batch_id))
+
+    def _own(self, cluster: Cluster) -> SharedTransaction:
+        return SharedTransaction(self._options, cluster, decide_micro_batch(self._options))
 
     def _stage(self, rows: DataFrame, where: Layout, staging: Staging, batch: str) -> Sequence[StageReport]:
         staged = rows.mapInArrow(staging_task(self._options.client, where, staging, batch), REPORT)
@@ -136,7 +145,8 @@ class TransactionalWriter:
         appended = (
             rows.mapInArrow(shuffling_task(self._options.client, where, slots), SHUFFLED)
             .repartitionById(slots, "slot")
-            # Notes first, so that an encode error stops the first append; then each partition's blocks in the source's order.
+            # Notes first, so that an encode error stops the first append; then each partition's blocks in the source's
+            # order.
             .sortWithinPartitions(F.col("note").isNull(), "task", "number")
             .mapInArrow(append_task(self._options, identity, batch_id), REPORT)
         )

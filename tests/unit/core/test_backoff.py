@@ -14,9 +14,7 @@ class Clock:
 
 
 def budget(clock, *, milliseconds=10_000, jitter=0.5):
-    return Budget(
-        milliseconds=milliseconds, backoff_ms=100, backoff_max_ms=1_000, clock=clock, jitter=lambda: jitter
-    )
+    return Budget(milliseconds=milliseconds, backoff_ms=100, backoff_max_ms=1_000, clock=clock, jitter=lambda: jitter)
 
 
 def rounded(delays):

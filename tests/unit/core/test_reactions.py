@@ -128,9 +128,7 @@ def test_only_errors_that_pass_by_themselves_are_tried_again():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"), [(29, "topic"), (30, "group"), (31, "cluster"), (53, "transactional id")]
-)
+@pytest.mark.parametrize(("code", "kind"), [(29, "topic"), (30, "group"), (31, "cluster"), (53, "transactional id")])
 def test_a_missing_acl_names_the_kind_of_resource(code, kind):
     error = failure("Produce", code, "orders-3")
     assert isinstance(error, AuthorizationFailed)

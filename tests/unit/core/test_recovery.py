@@ -298,3 +298,17 @@ class CrashesAndRestores(RuleBasedStateMachine):
 
 TestCrashesAndRestores = CrashesAndRestores.TestCase
 TestCrashesAndRestores.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
+
+
+def test_a_new_query_whose_start_nobody_sees_is_refused_and_told_how_to_take_over() -> None:
+    batch = MicroBatch(query_id="new", batch_id=0, digest="d", start=None, end=END)
+    text = refused(decide(entry(7, query_id="lost"), batch, START))
+    assert "takeOverQuery=lost" in text
+
+
+def test_a_query_that_takes_over_by_name_follows_that_query_alone_and_only_with_its_first_batch() -> None:
+    first = MicroBatch(query_id="new", batch_id=0, digest="d", start=None, end=END)
+    assert isinstance(decide(entry(7, query_id="lost"), first, None, take_over="lost"), Write)
+    assert isinstance(decide(entry(7, query_id="third"), first, None, take_over="lost"), Refuse)
+    later = MicroBatch(query_id="new", batch_id=3, digest="d", start=None, end=END)
+    assert isinstance(decide(entry(7, query_id="lost"), later, None, take_over="lost"), Refuse)

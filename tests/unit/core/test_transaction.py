@@ -56,10 +56,11 @@ def test_on_older_brokers_each_batch_initialises_and_reads_the_ledger() -> None:
 
 
 @pytest.mark.parametrize("progress", [BEGIN, UP_TO_COMMIT[:4], UP_TO_COMMIT[:5]])
-def test_an_open_transaction_can_be_aborted_until_its_commit_is_sent(progress: list[Event]) -> None:
-    transaction = after(*progress, Event.ABORT, Event.ABORT_ANSWERED)
-    assert transaction.state is State.ABORTED
+def test_a_new_epoch_aborts_an_open_transaction_until_its_commit_is_sent(progress: list[Event]) -> None:
+    transaction = after(*progress, Event.INITIALISED)
     assert transaction.committed == "nothing"
+    refuses(transaction, Event.APPEND)
+    refuses(transaction, Event.COMMIT)
 
 
 def test_appending_needs_an_identity() -> None:
@@ -91,19 +92,13 @@ def test_an_append_after_the_barrier_is_illegal() -> None:
     refuses(after(*BEGIN, Event.ALL_APPENDED, Event.OFFSETS_SENT), Event.APPEND)
 
 
-def test_a_sent_commit_is_never_answered_with_an_abort() -> None:
-    error = refuses(after(*UP_TO_COMMIT), Event.ABORT)
-    assert "may still be applied" in str(error)
+def test_a_sent_commit_must_be_answered_before_a_new_epoch() -> None:
+    error = refuses(after(*UP_TO_COMMIT), Event.INITIALISED)
     assert error.committed == "unknown"
 
 
-def test_an_unknown_commit_is_never_answered_with_an_abort() -> None:
-    refuses(after(*UP_TO_COMMIT, Event.COMMIT_IN_DOUBT), Event.ABORT)
-
-
-def test_an_unknown_commit_can_be_sent_again() -> None:
-    transaction = after(*UP_TO_COMMIT, Event.COMMIT_IN_DOUBT, Event.COMMIT)
-    assert transaction.apply(Event.COMMIT_ANSWERED) is State.COMMITTED
+def test_an_unknown_commit_is_not_sent_again_by_hand() -> None:
+    refuses(after(*UP_TO_COMMIT, Event.COMMIT_IN_DOUBT), Event.COMMIT)
 
 
 def test_after_an_unknown_commit_a_new_epoch_must_read_the_ledger_before_it_appends() -> None:
@@ -115,26 +110,8 @@ def test_after_an_unknown_commit_a_new_epoch_must_read_the_ledger_before_it_appe
     assert transaction.apply(Event.LEDGER_READ) is State.READY
 
 
-def test_an_aborted_epoch_appends_nothing_more() -> None:
-    refuses(after(*BEGIN, Event.ABORT), Event.APPEND)
-    refuses(after(*BEGIN, Event.ABORT, Event.ABORT_ANSWERED), Event.APPEND)
-
-
 def test_a_committed_epoch_appends_nothing_more() -> None:
     refuses(after(*UP_TO_COMMIT, Event.COMMIT_ANSWERED), Event.APPEND)
-
-
-def test_a_committed_transaction_cannot_be_aborted() -> None:
-    refuses(after(*UP_TO_COMMIT, Event.COMMIT_ANSWERED), Event.ABORT)
-
-
-def test_an_aborted_transaction_cannot_be_committed() -> None:
-    refuses(after(*BEGIN, Event.ABORT, Event.ABORT_ANSWERED), Event.COMMIT)
-    refuses(after(*BEGIN, Event.ABORT), Event.COMMIT)
-
-
-def test_an_unanswered_abort_is_replaced_by_a_new_epoch() -> None:
-    assert after(*BEGIN, Event.ABORT, Event.INITIALISED).state is State.INITIALISED
 
 
 @pytest.mark.parametrize("state", State)
@@ -148,8 +125,8 @@ def test_being_fenced_is_final(event: Event) -> None:
 
 
 def test_an_illegal_move_names_both_sides_and_survives_pickling() -> None:
-    error = refuses(after(*UP_TO_COMMIT), Event.ABORT)
-    assert "ABORT" in str(error)
+    error = refuses(after(*UP_TO_COMMIT), Event.APPEND)
+    assert "APPEND" in str(error)
     assert "COMMITTING" in str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
@@ -190,9 +167,6 @@ def test_no_walk_breaks_a_rule_of_the_transaction(walk: list[tuple[State, Event,
             assert ledger_known
             assert not appended
             appended = True
-        if event is Event.ABORT:
-            assert appended
-            assert not committing
         if event is Event.COMMIT:
             assert appended
             committing = True

@@ -133,11 +133,10 @@ def test_a_partition_out_of_range_is_an_error():
         encode(ONE, rows(value=[b"1"], partition=[1]))
 
 
-def test_timestamps_are_the_rows_own_or_now():
-    blocks = encode(ONE, rows(value=[b"1", b"2"], timestamp=[5, None]))
-    decoded = decode(blocks[0].data, list(scan(blocks[0].data)))
-    assert decoded.column("timestamp").to_pylist() == [5, NOW]
-    assert decode(*(lambda d: (d, list(scan(d))))(encode(ONE, rows(value=[b"1"]))[0].data)).column("timestamp")[0].as_py() == NOW
+@pytest.mark.parametrize(("column", "expected"), [({"timestamp": [5, None]}, [5, NOW]), ({}, [NOW, NOW])])
+def test_timestamps_are_the_rows_own_or_now(column, expected):
+    (block,) = encode(ONE, rows(value=[b"1", b"2"], **column))
+    assert decode(block.data, list(scan(block.data))).column("timestamp").to_pylist() == expected
 
 
 def test_rows_that_are_slices_of_a_larger_batch_are_encoded_alone():

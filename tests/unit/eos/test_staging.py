@@ -10,7 +10,13 @@ from spark_kafka_eos.model import TopicPartition
 
 def blocks(task: int, *sizes: int) -> list[Block]:
     return [
-        Block(partition=TopicPartition("t", number % 2), task=task, number=number, records=size, data=bytearray([number]) * size)
+        Block(
+            partition=TopicPartition("t", number % 2),
+            task=task,
+            number=number,
+            records=size,
+            data=bytearray([number]) * size,
+        )
         for number, size in enumerate(sizes)
     ]
 

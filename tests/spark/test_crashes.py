@@ -1,0 +1,86 @@
+"""A query killed with SIGKILL in each state of its transaction, and started again: nothing lost, nothing twice, nothing
+half."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_kafka_eos.tools.driver import Driver, Kill, committed_batches, python_environment
+from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.read_topic import read_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+
+JOB = Path(__file__).parent / "jobs" / "copy_records.py"
+RECORDS, BATCH = 6_000, 1_000
+
+# One kill per batch, so that one query meets them all; the state that each leaves behind is another.
+KILLS = [
+    Kill(point="before append", batch=0),
+    Kill(point="half appended", batch=1),
+    Kill(point="all appended", batch=2),
+    Kill(point="offsets committed", batch=3),
+    Kill(point="ended", batch=4),
+]
+
+
+@pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])
+def broker(request: pytest.FixtureRequest) -> EmbeddedKafka:
+    broker: EmbeddedKafka = request.getfixturevalue(request.param)
+    return broker
+
+
+@pytest.mark.parametrize("way", ["driver", "executors", "sink"])
+def test_a_query_killed_in_every_state_writes_each_record_once(broker: EmbeddedKafka, way: str, tmp_path: Path) -> None:
+    source = broker.create_topic(f"crash-in-{way}", 2)
+    target = broker.create_topic(f"crash-out-{way}", 3)
+    produce(broker.bootstrap, source)
+    checkpoint = tmp_path / "checkpoint"
+
+    def driver(kill: Kill | None = None, name: str = "last") -> Driver:
+        folder = tmp_path / name
+        folder.mkdir()
+        return Driver(
+            JOB,
+            [broker.bootstrap, source, target, str(checkpoint), way, str(BATCH)],
+            conf=["--master", "local[2]", "--conf", "spark.ui.enabled=false"],
+            env=python_environment() | (kill.environment(folder) if kill else {}),
+            log=tmp_path / "driver.log",
+        )
+
+    for number, kill in enumerate(KILLS):
+        with driver(kill, str(number)) as killed:
+            killed.wait_until((tmp_path / str(number) / "reached").exists, meanwhile=nothing, timeout=180)
+            assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
+        assert committed_batches(checkpoint) == kill.batch, "Spark had not noted the batch"
+        done = kill.batch + (kill.point == "ended")
+        assert_once(committed(broker.bootstrap, target), at_most=done * BATCH)
+    with driver() as last:
+        last.wait(meanwhile=nothing, timeout=240)
+    values = committed(broker.bootstrap, target)
+    assert_once(values, at_most=RECORDS)
+    assert values.keys() == set(range(RECORDS))
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(RECORDS):
+        producer.produce(topic, key=b"%d" % (number % 97), value=b"%d" % number, partition=number % 2)
+    assert producer.flush(30) == 0
+
+
+def committed(bootstrap: str, topic: str) -> Counter[int]:
+    return Counter(int(message.value() or b"") for message in read_topic(bootstrap, topic, "read_committed"))
+
+
+def assert_once(values: Counter[int], *, at_most: int) -> None:
+    assert [value for value, count in values.items() if count > 1] == []
+    assert len(values) == at_most
+
+
+def nothing() -> None:
+    """What to do while waiting."""

@@ -1,0 +1,99 @@
+"""Executors in processes of their own append to one transaction (`local-cluster`: a real cluster on one machine)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.broker.offsets import latest
+from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.options import source_options
+from spark_kafka_eos.tools.driver import Driver, python_environment, spark_submit
+from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.read_topic import read_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
+
+JOB = Path(__file__).parent / "jobs" / "copy_records.py"
+RECORDS, PARTITIONS = 4_000, 4
+
+
+def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    source, target = kafka.create_topic("cluster-in", 2), kafka.create_topic("cluster-out", PARTITIONS)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(source, key=b"%d" % number, value=b"%d" % number, partition=number % 2)
+    assert producer.flush(30) == 0
+    events = tmp_path / "events"
+    events.mkdir()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(events),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+    environment = python_environment()
+    with Driver(
+        JOB,
+        [kafka.bootstrap, source, target, str(tmp_path / "checkpoint"), "auto", str(RECORDS // 2)],
+        conf=[
+            *("--master", "local-cluster[2,1,1024]"),
+            *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
+            *("--conf", f"spark.executorEnv.PYTHONPATH={environment['PYTHONPATH']}"),
+        ],
+        env=environment | {"SPARK_HOME": str(spark_submit().parent.parent)},
+        log=tmp_path / "driver.log",
+    ) as driver:
+        driver.wait(meanwhile=lambda: None, timeout=240)
+
+    values = sorted(int(m.value() or b"") for m in read_topic(kafka.bootstrap, target, "read_committed"))
+    assert values == list(range(RECORDS))
+    appenders = executors_of_append_stages(events)
+    assert len(appenders) == 2, "two micro-batches, each with one append stage"
+    assert all(len(executors) == 2 for executors in appenders), "both executors appended in each"
+    identities = identities_of(kafka.bootstrap, target)
+    assert len(identities) == 2, "one producer id and epoch per micro-batch"
+    assert all(partitions == set(range(PARTITIONS)) for partitions in identities.values()), "shared by all partitions"
+
+
+def executors_of_append_stages(events: Path) -> list[set[str]]:
+    """The executor ids that ran each append stage, from Spark's event log: the last stage of each two-stage job."""
+    (log,) = (path for path in events.iterdir() if path.is_file())
+    stages: dict[int, set[str]] = defaultdict(set)
+    results = set()
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerJobStart" and len(event["Stage IDs"]) == 2:
+            results.add(max(event["Stage IDs"]))
+        if event["Event"] == "SparkListenerTaskEnd":
+            stages[event["Stage ID"]].add(event["Task Info"]["Executor ID"])
+    return [stages[stage] for stage in sorted(results)]
+
+
+def identities_of(bootstrap: str, topic: str) -> dict[tuple[int, int], set[int]]:
+    """(producer id, epoch) -> partitions it appended data to."""
+    options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    found: dict[tuple[int, int], set[int]] = defaultdict(set)
+    with Cluster(options.client) as cluster:
+        for partition, header in headers(cluster, topic):
+            if not header.is_control:
+                assert header.is_transactional
+                found[header.producer_id, header.producer_epoch].add(partition)
+    return found
+
+
+def headers(cluster: Cluster, topic: str) -> list[tuple[int, RecordBatchHeader]]:
+    partitions = [TopicPartition(topic, number) for number in cluster.topic(topic).partitions]
+    ranges = [OffsetRange(partition=tp, start=0, end=end) for tp, end in latest(cluster, partitions).items()]
+    return [
+        (fetched.partition.partition, header)
+        for fetched in Fetcher(cluster).fetch(ranges)
+        for _, header in fetched.batches
+    ]
