@@ -37,7 +37,12 @@ class TransactionCoordinator:
         self._commit_unanswered: ProducerIdentity | None = None
 
     def init_producer_id(self, held: ProducerIdentity | None = None) -> ProducerIdentity:
-        """A new epoch; fences older owners and aborts what they left open. `held` is what this owner had before."""
+        """A new epoch; fences older owners and aborts what they left open. `held` is what this owner had before.
+
+        With an outdated `held` the coordinator answers "fenced", but where the newer owner has a transaction open it
+        aborts that first. So end a void transaction with `end(held, commit=False)` before this: fenced there is fenced
+        for good, and disturbs nobody.
+        """
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms,

@@ -1,0 +1,120 @@
+"""What the broker tests share: both protocols, an independent reader, a second process that appends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as RdTopicPartition
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.wire.encode import encode, stamp
+
+_APPEND = Path(__file__).with_name("append_elsewhere.py")
+
+
+def options_of(bootstrap, **changes):
+    host, port = bootstrap.split(",")[0].rsplit(":", 1)
+    return ClientOptions(bootstrap_servers=((host, int(port)),), **changes)
+
+
+@pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])
+def either_kafka(request):
+    """An embedded broker of the protocol after KIP-890, and one of the protocol before."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def cluster(either_kafka):
+    with Cluster(options_of(either_kafka.bootstrap)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def options():
+    """`options(bootstrap, **changes)`: client options for an embedded broker."""
+    return options_of
+
+
+@pytest.fixture
+def record_batch():
+    """`record_batch(identity, base_sequence, values)`: stamped bytes to append; unstamped without an identity."""
+
+    def build(identity, base_sequence, values, *, timestamp=None):
+        timestamp = int(time.time() * 1000) if timestamp is None else timestamp
+        batch = encode(pa.array([None] * len(values), pa.binary()), pa.array(values, pa.binary()), timestamp)
+        if identity is not None:
+            stamp(
+                batch,
+                producer_id=identity.producer_id,
+                epoch=identity.epoch,
+                base_sequence=base_sequence,
+                transactional=bool(identity.transactional_id),
+            )
+        return batch
+
+    return build
+
+
+@pytest.fixture
+def consumed(either_kafka):
+    """`consumed(topic, partition=0, isolation="read_committed")`: all values librdkafka's consumer sees, in order."""
+
+    def consume(topic, partition=0, isolation="read_committed"):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": either_kafka.bootstrap,
+                "group.id": "nobody",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        try:
+            consumer.assign([RdTopicPartition(topic, partition, 0)])
+            values = []
+            while True:
+                message = consumer.poll(20)
+                assert message is not None, "neither a message nor the end of the partition"
+                if message.error() is not None:
+                    return values
+                values.append(message.value())
+        finally:
+            consumer.close()
+
+    return consume
+
+
+@pytest.fixture
+def append_elsewhere(either_kafka):
+    """`append_elsewhere(identity, partition, base_sequence, values)`: by another process; returns what it printed."""
+
+    def append(identity, partition, base_sequence, values):
+        job = {
+            "bootstrap": either_kafka.bootstrap,
+            "identity": [identity.transactional_id, identity.producer_id, identity.epoch],
+            "partition": list(partition),
+            "base_sequence": base_sequence,
+            "values": [value.decode() for value in values],
+        }
+        done = subprocess.run(
+            [sys.executable, _APPEND, json.dumps(job)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return append
