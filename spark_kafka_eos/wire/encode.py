@@ -50,6 +50,8 @@ def encode(
     rows = len(values)
     if rows == 0:
         raise ValueError("a record batch has at least one record")
+    if any(len(column) != rows for column in (keys, timestamps, headers) if isinstance(column, pa.Array | np.ndarray)):
+        raise ValueError(f"columns of different lengths for {rows} values")
     codec = codec_of(compression)
     payload = _payload(_binary(keys), _binary(values), timestamps, headers)
     if codec is not Compression.NONE:

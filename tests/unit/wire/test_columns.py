@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_eos.wire.columns import cut, from_offsets, interleave, lengths
@@ -17,6 +17,7 @@ def test_columns_are_laid_end_to_end_row_by_row() -> None:
     assert starts.tolist() == [0, 2, 4, 7]
 
 
+@settings(deadline=None)
 @given(VALUES, st.data())
 def test_slices_count_from_their_own_start(values: list[bytes | None], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(values) - 1))
@@ -34,6 +35,7 @@ def test_bytes_under_a_null_do_not_count() -> None:
     assert bytes(interleave([hidden])[0]) == b"de"
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_what_is_laid_out_can_be_cut_out_again(values: list[bytes | None]) -> None:
     gap = pa.array([b"gap"] * len(values), pa.binary())

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import ConfigurationError, CorruptRecordBatch
@@ -49,6 +49,7 @@ def test_bytes_behind_the_data_are_refused(codec: Compression) -> None:
         decompress(codec, compress(codec, TEXT) + b"more", limit=1 << 20)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(CODECS), st.binary(min_size=1, max_size=200))
 def test_any_other_bytes_are_refused_or_decompressed(codec: Compression, data: bytes) -> None:
     with suppress(CorruptRecordBatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import CorruptRecordBatch
@@ -38,6 +38,7 @@ def test_known_numbers_have_their_known_bytes(number: int, octets: str) -> None:
     assert varint_column([varints(number)], 2).to_pylist() == [bytes.fromhex(octets)] * 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(INT64, INT64, INT64), min_size=1), INT64)
 def test_a_column_of_several_fields_reads_back(rows: list[tuple[int, int, int]], same: int) -> None:
     fields = [*np.array(rows, np.int64).T]
@@ -51,6 +52,7 @@ def test_a_column_of_several_fields_reads_back(rows: list[tuple[int, int, int]],
     assert at == ends
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1))
 def test_32_bit_numbers_have_the_bytes_of_64_bit_ones(numbers: list[int]) -> None:
     narrow, wide = (varint_column([varints(np.array(numbers, t))], len(numbers)) for t in (np.int32, np.int64))

@@ -1,0 +1,123 @@
+"""Batches here are chains of lengths and filler: what stands in the records does not matter to the chain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.wire import chain
+from spark_kafka_eos.wire.varint import varint_column, varints
+
+FILLER = 0x55
+SIZES = st.one_of(
+    st.lists(st.integers(6, 200), min_size=1, max_size=30),  # all different
+    st.builds(lambda size, count: [size] * count, st.integers(6, 9000), st.integers(1, 100)),  # all the same
+    st.builds(lambda size, a, b: [size] * a + [size + 1] * b, st.integers(6, 80), st.just(64), st.integers(0, 50)),
+)
+
+
+def batch_of(sizes: list[int]) -> bytes:
+    return b"".join(varint_column([varints(size)], 1)[0].as_py() + bytes([FILLER]) * size for size in sizes)
+
+
+def bounds(batches: list[bytes], counts: list[int], gap: int = 61) -> tuple[list[int], list[int]]:
+    """`record_bounds` of these batches, each behind a gap, relative to nothing but the buffer."""
+    data, start = b"", []
+    for batch in batches:
+        data += bytes(gap)
+        start.append(len(data))
+        data += batch
+    end = [at + len(batch) for at, batch in zip(start, batches, strict=True)]
+    begin, stop = chain.record_bounds(
+        np.frombuffer(data, np.uint8), np.array(start), np.array(end), np.array(counts, np.int64)
+    )
+    return begin.tolist(), stop.tolist()
+
+
+def expected(batches: list[list[int]], gap: int = 61) -> tuple[list[int], list[int]]:
+    begin, stop, at = [], [], 0
+    for sizes in batches:
+        at += gap
+        for size in sizes:
+            at += len(batch_of([size])) - size
+            begin.append(at)
+            at += size
+            stop.append(at)
+    return begin, stop
+
+
+@settings(deadline=None)
+@given(st.lists(SIZES, min_size=1, max_size=5))
+def test_records_are_found_whatever_their_sizes(batches: list[list[int]]) -> None:
+    assert bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches]) == expected(batches)
+
+
+@settings(deadline=None)
+@given(st.lists(SIZES, min_size=1, max_size=8), st.integers(1, 4))
+def test_batches_walked_abreast_give_the_same(batches: list[list[int]], abreast: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "_ABREAST", abreast)
+        found = bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches])
+    assert found == expected(batches)
+
+
+def test_only_what_is_left_of_many_batches_is_walked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+    walk = chain._walk
+
+    def watched(view: memoryview, position: int, records: int) -> list[int]:
+        walked.append(records)
+        return walk(view, position, records)
+
+    monkeypatch.setattr(chain, "_walk", watched)
+    batches = [[6, 7, 9]] * chain._ABREAST + [[6, 7, 9, 10, 8]]
+    assert bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches]) == expected(batches)
+    assert walked == [2]
+
+
+@pytest.mark.parametrize("size", [6, 62, 63, 64, 8190, 8191])
+def test_equal_records_are_found_without_a_walk(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offset delta takes a second byte from the 65th record on, a third from the 8193rd on."""
+    sizes = [size] * 64 + [size + 1] * (8192 - 64) + [size + 2] * 10
+    monkeypatch.setattr(chain, "_walk", lambda *_: pytest.fail("walked"))
+    assert bounds([batch_of(sizes)] * 2, [len(sizes)] * 2) == expected([sizes] * 2)
+
+
+def test_a_guess_that_fits_the_size_but_not_the_lengths_is_dropped() -> None:
+    sizes = [10, 9, 11, 10]
+    assert bounds([batch_of(sizes)], [4]) == expected([sizes])
+
+
+@pytest.mark.parametrize("copies", [1, chain._ABREAST + 1], ids=["one", "abreast"])
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [
+        ([10] * 10, 9),
+        ([10] * 10, 11),
+        ([10, 20, 30], 2),
+        ([10, 20, 30], 4),
+        ([10, 20, 5, 30], 4),  # a record is never that small
+    ],
+)
+def test_a_count_or_size_that_does_not_fit_is_refused(sizes: list[int], count: int, copies: int) -> None:
+    with pytest.raises(CorruptRecordBatch):
+        bounds([batch_of(sizes)] * copies, [count] * copies)
+
+
+@pytest.mark.parametrize("copies", [1, chain._ABREAST + 1], ids=["one", "abreast"])
+@pytest.mark.parametrize("damage", ["01", "ffffffff0f", "fffffffff0", "feffffff0f", "80"], ids=str)
+@pytest.mark.parametrize("where", [0, 1, -1])
+def test_nonsense_for_a_length_is_refused(damage: str, where: int, copies: int) -> None:
+    """Negative, too long, endless, beyond the batch."""
+    records = [bytearray(batch_of([size])) for size in (10, 20, 30)]
+    records[where][: len(damage) // 2] = bytes.fromhex(damage)
+    with pytest.raises(CorruptRecordBatch):
+        bounds([b"".join(records)] * copies, [3] * copies)
+
+
+def test_a_length_without_end_takes_no_time() -> None:
+    with pytest.raises(CorruptRecordBatch):
+        bounds([batch_of([10]) + b"\xff" * 1_000_000], [2])
