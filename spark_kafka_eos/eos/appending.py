@@ -35,9 +35,16 @@ def append(
     request on TV1; others are added as they come. Raises what `Appender` raises; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
+    transactional = bool(identity.transactional_id)  # else idempotent: nothing to add partitions to
     coordinator = TransactionCoordinator(cluster, identity.transactional_id, transaction_timeout_ms)
     added: set[TopicPartition] = set()
-    _add(coordinator, identity, set(partitions), added)
+
+    def add(wanted: set[TopicPartition]) -> None:
+        if transactional and (missing := wanted - added):
+            coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
+            added.update(missing)
+
+    add(set(partitions))
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
     with Appender(cluster, identity, transaction_version=coordinator.transaction_version) as appender:
@@ -45,14 +52,14 @@ def append(
             if number == 1 and failpoints.armed("half appended"):
                 acks += appender.flush()
                 failpoints.failpoint("half appended", batch_id)
-            _add(coordinator, identity, {partition}, added)
+            add({partition})
             sequence = sequences.get(partition, 0)
             stamp(
                 block,
                 producer_id=identity.producer_id,
                 epoch=identity.epoch,
                 base_sequence=sequence,
-                transactional=True,
+                transactional=transactional,
             )
             appender.append(partition, block, records=records, base_sequence=sequence)
             sequences[partition] = next_sequence(sequence, records)
@@ -66,14 +73,3 @@ def records_by_partition(acks: Iterable[Ack]) -> Mapping[TopicPartition, int]:
     for ack in acks:
         counts[ack.partition] += ack.records
     return counts
-
-
-def _add(
-    coordinator: TransactionCoordinator,
-    identity: ProducerIdentity,
-    wanted: set[TopicPartition],
-    added: set[TopicPartition],
-) -> None:
-    if missing := wanted - added:
-        coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
-        added |= missing

@@ -10,11 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.eos.appending import append, records_by_partition
-from spark_kafka_eos.eos.distributed import SharedTransaction
+from spark_kafka_eos.eos.distributed import Decide, SharedTransaction
+from spark_kafka_eos.eos.idempotent import IdempotentWrites
 from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.eos.staging import StageReport, Staging
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
@@ -34,8 +36,32 @@ class Appended:
     milliseconds: dict[str, float] = field(default_factory=dict)
 
 
+class Owner(Protocol):
+    """What a batch's tries belong to: a shared transaction, or idempotent writes."""
+
+    milliseconds: dict[str, float]
+
+    @property
+    def identity(self) -> ProducerIdentity: ...
+
+    def begin(self, batch: MicroBatch) -> recovery.Write | recovery.Skip: ...
+
+    def appending(self) -> None: ...
+
+    def commit(self, batch: MicroBatch) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+def owner(options: SinkOptions, cluster: Cluster, decide: Decide | None) -> Owner:
+    """The owner that `deliveryGuarantee` asks for."""
+    if options.delivery_guarantee == "at-least-once":
+        return IdempotentWrites(options, cluster)
+    return SharedTransaction(options, cluster, decide)
+
+
 def settle(
-    transaction: SharedTransaction,
+    transaction: Owner,
     batch: MicroBatch,
     write: Callable[[ProducerIdentity], Appended],
     *,
@@ -129,7 +155,7 @@ class StagedWrite:
         )
 
 
-def _abort_after(transaction: SharedTransaction, error: BaseException) -> None:
+def _abort_after(transaction: Owner, error: BaseException) -> None:
     """Abort because of `error`; a failure to do so is logged and never hides `error`."""
     try:
         transaction.abort()

@@ -33,10 +33,7 @@ REFUSED: dict[str, str] = {
             "security.providers",
             "ssl.engine.factory.class",
         ),
-        "keys choose partitions by murmur2, as in the Java client; for another rule fill the column `partition`": (
-            "partitioner.class",
-            "partitioner.ignore.keys",
-        ),
+        "use the option partitioner=roundrobin": ("partitioner.ignore.keys",),
         "the transaction is committed in one step by the driver": ("transaction.two.phase.commit.enable",),
         _TLS: ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol"),
         "certificates are always verified; to trust a private authority set kafka.ssl.truststore.location": (

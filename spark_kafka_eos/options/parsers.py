@@ -110,6 +110,15 @@ def addresses(value: str) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
+def partitioner(value: str) -> str:
+    """A partitioner's name, or the Java class that does the same; other classes cannot be loaded."""
+    names = {
+        "org.apache.kafka.clients.producer.internals.defaultpartitioner": "murmur2",
+        "org.apache.kafka.clients.producer.roundrobinpartitioner": "roundrobin",
+    }
+    return one_of("murmur2", "consistent", "roundrobin", **names)(value)
+
+
 def duration_ms(value: str) -> int:
     """Milliseconds from Spark's time text: `500ms`, `30s`, `15m`, `1h`, `1d`; a bare number is milliseconds."""
     match = _DURATION.fullmatch(value.strip().lower())

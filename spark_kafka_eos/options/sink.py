@@ -32,7 +32,7 @@ class SinkOptions:
     transaction_timeout_ms: int = 60_000
     max_tries: int = 3
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
-    partitioner: Literal["murmur2"] = "murmur2"
+    partitioner: Literal["murmur2", "consistent", "roundrobin"] = "murmur2"
     checkpoint_location: str | None = None
     take_over_query: str | None = None
     txn_app_id: str | None = None

@@ -102,8 +102,9 @@ OPTIONS: tuple[Option, ...] = (
            "Where encoded blocks wait for the driver. Default: beside the checkpoint."),
     Option("maxTries", SINK, "max_tries", p.number(1, 100),
            "How often a batch whose transaction was aborted is tried in all."),
-    Option("partitioner", SINK, "partitioner", p.one_of("murmur2"),
-           "How a key chooses its partition: as the Java client does. The column `partition` wins."),
+    Option("partitioner", SINK, "partitioner", p.partitioner,
+           "How a key chooses its partition: `murmur2` as the Java client, `consistent` (CRC-32) as librdkafka, "
+           "`roundrobin` not at all. The column `partition` wins.", ("kafka.partitioner.class",)),
     Option("takeOverQuery", SINK, "take_over_query", p.text,
            "Id of the query that this new one continues, on your word that it starts exactly where that one ended; for a "
            "lost checkpoint where the sink cannot see it."),

@@ -23,9 +23,9 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.checkpoint import micro_batch
-from spark_kafka_eos.eos.distributed import Decide, SharedTransaction, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.eos.distributed import Decide, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.eos.files import open_filesystem, read_text
-from spark_kafka_eos.eos.settle import StagedWrite, settle
+from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.model import MicroBatch
@@ -73,7 +73,7 @@ class _Sink:
             )
         with Cluster(self._options.client) as cluster:
             settle(
-                SharedTransaction(self._options, cluster, decide),
+                owner(self._options, cluster, decide),
                 batch,
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
                 max_tries=self._options.max_tries,

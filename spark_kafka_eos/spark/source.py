@@ -35,7 +35,9 @@ class TaskRanges(InputPartition):
 
 
 class KafkaEosReader(DataSourceReader):
-    """A batch read: the offsets are looked up when Spark plans, so each action sees the topics as they are then."""
+    """A batch read. Spark plans it at a loaded frame's first action and keeps the plan: each later action of that frame
+    sees the same offsets, and `load()` again sees what came since.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from spark_kafka_eos.broker.cluster import Cluster, shared_cluster
 from spark_kafka_eos.core import barrier
 from spark_kafka_eos.eos.blocks import Layout
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.eos.distributed import decide_micro_batch
 from spark_kafka_eos.eos.layout import layout
 from spark_kafka_eos.eos.report import CommitReport
-from spark_kafka_eos.eos.settle import Appended, StagedWrite, settle
+from spark_kafka_eos.eos.settle import Appended, Owner, StagedWrite, owner, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
@@ -74,7 +74,7 @@ class TransactionalWriter:
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = sink_options(options)
         self._cluster: Cluster | None = None
-        self._transaction: SharedTransaction | None = None
+        self._transaction: Owner | None = None
         self._last_commit: CommitReport | None = None
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
@@ -131,8 +131,8 @@ class TransactionalWriter:
             if mode == "driver":
                 staging.clean(str(batch_id))
 
-    def _own(self, cluster: Cluster) -> SharedTransaction:
-        return SharedTransaction(self._options, cluster, decide_micro_batch(self._options))
+    def _own(self, cluster: Cluster) -> Owner:
+        return owner(self._options, cluster, decide_micro_batch(self._options))
 
     def _stage(self, rows: DataFrame, where: Layout, staging: Staging, batch: str) -> Sequence[StageReport]:
         staged = rows.mapInArrow(staging_task(self._options.client, where, staging, batch), REPORT)

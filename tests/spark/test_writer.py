@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,3 +158,32 @@ def test_no_staging_file_is_left_behind(options, numbers, tmp_path, mode):
     staging = tmp_path / "checkpoint" / "kafka-eos-staging"
     assert not [path for path in staging.rglob("*") if path.is_file()]
     assert len(written(options)) == 3000
+
+
+@MODES
+def test_at_least_once_needs_no_transactional_id_and_writes_again_what_spark_runs_again(
+    options, numbers, tmp_path, mode
+):
+    checkpoint = tmp_path / "checkpoint"
+    plain = {name: value for name, value in options.items() if name != "kafka.transactional.id"}
+    writer = TransactionalWriter(plain | {"deliveryGuarantee": "at-least-once", "appendMode": mode})
+    frame = numbers(0, 300)
+    run(frame, writer, checkpoint)
+    assert written(options) == list(range(300))
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink()
+    run(frame, writer, checkpoint)
+    assert written(options) == sorted([*range(300), *range(300)])
+
+
+@pytest.mark.parametrize("partitioner", ["consistent", "roundrobin"])
+def test_the_partitioner_is_an_option(options, numbers, tmp_path, partitioner):
+    run(numbers(0, 300), TransactionalWriter(options | {"partitioner": partitioner}), tmp_path / "checkpoint")
+    records = list(read_topic(options["kafka.bootstrap.servers"], options["topic"], "read_committed"))
+    for record in records:
+        if partitioner == "consistent":
+            assert record.partition() == zlib.crc32(record.key() or b"") % 3
+    sizes = Counter(record.partition() for record in records)
+    assert sum(sizes.values()) == 300
+    if partitioner == "roundrobin":
+        assert max(sizes.values()) - min(sizes.values()) <= 1

@@ -95,3 +95,21 @@ def test_headers_may_be_asked_for_though_a_sink_writes_them_anyway():
 
 def test_values_pickle_since_they_travel_to_the_executors():
     assert pickle.loads(pickle.dumps(sink(topic="t"))) == sink(topic="t")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("murmur2", "murmur2"),
+        ("Consistent", "consistent"),
+        ("org.apache.kafka.clients.producer.RoundRobinPartitioner", "roundrobin"),
+        ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", "murmur2"),
+    ],
+)
+@pytest.mark.parametrize("name", ["partitioner", "kafka.partitioner.class"])
+def test_a_partitioner_is_chosen_by_name_or_by_the_java_class_that_does_the_same(name, given, meant):
+    assert sink(topic="t", **{name: given}).partitioner == meant
+
+
+def test_a_partitioner_class_that_is_not_known_is_refused():
+    refused(ID | {"topic": "t", "kafka.partitioner.class": "com.example.Mine"}, "partitioner", "is not one of murmur2")

@@ -81,7 +81,6 @@ def test_a_kafka_property_of_the_other_side_has_no_effect_so_that_one_file_serve
         ("kafka.value.serializer", "x", "always bytes"),
         ("kafka.enable.auto.commit", "false", "never by a timer"),
         ("kafka.interceptor.classes", "x", "interceptor"),
-        ("kafka.partitioner.class", "x", "murmur2"),
         ("kafka.ssl.cipher.suites", "x", "OpenSSL"),
         ("kafka.enable.ssl.certificate.verification", "false", "always verified"),
         ("kafka.sasl.kerberos.service.name", "kafka", "SCRAM"),

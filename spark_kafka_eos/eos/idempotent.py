@@ -1,0 +1,50 @@
+"""`deliveryGuarantee=at-least-once`: the same blocks and the same barrier, without a transaction and a ledger.
+
+Every try has a producer id of its own (KIP-98's idempotent producer), so the network can neither lose nor repeat a
+record batch within it. But what a failed try appended stays visible, and a batch that Spark runs again is written again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.transactions import idempotent_identity
+from spark_kafka_eos.core import recovery
+from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity
+from spark_kafka_eos.options import SinkOptions
+
+
+class IdempotentWrites:
+    """What `SharedTransaction` is to a transaction, with the same methods; nothing is ever skipped or taken back."""
+
+    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._group = GroupCoordinator(cluster, options.group_id) if options.group_id else None
+        self._identity: ProducerIdentity | None = None
+        self.milliseconds: dict[str, float] = {}
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer id of this try; its `transactional_id` is empty."""
+        assert self._identity is not None, "begin() comes first"
+        return self._identity
+
+    def begin(self, batch: MicroBatch) -> recovery.Write:
+        """A new producer id; without a ledger every batch is written."""
+        self._identity = idempotent_identity(self._cluster)
+        return recovery.Write(reason=f"at-least-once keeps no ledger, so batch {batch.batch_id} is written")
+
+    def appending(self) -> None:
+        """Records are visible as soon as they are appended."""
+
+    def commit(self, batch: MicroBatch) -> None:
+        """The source offsets to `kafka.group.id`, where it is given, for lag tools."""
+        started = time.perf_counter()
+        if self._group is not None and batch.end:
+            self._group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})
+        self.milliseconds = {"offsets": (time.perf_counter() - started) * 1e3}
+
+    def abort(self) -> None:
+        """What was appended stays; the next try repeats it."""

@@ -1,0 +1,145 @@
+"""`spark.read.format("kafka-eos")` on a real broker: rows, tasks, time zones. Nothing registers the data source."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from chispa import assert_df_equality
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import functions as F
+
+from spark_kafka_eos.spark.schema import source_schema
+from tests.producing import produce, transact
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.fixture
+def load(spark, bootstrap):
+    """`load(topic, **options)`: a batch frame over the topic."""
+
+    def run(topic, **options):
+        given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | options
+        return spark.read.format("kafka-eos").options(**given).load()
+
+    return run
+
+
+def values(*bounds):
+    return [str(number).encode() for number in range(*bounds)]
+
+
+def numbers(frame):
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def test_rows_have_the_built_in_sources_columns(spark, bootstrap, topic, load):
+    name = topic("columns", partitions=2)
+    produce(bootstrap, name, [b"a", None], key=b"k", timestamp=1_700_000_000_123)
+    produce(bootstrap, name, [b"b"], partition=1, timestamp=1_700_000_000_123)
+    at = datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
+    expected = spark.createDataFrame(
+        [
+            (b"k", b"a", name, 0, 0, at, 0),
+            (b"k", None, name, 0, 1, at, 0),
+            (None, b"b", name, 1, 0, at, 0),
+        ],
+        source_schema(include_headers=False),
+    )
+    assert_df_equality(load(name).orderBy("partition", "offset"), expected)
+
+
+def test_timestamps_are_shown_in_the_sessions_time_zone(spark, bootstrap, topic, load):
+    name = topic("zone")
+    produce(bootstrap, name, [b"v"], timestamp=1_700_000_000_123)
+    assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
+    [row] = load(name).select(F.col("timestamp").cast("string").alias("shown")).collect()
+    assert row.shown == "2023-11-14 17:13:20.123"
+
+
+def test_headers_are_a_column_on_request(spark, bootstrap, topic, load):
+    name = topic("headers")
+    produce(bootstrap, name, [b"with"], headers=[("trace", b"1"), ("trace", None)])
+    produce(bootstrap, name, [b"without"])
+    expected = spark.createDataFrame(
+        [(b"with", [("trace", b"1"), ("trace", None)]), (b"without", None)],
+        "value binary, headers array<struct<key:string,value:binary>>",
+    )
+    assert_df_equality(load(name, includeHeaders="true").select("value", "headers").orderBy("offset"), expected)
+
+
+def test_only_committed_records_are_seen_and_a_frame_stays_as_first_read(bootstrap, topic, load):
+    name = topic("committed", partitions=2)
+    transact(bootstrap, name, values(0, 10), "commit", partition=0)
+    transact(bootstrap, name, values(100, 110), "abort", partition=0)
+    still_open = transact(bootstrap, name, values(10, 20), "leave open", partition=1)
+    frame = load(name)
+    assert numbers(frame) == list(range(10))
+    still_open.commit_transaction(30)
+    assert numbers(frame) == list(range(10))
+    assert numbers(load(name)) == list(range(20))
+
+
+def test_offsets_bound_a_read(bootstrap, topic, load):
+    name = topic("bounds")
+    produce(bootstrap, name, values(100))
+    part = load(name, startingOffsets=f'{{"{name}": {{"0": 20}}}}', endingOffsets=f'{{"{name}": {{"0": 70}}}}')
+    assert numbers(part) == list(range(20, 70))
+
+
+def test_several_topics_are_read_by_name_pattern_and_partition(bootstrap, topic, load):
+    one, other = topic("pat-tern", partitions=2), topic("pat-tern", partitions=2)
+    for number, name in enumerate((one, other)):
+        for partition in range(2):
+            produce(bootstrap, name, [b"%d" % (2 * number + partition)], partition=partition)
+    assert numbers(load(f"{one},{other}")) == [0, 1, 2, 3]
+    assert numbers(load(None, subscribePattern="pat-tern-.*")) == [0, 1, 2, 3]
+    assert numbers(load(None, assign=f'{{"{one}": [1], "{other}": [0]}}')) == [1, 2]
+
+
+def test_a_topic_without_records_is_an_empty_frame(topic, load):
+    frame = load(topic("empty", partitions=3))
+    assert frame.count() == 0
+    assert frame.columns[:2] == ["key", "value"]
+
+
+def test_two_hundred_partitions_take_few_tasks(bootstrap, topic, load):
+    name = topic("wide", partitions=200)
+    for partition in range(0, 200, 10):
+        produce(bootstrap, name, [b"%d" % partition], partition=partition)
+    frame = load(name)
+    assert numbers(frame) == list(range(0, 200, 10))
+    tasks = frame.select(F.spark_partition_id().alias("task")).distinct().count()
+    assert 1 <= tasks <= 2
+
+
+def test_min_partitions_cuts_large_ranges(bootstrap, topic, load):
+    name = topic("cut")
+    produce(bootstrap, name, values(1_000))
+    frame = load(name, minPartitions="4")
+    assert frame.select(F.spark_partition_id().alias("task")).distinct().count() == 4
+    assert numbers(frame) == list(range(1_000))
+
+
+def test_what_was_deleted_fails_the_read_or_is_left_out(bootstrap, topic, load):
+    name = topic("deleted")
+    produce(bootstrap, name, values(10))
+    [deleted] = AdminClient({"bootstrap.servers": bootstrap}).delete_records([TopicPartition(name, 0, 4)]).values()
+    assert deleted.result().low_watermark == 4
+    from_the_first = f'{{"{name}": {{"0": 0}}}}'
+    assert numbers(load(name)) == list(range(4, 10))
+    assert numbers(load(name, startingOffsets=from_the_first, failOnDataLoss="false")) == list(range(4, 10))
+    with pytest.raises(Exception, match=f"{name}-0 from 0 to 4.*failOnDataLoss"):
+        load(name, startingOffsets=from_the_first).count()
+
+
+def test_a_task_that_wants_only_a_few_rows_leaves_the_connection_usable(bootstrap, topic, load):
+    name = topic("limit", partitions=2)
+    for partition in range(2):
+        produce(bootstrap, name, [b"%07d" % number for number in range(100_000)], partition=partition)
+    frame = load(name, **{"kafka.max.partition.fetch.bytes": "100000"})
+    for _ in range(3):
+        assert len(frame.limit(5).collect()) == 5
+    assert frame.count() == 200_000

@@ -1,0 +1,192 @@
+"""`spark.readStream.format("kafka-eos")` on a real broker: micro-batches, restarts, limits, moving topics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import StreamingQueryException
+
+from tests.producing import produce, transact
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+class Stream:
+    """A query that is started again and again on one checkpoint; `batches` holds the values of each micro-batch run."""
+
+    def __init__(self, spark, bootstrap, checkpoint, topic, **options):
+        self._spark, self._checkpoint = spark, checkpoint
+        self._options = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest"} | options
+        if "subscribePattern" not in options:
+            self._options["subscribe"] = topic
+        self.batches = {}
+        self.fail_in = None
+        self.query = None
+
+    def _process(self, frame, batch_id):
+        if batch_id == self.fail_in:
+            raise RuntimeError("the sink fails")
+        self.batches[batch_id] = sorted(int(row.value) for row in frame.select("value").collect())
+
+    def start(self, **trigger):
+        frame = self._spark.readStream.format("kafka-eos").options(**self._options).load()
+        self.query = (
+            frame.writeStream.foreachBatch(self._process)
+            .option("checkpointLocation", str(self._checkpoint))
+            .trigger(**trigger or {"processingTime": "0 seconds"})
+            .start()
+        )
+        return self.query
+
+    def run(self):
+        """Everything there is now; returns the values of this run's batches, in order."""
+        self.batches = {}
+        self.start(availableNow=True).awaitTermination()
+        return [number for batch_id in sorted(self.batches) for number in self.batches[batch_id]]
+
+
+@pytest.fixture
+def stream(spark, bootstrap, tmp_path):
+    """`stream(topic, **options)`: a Stream with a checkpoint of its own, stopped at the end."""
+    made = []
+
+    def build(topic, **options):
+        made.append(Stream(spark, bootstrap, tmp_path / "checkpoint", topic, **options))
+        return made[-1]
+
+    yield build
+    for one in made:
+        if one.query is not None:
+            one.query.stop()
+
+
+def values(*bounds):
+    return [str(number).encode() for number in range(*bounds)]
+
+
+def test_available_now_reads_what_is_there_and_a_restart_only_what_is_new(bootstrap, topic, stream):
+    name = topic("restart", partitions=2)
+    produce(bootstrap, name, values(0, 10))
+    produce(bootstrap, name, values(10, 20), partition=1)
+    query = stream(name)
+    assert sorted(query.run()) == list(range(20))
+    assert query.run() == []
+    produce(bootstrap, name, values(20, 25))
+    assert query.run() == list(range(20, 25))
+
+
+def test_progress_and_checkpoint_hold_the_built_in_sources_offsets(bootstrap, topic, stream, tmp_path):
+    name = topic("offsets", partitions=2)
+    produce(bootstrap, name, values(3))
+    query = stream(name)
+    query.run()
+    end = {name: {"0": 3, "1": 0}}
+    [progress] = [p for p in query.query.recentProgress if p.numInputRows]
+    assert json.loads(progress.sources[0].endOffset) == json.loads(progress.sources[0].latestOffset) == end
+    assert json.loads((tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1]) == end
+
+
+def test_max_offsets_per_trigger_bounds_each_batch(bootstrap, topic, stream):
+    name = topic("limited", partitions=2)
+    produce(bootstrap, name, values(0, 300))
+    produce(bootstrap, name, values(300, 400), partition=1)
+    query = stream(name, maxOffsetsPerTrigger="100")
+    assert sorted(query.run()) == list(range(400))
+    assert [len(batch) for batch in query.batches.values()] == [100, 100, 100, 100]
+
+
+def test_an_open_transaction_holds_the_end_and_nothing_is_skipped(bootstrap, topic, stream):
+    name = topic("held")
+    transact(bootstrap, name, values(0, 5), "commit")
+    still_open = transact(bootstrap, name, values(5, 10), "leave open")
+    produce(bootstrap, name, values(10, 15))
+    query = stream(name)
+    assert query.run() == list(range(5))
+    transact(bootstrap, name, values(100, 105), "abort")
+    assert query.run() == []
+    still_open.commit_transaction(30)
+    assert query.run() == list(range(5, 15))
+
+
+def test_a_running_query_picks_up_what_comes(bootstrap, topic, stream):
+    name = topic("running")
+    query = stream(name)
+    running = query.start()
+    for first in (0, 5, 10):
+        produce(bootstrap, name, values(first, first + 5))
+        running.processAllAvailable()
+    assert [number for batch in query.batches.values() for number in batch] == list(range(15))
+
+
+def test_a_query_from_the_latest_offsets_skips_what_was_there(bootstrap, topic, stream):
+    name = topic("latest")
+    produce(bootstrap, name, values(0, 5))
+    query = stream(name, startingOffsets="latest")
+    assert query.run() == []
+    produce(bootstrap, name, values(5, 10))
+    assert query.run() == list(range(5, 10))
+
+
+def test_a_first_batch_that_fails_does_not_move_the_start(bootstrap, topic, stream):
+    name = topic("first-batch")
+    produce(bootstrap, name, values(0, 5))
+    query = stream(name, startingOffsets="latest")
+    query.fail_in = 0
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.run()
+    produce(bootstrap, name, values(5, 10))
+    query.fail_in = None
+    assert query.run() == list(range(5, 10))
+
+
+def test_a_batch_that_failed_is_read_again_with_the_same_rows(bootstrap, topic, stream):
+    name = topic("again")
+    produce(bootstrap, name, values(0, 5))
+    query = stream(name)
+    query.fail_in = 0
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.run()
+    produce(bootstrap, name, values(5, 10))
+    query.fail_in = None
+    assert query.run() == list(range(10))
+    assert query.batches == {0: [0, 1, 2, 3, 4], 1: [5, 6, 7, 8, 9]}
+
+
+def test_a_query_starts_where_a_group_stands(bootstrap, topic, stream):
+    name = topic("group", partitions=2)
+    produce(bootstrap, name, values(0, 10))
+    produce(bootstrap, name, values(10, 20), partition=1)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{name}-group"})
+    consumer.commit(offsets=[TopicPartition(name, 0, 7)], asynchronous=False)
+    consumer.close()
+    query = stream(name, startingOffsets="committed", **{"kafka.group.id": f"{name}-group"})
+    assert sorted(query.run()) == [7, 8, 9, *range(10, 20)]
+    assert query.batches[0] == [], "the first batch writes the start down"
+
+
+def test_a_new_topic_that_matches_is_read_from_its_beginning(bootstrap, topic, stream):
+    first = topic("matched")
+    produce(bootstrap, first, values(0, 5))
+    query = stream(None, subscribePattern="matched-.*")
+    assert query.run() == list(range(5))
+    second = topic("matched")
+    produce(bootstrap, second, values(5, 10))
+    assert query.run() == list(range(5, 10))
+
+
+def test_a_topic_that_was_created_again_fails_the_query_or_is_read_anew(kafka, bootstrap, topic, stream):
+    name = topic("recreated")
+    produce(bootstrap, name, values(0, 10))
+    query = stream(name)
+    query.run()
+    kafka.delete_topic(name)
+    kafka.create_topic(name)
+    produce(bootstrap, name, values(10, 13))
+    with pytest.raises(StreamingQueryException, match=f"DataLoss.*{name}-0"):
+        query.run()
+    tolerant = stream(name, failOnDataLoss="false")
+    tolerant.run()
+    produce(bootstrap, name, values(13, 15))
+    assert tolerant.run() == [13, 14]
