@@ -35,7 +35,7 @@ _SPARK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
 }
-_PATIENCE = 180.0  # seconds for a driver to reach its failpoint, or the end, on a slow machine
+_PATIENCE = 300.0  # seconds for a driver to reach its failpoint, or the end, on a slow machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,16 +167,17 @@ class Demo:
         self.screen.committed(committed_batches(self._checkpoint))
 
     def _evidence(self, kill: Kill) -> str:
-        """What shows that the driver died in the middle of the batch: the checkpoint, and what hangs in Kafka's log."""
+        """What shows that the driver died in the middle of the batch: its checkpoint, its ledger, and Kafka's log."""
         batch = batch_in_flight(self._checkpoint)
         if batch != kill.batch:
             raise ToolFailed(f"the driver was to die in batch {kill.batch}, but the checkpoint says {batch}")
+        ledger = group_offsets(self.bootstrap, f"{TRANSACTIONAL_ID}.ledger", OUTPUT)
+        if ledger.get(0) == batch + 1:
+            return f"in batch {batch}: committed in Kafka, and Spark has not noted it yet"
         written, visible = (
             sum(ends(self.bootstrap, OUTPUT, level).values()) for level in ("read_uncommitted", "read_committed")
         )
-        return (
-            f"in batch {batch} (planned, not done); offsets of {OUTPUT} in an open transaction: {written - visible:,}"
-        )
+        return f"in batch {batch}: {written - visible:,} offsets of {OUTPUT} hang in its open transaction"
 
     def _survey(self, expected: Mapping[int, Mapping[str, object]]) -> Survey:
         """Read input and output to their ends, as a read_committed and as a read_uncommitted consumer."""

@@ -89,10 +89,10 @@ def figures(*, flights: int, late: int, aborted_sent: int, kills: int, survived:
             found=survey.input_aborted_visible + output.aborted,
         ),
         Figure(
-            name="aborted records in the input",
+            name="… by read_uncommitted",
             expected=aborted_sent,
             found=survey.input_aborted_uncommitted,
-            note=f"read_uncommitted sees them, and {undone:,} of the job's own aborted tries",
+            note=f"and {undone:,} of killed drivers",
         ),
         Figure(name="kills survived", expected=kills, found=survived),
     ]

@@ -73,10 +73,10 @@ def test_each_deviation_turns_its_figure_off() -> None:
 
 
 def test_an_input_without_its_aborted_records_proves_nothing() -> None:
-    assert off(survey(unseen=0)) == ["aborted records in the input"]
+    assert off(survey(unseen=0)) == ["… by read_uncommitted"]
 
 
 def test_the_contrast_counts_what_the_jobs_own_aborted_tries_left_in_the_log() -> None:
     shown = figures(flights=10, late=3, aborted_sent=2, kills=2, survived=2, survey=survey())
     (contrast,) = (figure for figure in shown if figure.note)
-    assert "and 4 of the job's own aborted tries" in contrast.note
+    assert "and 4 of killed drivers" in contrast.note
