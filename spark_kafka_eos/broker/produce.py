@@ -56,14 +56,14 @@ class _Lane:
     def may_send(self, max_in_flight: int) -> bool:
         return bool(self.waiting) and not self.failed and len(self.in_flight) < (max_in_flight if self.known else 1)
 
-    def fail(self, batch: _Batch) -> None:
-        self.failed.append(batch)
-
-    def settle(self) -> None:
-        """Once nothing is in flight any more, what failed is the next to be sent, in its old order."""
-        if self.failed and not self.in_flight:
-            self.waiting.extendleft(reversed(self.failed))
-            self.failed.clear()
+    def settle(self) -> int:
+        """Once nothing is in flight any more, what failed is the next to be sent, in its old order: so many bytes."""
+        if self.in_flight:
+            return 0
+        size = sum(batch.size for batch in self.failed)
+        self.waiting.extendleft(reversed(self.failed))
+        self.failed.clear()
+        return size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,7 +78,9 @@ class Appender:
 
     `identity` must be what the batches are stamped with: of a transaction, idempotent (empty transactional_id), or None
     for neither. `transaction_version` is the transaction's (by default the cluster's); the wrong one would mix
-    protocols. `max_held_bytes` bounds what is queued and in flight: `append` blocks above it. Not for several threads.
+    protocols. `max_held_bytes` bounds what is queued and in flight: `append` blocks above it. Up to `linger_bytes` are
+    gathered before the first request, so that partitions share it: the broker takes one request after the other, and in
+    TV2 each costs it a round trip to the coordinator when it holds new partitions. Not for several threads.
 
     Rides through moved leaders and lost connections within delivery.timeout.ms. Raises InvalidRow for a record the
     broker will never take, TransactionAborted when this try of the batch is void, UnknownTopic, AuthorizationFailed,
@@ -94,6 +96,7 @@ class Appender:
         acks: int = -1,
         max_in_flight: int = 5,
         max_held_bytes: int = 32 << 20,
+        linger_bytes: int = 4 << 20,
     ) -> None:
         self._cluster, self._acks = cluster, acks
         self._transactional_id = identity.transactional_id or None if identity else None
@@ -103,6 +106,7 @@ class Appender:
             version = cluster.transaction_version() if transaction_version is None else transaction_version
             self._newest = transactional("Produce", version)
         self._max_held_bytes, self._held_bytes = max_held_bytes, 0
+        self._linger_bytes, self._waiting_bytes = linger_bytes, 0
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._flights: deque[_InFlight] = deque()
         self._acks_in: list[Ack] = []
@@ -126,8 +130,10 @@ class Appender:
         size = len(batch)
         lane.waiting.append(_Batch(data=batch, records=records, base_sequence=base_sequence, size=size))
         self._held_bytes += size
+        self._waiting_bytes += size
         try:
-            self._send()
+            if self._waiting_bytes >= self._linger_bytes or self._held_bytes > self._max_held_bytes:
+                self._send()
             while self._flights and (self._held_bytes > self._max_held_bytes or self._flights[0].connection.readable()):
                 self._receive()
         except BaseException:
@@ -152,7 +158,7 @@ class Appender:
             flight.connection.close()
         self._flights.clear()
         self._lanes.clear()
-        self._held_bytes = 0
+        self._held_bytes = self._waiting_bytes = 0
 
     # -- sending
 
@@ -183,6 +189,7 @@ class Appender:
         request = self._request(chosen)
         for lane in chosen:
             batch = lane.waiting.popleft()
+            self._waiting_bytes -= batch.size
             batch.sent += 1
             lane.in_flight.append(batch)
         try:
@@ -237,7 +244,7 @@ class Appender:
         if not code or (code == _DUPLICATE_SEQUENCE and batch.sent > 1):
             self._acknowledge(lane, batch, answer.base_offset if not code else -1)
         elif code == _OUT_OF_ORDER_SEQUENCE and lane.failed:
-            lane.fail(batch)  # only because the one before it failed
+            lane.failed.append(batch)  # only because the one before it failed
         else:
             context = f"{lane.partition}, a record batch of {batch.records} records and {batch.size} bytes"
             details = [answer.error_message, *(e.batch_index_error_message for e in answer.record_errors)]
@@ -245,9 +252,9 @@ class Appender:
             react = reaction("Produce", code)
             if react not in RETRIABLE:
                 raise error
-            lane.fail(batch)
+            lane.failed.append(batch)
             trouble = error, react
-        lane.settle()
+        self._waiting_bytes += lane.settle()
         return trouble
 
     def _acknowledge(self, lane: _Lane, batch: _Batch, base_offset: int) -> None:
@@ -266,8 +273,8 @@ class Appender:
 
     def _unanswered(self, lanes: Iterable[_Lane]) -> None:
         for lane in lanes:
-            lane.fail(lane.in_flight.popleft())
-            lane.settle()
+            lane.failed.append(lane.in_flight.popleft())
+            self._waiting_bytes += lane.settle()
 
     def _lost(self, connection: Connection) -> None:
         for flight in [flight for flight in self._flights if flight.connection is connection]:

@@ -81,7 +81,7 @@ def consumed(either_kafka):
         )
         try:
             consumer.assign([RdTopicPartition(topic, partition, 0)])
-            values = []
+            values: list[bytes] = []
             while True:
                 message = consumer.poll(20)
                 assert message is not None, "neither a message nor the end of the partition"

@@ -107,7 +107,7 @@ def test_batches_larger_than_the_fetch_size_still_come(cluster, new_topic, recor
         append(cluster, record_batch, tp, *([b"x" * 1_000] * 100 for _ in range(5)))
     fetcher = Fetcher(cluster, max_bytes=1_000, max_partition_bytes=1_000)
     started = time.monotonic()
-    counts = Counter()
+    counts: Counter[TopicPartition] = Counter()
     for found in fetcher.fetch(ranges(*((tp, 0, 500) for tp in partitions))):
         counts[found.partition] += sum(header.record_count for _, header in found.batches)
     assert counts == dict.fromkeys(partitions, 500)

@@ -127,8 +127,23 @@ def test_partitions_of_one_leader_share_a_request(broker, log):
     assert max(sizes(broker)) == 2
 
 
-def test_the_first_batch_of_a_partition_goes_alone(broker, log):
+def test_small_batches_of_all_partitions_share_the_first_request(broker, log):
     appender = Appender(broker.cluster(), IDENTITY)
+    append_all(appender, FIRST, SECOND, count=1)
+    assert broker.sent("Produce") == []
+    appender.flush()
+    assert sizes(broker) == [2]
+
+
+def test_what_has_gathered_is_sent_without_a_flush(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=20)
+    append_all(appender, FIRST, SECOND, count=1)
+    assert sizes(broker) == [2]
+    assert len(appender.flush()) == 2
+
+
+def test_the_first_batch_of_a_partition_goes_alone(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=0)
     append_all(appender, FIRST, count=4)
     assert len(broker.sent("Produce")) == 1
     appender.flush()
@@ -136,7 +151,7 @@ def test_the_first_batch_of_a_partition_goes_alone(broker, log):
 
 
 def test_at_most_five_requests_are_in_flight(broker, log):
-    appender = Appender(broker.cluster(), IDENTITY)
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=0)
     append_all(appender, FIRST, count=1)
     appender.flush()
     for sequence in range(1, 12):
@@ -149,7 +164,7 @@ def test_at_most_five_requests_are_in_flight(broker, log):
 @pytest.mark.parametrize("code", [2, 3, 5, 6, 7, 13, 15, 16, 19, 20, 51, 56, 74])
 def test_a_passing_error_resends_the_same_bytes_in_order(broker, log, code):
     log.failures = {(0, 3, 1): code, (0, 4, 2): code}
-    appender = Appender(broker.cluster(), IDENTITY)
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=0)
     append_all(appender, FIRST, SECOND, count=9)
     acks = appender.flush()
     assert log.appended == {("orders", 0): list(range(9)), ("orders", 1): list(range(9))}
@@ -167,7 +182,7 @@ def test_a_moved_leader_is_looked_up_again(broker, log):
 def test_a_lost_connection_resends_what_was_unanswered_in_order(broker, log, lost):
     broker.script["Produce"].clear()
     broker.script["Produce"] += [log, log, lost, *[log] * 100]
-    appender = Appender(broker.cluster(), IDENTITY)
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=0)
     append_all(appender, FIRST, SECOND, count=9)
     acks = appender.flush()
     assert log.appended == {("orders", 0): list(range(9)), ("orders", 1): list(range(9))}
@@ -265,7 +280,7 @@ def test_after_a_fatal_error_nothing_of_it_stays_in_flight(broker, log):
 
 def test_an_unknown_topic_is_named(broker, log):
     with pytest.raises(UnknownTopic, match="'nope'"):
-        Appender(broker.cluster(), IDENTITY).append(TopicPartition("nope", 0), batch(0), 3, 0)
+        Appender(broker.cluster(), IDENTITY, linger_bytes=0).append(TopicPartition("nope", 0), batch(0), 3, 0)
 
 
 def test_an_outage_longer_than_the_budget_is_an_error(broker, lost):
