@@ -25,6 +25,10 @@ class TopicPartition(NamedTuple):
 Offsets = Mapping[TopicPartition, int]
 
 
+# In the place of a stream's first offsets: "batch 0 reads nothing and starts where it ends". No topic is named so.
+UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
+
+
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     """`{topic: {partition: offset}}`, sorted: the shape of the built-in Kafka source's checkpoint."""
     out: dict[str, dict[str, int]] = {}

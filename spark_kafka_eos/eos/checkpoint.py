@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import MicroBatch, Offsets, TopicPartition, offsets_from_json
+from spark_kafka_eos.model import UNRESOLVED, MicroBatch, Offsets, TopicPartition, offsets_from_json
 
 # Reads a file of the checkpoint by its path inside it; None if there is none.
 ReadFile = Callable[[str], str | None]
@@ -27,7 +27,7 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
     """
     ends = _sources(read, batch_id)
     starts = _sources(read, batch_id - 1) if batch_id > 0 else None
-    start = starts if starts is not None else first_start
+    start = starts if starts is not None else _resolved(first_start, ends)
     return MicroBatch(
         query_id=_query_id(read),
         batch_id=batch_id,
@@ -35,6 +35,13 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
         start=None if start is None else _kafka_offsets(start),
         end=_kafka_offsets(ends),
     )
+
+
+def _resolved(starts: Sequence[str] | None, ends: Sequence[str]) -> list[str] | None:
+    """First offsets, where our source left them open: such a batch 0 reads nothing and starts where it ends."""
+    if starts is None or len(starts) != len(ends):
+        return None
+    return [end if _json(start) == UNRESOLVED else start for start, end in zip(starts, ends, strict=True)]
 
 
 def _query_id(read: ReadFile) -> str:

@@ -24,15 +24,12 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core import planning
 from spark_kafka_eos.core.tasks import Task, split
 from spark_kafka_eos.errors import UnknownTopic
-from spark_kafka_eos.model import Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 from spark_kafka_eos.options import SourceOptions, Timestamps
 
 log = logging.getLogger(__name__)
 
 JsonOffsets = dict[str, dict[str, int]]
-
-# "Batch 0 starts where it ends." No topic is named so; a query whose pattern matches no topic yet is at {}.
-UNRESOLVED: JsonOffsets = {"": {}}
 
 # How late an added partition or a new topic may be noticed; the built-in source looks every time.
 _LOOK_AGAIN_SECONDS = 5.0
@@ -111,7 +108,7 @@ class Positions:
         wanted = self._options.starting_offsets
         if wanted == "earliest" or (isinstance(wanted, Mapping) and planning.LATEST not in wanted.values()):
             return offsets_to_json(self.starting())
-        return UNRESOLVED
+        return {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
 
     def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
         """Where the micro-batch after `start` ends; `start` itself if there is nothing to read, or not enough yet.

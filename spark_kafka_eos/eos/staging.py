@@ -103,7 +103,7 @@ class Staging:
                     if stream.readinto(data) != block.length:
                         raise KafkaEosError(
                             f"the staging file {report.path} ends before its block at {block.offset}",
-                            action="Check the disk of 'stagingDir'; the batch is written again when the query restarts.",
+                            action="Check the disk of 'stagingDir'; a restarted query writes the batch again.",
                         )
                     yield block, data
 

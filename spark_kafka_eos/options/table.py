@@ -106,8 +106,8 @@ OPTIONS: tuple[Option, ...] = (
            "How a key chooses its partition: `murmur2` as the Java client, `consistent` (CRC-32) as librdkafka, "
            "`roundrobin` not at all. The column `partition` wins.", ("kafka.partitioner.class",)),
     Option("takeOverQuery", SINK, "take_over_query", p.text,
-           "Id of the query that this new one continues, on your word that it starts exactly where that one ended; for a "
-           "lost checkpoint where the sink cannot see it."),
+           "Id of the query that this new one continues, on your word that it starts exactly where that one ended; for "
+           "a lost checkpoint where the sink cannot see it."),
     Option("txnAppId", SINK, "txn_app_id", p.text,
            "With txnVersion: a batch write that is run again writes nothing twice."),
     Option("txnVersion", SINK, "txn_version", p.number(0, p.LONG_MAX),

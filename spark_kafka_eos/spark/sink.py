@@ -13,7 +13,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -71,6 +71,9 @@ class _Sink:
                 f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no message",
                 action="Start the query or job again: it writes the whole batch.",
             )
+        if batch.start is None and not any(report.blocks for report in reports):
+            # Nobody told where this first batch starts; as it writes nothing, all that counts is where it ends.
+            batch = replace(batch, start=batch.end)
         with Cluster(self._options.client) as cluster:
             settle(
                 owner(self._options, cluster, decide),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -187,3 +188,61 @@ def test_the_partitioner_is_an_option(options, numbers, tmp_path, partitioner):
     assert sum(sizes.values()) == 300
     if partitioner == "roundrobin":
         assert max(sizes.values()) - min(sizes.values()) <= 1
+
+
+@pytest.fixture
+def source(bootstrap: str, topic: Callable[..., str]) -> Callable[[int, int], str]:
+    """`source(first, last)` produces these numbers to a topic of its own and returns its name."""
+    name = topic("in", partitions=2)
+
+    def produce(first: int, last: int) -> str:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for number in range(first, last):
+            producer.produce(name, key=b"%d" % number, value=b"%d" % number)
+        assert producer.flush(30) == 0
+        return name
+
+    return produce
+
+
+def start(frame: DataFrame, options: dict[str, str], way: str, checkpoint: Path) -> None:
+    if way == "foreachBatch":
+        run(frame, TransactionalWriter(options), checkpoint)
+        return
+    stream = frame.writeStream.format("kafka-eos").options(**options).trigger(availableNow=True)
+    stream.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+
+WAYS = pytest.mark.parametrize("way", ["foreachBatch", "sink"])
+
+
+@WAYS
+def test_a_lost_checkpoint_goes_on_where_the_last_transaction_ended(spark, options, source, tmp_path, way):
+    def stream(**starting: str) -> DataFrame:
+        reader = spark.readStream.format("kafka-eos").options(**starting)
+        bootstrap = options["kafka.bootstrap.servers"]
+        return reader.option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+
+    name = source(0, 500)
+    start(stream(startingOffsets="earliest"), options, way, tmp_path / "lost")
+    source(500, 800)
+    group = options["kafka.transactional.id"]
+    resumed = stream(startingOffsets="committed", **{"kafka.group.id": group})
+    start(resumed, options, way, tmp_path / "new")
+    assert written(options) == list(range(800))
+
+
+@WAYS
+def test_a_new_query_that_would_repeat_records_is_refused(spark, options, source, tmp_path, way):
+    name = source(0, 100)
+    stream = (
+        spark.readStream.format("kafka-eos")
+        .option("kafka.bootstrap.servers", options["kafka.bootstrap.servers"])
+        .options(subscribe=name, startingOffsets="earliest")
+        .load()
+    )
+    start(stream, options, way, tmp_path / "one")
+    with pytest.raises(Exception, match="kafka.transactional.id") as raised:
+        start(stream, options, way, tmp_path / "two")
+    assert "Nothing was committed" in str(raised.value)
+    assert written(options) == list(range(100))

@@ -77,3 +77,9 @@ def test_a_checkpoint_without_a_query_id_is_refused(text):
         files["metadata"] = text
     with pytest.raises(KafkaEosError, match="query id"):
         micro_batch(files.get, 0)
+
+
+def test_a_first_batch_whose_source_left_its_start_open_starts_where_it_ends():
+    read = checkpoint(b0=['{"t":{"0":8}}', '{"u":{"0":3}}'])
+    batch = micro_batch(read, 0, first_start=['{"":{}}', '{"u":{"0":1}}'])
+    assert batch.start == {TopicPartition("t", 0): 8, TopicPartition("u", 0): 1}
