@@ -4,6 +4,10 @@ Only this is sequential about records: where one begins follows from the length 
 batch often are of one size, except that the offset delta grows by a byte at 64, 8192, …. So the places are first
 guessed from each batch's first record, for all batches at once. If that comes out at the batch's end, and every length
 that stands at a guessed place leads to the next one, the guess is the chain. Other batches are walked.
+
+The walk is the dearest part of decoding records of unequal sizes: 100 of 250 ns a record, where equal ones take 100 in
+all. A compiled loop takes 4 ns, but to compile it at run time, or only to load it compiled, costs every Python worker
+more than a second.
 """
 
 from __future__ import annotations

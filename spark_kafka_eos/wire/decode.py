@@ -178,12 +178,9 @@ def _columns(
     value_length, value_at = read_varints(data, _behind(key_at, key_length, stop), stop)
     header_count, at = read_varints(data, _behind(value_at, value_length, stop), stop)
     _check_offsets(offset, per_record(header.last_offset_delta for header in headers), count)
-    if header_count.any():
-        if ((header_count < 0) | (header_count * SMALLEST_HEADER > stop - at)).any():
-            raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
-        if (at != stop)[header_count == 0].any():
-            raise CorruptRecordBatch("bytes are left behind a record's last field")
-    elif (at != stop).any():
+    if ((header_count < 0) | (header_count * SMALLEST_HEADER > stop - at)).any():
+        raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
+    if ((header_count == 0) & (at != stop)).any():
         raise CorruptRecordBatch("bytes are left behind a record's last field")
     offset += per_record(header.base_offset for header in headers)
     # With LogAppendTime the records' own times, whatever they are, no longer count.

@@ -203,6 +203,15 @@ def test_a_record_with_wrong_lengths_is_refused(payload: list[int], why: str) ->
         check(with_payload(bytes(payload), 1))
 
 
+def test_bytes_behind_a_record_are_refused_also_where_others_have_headers() -> None:
+    payload = bytes([2 * 8, 0, 0, 0, 1, 1, 2, 0, 1, 2 * 7, 0, 0, 2, 1, 1, 0, 0])
+    with pytest.raises(CorruptRecordBatch, match="left behind"):
+        check(with_payload(payload, 2))
+    assert check(with_payload(payload[:9], 1), include_headers=True)["headers"].to_pylist() == [
+        [{"key": "", "value": None}]
+    ]
+
+
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_decompression_is_bounded(codec: str) -> None:
     batch = encode(pa.array([b"k"]), pa.array([bytes(1 << 20)]), T, compression=codec)
