@@ -1,7 +1,8 @@
 """`deliveryGuarantee=at-least-once`: the same blocks and the same barrier, without a transaction and a ledger.
 
 Every try has a producer id of its own (KIP-98's idempotent producer), so the network neither loses nor repeats
-a record batch within it. But what a failed try appended stays visible, and a batch that Spark runs again is written again.
+a record batch within it. But what a failed try appended stays visible, and a batch that Spark runs again is
+written again.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from spark_kafka_eos.options.table import Side
 
 _HEAD = """# Options
 
-Names are those of Spark's built-in Kafka source and sink; what begins with `kafka.` is named as in Kafka's Java clients.
+Names are those of Spark's built-in Kafka source and sink; what begins with `kafka.` is named as in the Java clients.
 Case does not matter. An unknown option is an error that names the nearest one. `from_properties(path)` reads a
 `client.properties` file ([examples](../conf/)). This page is made from the table that parses the options.
 """

@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.tools.read_topic import read_topic
 
@@ -67,10 +68,11 @@ def written(options: dict[str, str], topic: str | None = None) -> list[int]:
 def test_each_micro_batch_is_one_transaction_and_all_rows_are_there_once(options, numbers, tmp_path, mode):
     numbers(0, 1000)
     writer = TransactionalWriter(options | {"appendMode": mode})
-    reports = []
+    reports: list[CommitReport] = []
 
     def process(batch_df: DataFrame, batch_id: int) -> None:
         writer(batch_df, batch_id)
+        assert writer.last_commit is not None
         reports.append(writer.last_commit)
 
     run(numbers(1000, 2500), process, tmp_path / "checkpoint")
@@ -221,7 +223,8 @@ def test_a_lost_checkpoint_goes_on_where_the_last_transaction_ended(spark, optio
     def stream(**starting: str) -> DataFrame:
         reader = spark.readStream.format("kafka-eos").options(**starting)
         bootstrap = options["kafka.bootstrap.servers"]
-        return reader.option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+        frame: DataFrame = reader.option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+        return frame
 
     name = source(0, 500)
     start(stream(startingOffsets="earliest"), options, way, tmp_path / "lost")

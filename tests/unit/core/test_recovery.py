@@ -245,6 +245,7 @@ class CrashesAndRestores(RuleBasedStateMachine):
         batch = self.checkpoint.next_batch(self.log)
         if crash == "planned":
             return
+        assert batch.start is not None
         committed: CommittedOffsets = {tp: self.group.get(tp) for tp in batch.start}
         match decide(self.entry, batch, committed):
             case Write():

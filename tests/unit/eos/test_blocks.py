@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from spark_kafka_eos.wire.record_batch import scan
 NOW = 1_700_000_000_000
 
 
-def rows(**columns: list[object]) -> pa.RecordBatch:
+def rows(**columns: Sequence[object]) -> pa.RecordBatch:
     columns.setdefault("key", [None] * len(columns["value"]))
     return pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
 

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from spark_kafka_eos.eos import positions
-from spark_kafka_eos.eos.positions import UNRESOLVED, Positions
+from spark_kafka_eos.eos.positions import JsonOffsets, Positions
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
-from spark_kafka_eos.model import TopicPartition, offsets_from_json
+from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json
 from spark_kafka_eos.options import source_options
+
+OPEN: JsonOffsets = {name: dict(offsets) for name, offsets in UNRESOLVED.items()}
 
 
 class Brokers:
@@ -83,7 +85,7 @@ def test_a_start_that_moves_is_left_to_the_first_batch(open_positions, given):
 def test_the_first_batch_of_an_unresolved_start_ends_at_the_start_and_reads_nothing(open_positions):
     brokers = Brokers(t=[(0, 10), (0, 5)])
     source = open_positions(brokers)
-    end = source.latest(UNRESOLVED, limited=False)
+    end = source.latest(OPEN, limited=False)
     brokers.topics["t"] = [(0, 99), (0, 99)]
     assert end == json_of(t=[10, 5])
     assert source.batch(source.initial(), end) == []
@@ -92,12 +94,12 @@ def test_the_first_batch_of_an_unresolved_start_ends_at_the_start_and_reads_noth
 
 def test_a_start_by_time_is_the_offset_found_for_it(open_positions):
     source = open_positions(Brokers(t=[(0, 10), (0, 5)]), startingTimestamp="4")
-    assert source.latest(UNRESOLVED, limited=False) == json_of(t=[4, 4])
+    assert source.latest(OPEN, limited=False) == json_of(t=[4, 4])
 
 
 def test_nothing_new_is_the_very_same_text(open_positions):
     source = open_positions(Brokers(b=[(0, 1)], a=[(0, 2)] * 11), subscribePattern="[ab]")
-    start = json.dumps(source.latest(UNRESOLVED, limited=False))
+    start = json.dumps(source.latest(OPEN, limited=False))
     assert json.dumps(source.latest(json.loads(start), limited=False)) == start
 
 
@@ -137,13 +139,13 @@ def test_available_now_does_not_start_behind_its_own_end(open_positions):
     source = open_positions(brokers)
     source.pin()
     brokers.topics["t"] = [(0, 1000)]
-    assert source.latest(UNRESOLVED, limited=False) == json_of(t=[100])
+    assert source.latest(OPEN, limited=False) == json_of(t=[100])
 
 
 def test_an_added_partition_is_noticed_after_a_while_and_read_from_its_beginning(open_positions):
     brokers = Brokers(t=[(0, 10)])
     source = open_positions(brokers)
-    start = source.latest(UNRESOLVED, limited=False)
+    start = source.latest(OPEN, limited=False)
     brokers.topics["t"] = [(0, 10), (0, 7)]
     brokers.seconds = 10.0
     end = source.latest(start, limited=False)
@@ -154,7 +156,7 @@ def test_an_added_partition_is_noticed_after_a_while_and_read_from_its_beginning
 def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
     brokers = Brokers()
     source = open_positions(brokers, subscribePattern="t.*")
-    start = source.latest(UNRESOLVED, limited=False)
+    start = source.latest(OPEN, limited=False)
     assert start == {} != UNRESOLVED
     brokers.topics["t-2"] = [(0, 7)]
     brokers.seconds = 10.0
@@ -163,12 +165,12 @@ def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
 
 def test_a_pattern_matches_whole_names(open_positions):
     source = open_positions(Brokers(t=[(0, 1)], t2=[(0, 1)], xt=[(0, 1)]), subscribePattern="t")
-    assert source.latest(UNRESOLVED, limited=False) == json_of(t=[1])
+    assert source.latest(OPEN, limited=False) == json_of(t=[1])
 
 
 def test_assigned_partitions_are_the_only_ones(open_positions):
     source = open_positions(Brokers(t=[(0, 1), (0, 2), (0, 3)]), assign='{"t": [2, 0]}')
-    assert source.latest(UNRESOLVED, limited=False) == {"t": {"0": 1, "2": 3}}
+    assert source.latest(OPEN, limited=False) == {"t": {"0": 1, "2": 3}}
 
 
 def test_an_assigned_partition_that_does_not_exist_is_named(open_positions):

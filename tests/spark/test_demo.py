@@ -1,0 +1,26 @@
+"""The demo itself: a month of flights, drivers that die in the middle of batches, and no figure that is off."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from spark_kafka_eos.tools import jars
+from spark_kafka_eos.tools.demo import run
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
+    out = io.StringIO()
+    assert run(
+        fast=True,
+        kafka_version=jars.DEFAULT_VERSION,
+        append_mode="auto",
+        keep=False,
+        console=Console(file=out, width=120),
+    ), out.getvalue()
+    text = out.getvalue()
+    assert "kill 1" in text
+    assert "hang in its open transaction" in text
+    assert "OFF" not in text

@@ -1,0 +1,245 @@
+"""One connection against a scripted peer on the loopback interface: frames, order, versions, everything that breaks."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.options import ClientOptions
+
+ApiVersion = ApiVersionsResponse.ApiVersion
+API_VERSIONS, METADATA = 18, 3
+OFFERED = [
+    ApiVersion(api_key=API_VERSIONS, min_version=0, max_version=4),
+    ApiVersion(api_key=METADATA, min_version=0, max_version=13),
+]
+
+
+def encoded(response, version, correlation_id):
+    response.API_VERSION = version
+    response.with_header(correlation_id=correlation_id)
+    return bytes(response.encode(framed=True, header=True))
+
+
+def api_versions(version, correlation_id, **fields):
+    return encoded(ApiVersionsResponse(**({"error_code": 0, "api_keys": OFFERED} | fields)), version, correlation_id)
+
+
+def metadata(correlation_id, cluster_id="c"):
+    return encoded(MetadataResponse(cluster_id=cluster_id), 12, correlation_id)
+
+
+class Peer:
+    """Listens, hands each request's (api key, version, correlation id) to `behave`, and sends the bytes it returns.
+
+    None closes the connection; without `behave` everything is answered properly.
+    """
+
+    def __init__(self, behave=None):
+        self.behave = behave or (lambda api, version, correlation_id: None)
+        self.seen = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    @property
+    def port(self):
+        return self.listener.getsockname()[1]
+
+    def run(self):
+        try:
+            connection, _ = self.listener.accept()
+        except OSError:
+            return
+        with connection:
+            while header := self.request(connection):
+                self.seen.append(header)
+                answer = api_versions(header[1], header[2]) if header[0] == API_VERSIONS else None
+                answer = self.behave(*header) or answer
+                if answer is None:
+                    return
+                connection.sendall(answer)
+
+    def request(self, connection):
+        try:
+            prefix = connection.recv(4, socket.MSG_WAITALL)
+            if len(prefix) < 4:
+                return None
+            body = connection.recv(struct.unpack(">i", prefix)[0], socket.MSG_WAITALL)
+        except OSError:
+            return None
+        return struct.unpack_from(">hhi", body)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def peer():
+    peers = []
+
+    def start(behave=None):
+        peers.append(Peer(behave))
+        return peers[-1]
+
+    yield start
+    for started in peers:
+        started.close()
+
+
+@pytest.fixture
+def connect():
+    opened = []
+
+    def connect(peer, **options):
+        options = ClientOptions(
+            bootstrap_servers=(("127.0.0.1", peer.port),), **{"request_timeout_ms": 5_000, **options}
+        )
+        opened.append(Connection("127.0.0.1", peer.port, options))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        connection.close()
+
+
+def ask(connection):
+    return connection.send(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+
+
+def test_a_response_is_matched_to_its_request(peer, connect):
+    server = peer(lambda api, version, number: metadata(number) if api == METADATA else None)
+    connection = connect(server)
+    assert connection.receive(ask(connection)).cluster_id == "c"
+    assert server.seen == [(API_VERSIONS, 3, 1), (METADATA, 12, 2)]
+
+
+def test_requests_are_pipelined_and_answers_kept_for_whoever_asks_later(peer, connect):
+    connection = connect(peer(lambda api, version, n: metadata(n, f"answer {n}") if api == METADATA else None))
+    numbers = [ask(connection) for _ in range(3)]
+    assert connection.in_flight == 3
+    assert [connection.receive(n).cluster_id for n in reversed(numbers)] == [f"answer {n}" for n in reversed(numbers)]
+    assert connection.in_flight == 0
+
+
+def test_an_answer_to_another_request_ends_the_connection(peer, connect):
+    connection = connect(peer(lambda api, version, n: metadata(n + 5) if api == METADATA else None))
+    with pytest.raises(BrokerUnreachable, match="response 7 came where 2 was due"):
+        connection.receive(ask(connection))
+    assert not connection.usable
+
+
+def test_a_broker_too_old_for_our_version_question_is_asked_in_its_own(peer, connect):
+    def old(api, version, number):
+        if version > 2:
+            return api_versions(
+                0, number, error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)]
+            )
+        return api_versions(version, number)
+
+    server = peer(old)
+    connect(server)
+    assert server.seen == [(API_VERSIONS, 3, 1), (API_VERSIONS, 2, 2)]
+
+
+def test_finalized_features_are_known_after_connecting(peer, connect):
+    features = [
+        ApiVersionsResponse.FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2)
+    ]
+
+    def modern(api, version, number):
+        return api_versions(version, number, finalized_features_epoch=1, finalized_features=features)
+
+    assert connect(peer(modern)).finalized_features == {"transaction.version": 2}
+
+
+def test_a_connection_the_broker_closes_is_never_used_again(peer, connect):
+    server = peer()
+    connection = connect(server)
+    with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{server.port}: the broker closed the connection"):
+        connection.receive(ask(connection))
+    assert not connection.usable
+    with pytest.raises(BrokerUnreachable, match="the connection is closed"):
+        ask(connection)
+
+
+def test_all_requests_in_flight_are_unanswered_when_the_connection_breaks(peer, connect):
+    asked = threading.Event()
+
+    def hang_up(api, version, number):
+        if api == METADATA:
+            asked.wait(10)
+
+    connection = connect(peer(hang_up))
+    numbers = [ask(connection) for _ in range(3)]
+    asked.set()
+    for number in numbers:
+        with pytest.raises(BrokerUnreachable):
+            connection.receive(number)
+
+
+def test_a_silent_broker_is_given_up_after_the_request_timeout(peer, connect):
+    release = threading.Event()
+
+    def silent(api, version, number):
+        if api == METADATA:
+            release.wait(10)
+
+    server = peer(silent)
+    connection = connect(server, request_timeout_ms=200)
+    started = time.monotonic()
+    try:
+        with pytest.raises(BrokerUnreachable, match="no response: timed out"):
+            connection.receive(ask(connection))
+        assert time.monotonic() - started < 5
+        assert not connection.usable
+    finally:
+        release.set()
+
+
+def test_what_is_not_kafka_is_recognised(peer, connect):
+    server = peer(lambda api, version, number: b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(BrokerUnreachable, match="not Kafka's protocol"):
+        connect(server)
+
+
+def test_a_refused_connection_names_host_and_port():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(BrokerUnreachable, match=f"no connection to 127.0.0.1:{port}: .*refused"):
+        Connection("127.0.0.1", port, ClientOptions(bootstrap_servers=(("127.0.0.1", port),)))
+
+
+def test_an_unknown_host_is_named():
+    with pytest.raises(BrokerUnreachable, match="no connection to broker.invalid:9092"):
+        Connection("broker.invalid", 9092, ClientOptions(bootstrap_servers=(("broker.invalid", 9092),)))
+
+
+def test_it_tells_whether_an_answer_is_there_already(peer, connect):
+    release = threading.Event()
+
+    def late(api, version, number):
+        if api == METADATA:
+            release.wait(10)
+            return metadata(number)
+        return None
+
+    connection = connect(peer(late))
+    number = ask(connection)
+    try:
+        assert not connection.readable()
+    finally:
+        release.set()
+    connection.receive(number)
+    connection.close()
+    assert connection.readable()  # so that a loss is noticed

@@ -1,0 +1,50 @@
+"""Which version of an API is spoken."""
+
+from __future__ import annotations
+
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.producer
+import kafka.protocol.sasl
+import pytest
+
+from spark_kafka_eos.broker.versions import RANGES, choose, transactional
+from spark_kafka_eos.errors import BrokerError
+
+
+@pytest.mark.parametrize(
+    ("api", "offered", "newest", "expected"),
+    [
+        ("InitProducerId", (0, 6), None, 5),  # 6 is unstable
+        ("InitProducerId", (0, 4), None, 4),
+        ("Produce", (3, 13), None, 12),
+        ("Produce", (3, 13), 11, 11),
+        ("Produce", (0, 9), 11, 9),
+        ("Fetch", (4, 18), None, 16),
+        ("OffsetFetch", (1, 10), None, 7),
+    ],
+)
+def test_the_newest_version_both_sides_know_is_spoken(api, offered, newest, expected):
+    assert choose(api, offered, newest=newest) == expected
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [(None, "does not offer it at all"), ((0, 11), "offers versions 0 to 11"), ((17, 20), "17 to 20")],
+)
+def test_a_broker_without_a_common_version_is_refused_with_both_ranges(offered, said):
+    with pytest.raises(BrokerError, match=f"Fetch: versions 13 to 16 are needed, the broker .*{said}"):
+        choose("Fetch", offered)
+
+
+@pytest.mark.parametrize(("api", "tv1", "tv2"), [("Produce", 11, 12), ("TxnOffsetCommit", 4, 5), ("EndTxn", 4, 5)])
+def test_the_two_transaction_protocols_never_share_a_version(api, tv1, tv2):
+    assert [transactional(api, version) for version in (0, 1, 2)] == [tv1, tv1, tv2]
+
+
+@pytest.mark.parametrize("api", RANGES)
+def test_the_generated_classes_know_every_version_we_speak(api):
+    modules = (kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer, kafka.protocol.sasl)
+    (request,) = {getattr(module, f"{api}Request") for module in modules if hasattr(module, f"{api}Request")}
+    oldest, newest = RANGES[api]
+    assert request.min_version <= oldest <= newest <= request.max_version
