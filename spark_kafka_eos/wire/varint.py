@@ -27,8 +27,8 @@ _UNFOLDED = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x80)], np.int64
 class Varints(NamedTuple):
     """Numbers ready to be written: their zigzag form and the bytes each takes.
 
-    A number that is the same in every row is kept once (a 0-d array), and so is a width that all rows share (an int):
-    lengths and timestamps mostly are, and it saves most of the work.
+    A number that is the same in every row is kept once (an array of one), and so is a width that all rows share (an
+    int): lengths and timestamps mostly are, and it saves most of the work.
     """
 
     zigzag: NDArray[np.unsignedinteger[Any]]
@@ -42,7 +42,7 @@ def varints(values: NDArray[np.signedinteger[Any]] | int) -> Varints:
     zigzag = np.asarray((number << 1) ^ (number >> bits - 1)).view(f"u{number.itemsize}")
     smallest, largest = int(zigzag.min()), int(zigzag.max())
     if smallest == largest:
-        return Varints(zigzag.reshape(-1)[0], _width(largest))
+        return Varints(zigzag.reshape(-1)[:1], _width(largest))
     narrowest, widest = _width(smallest), _width(largest)
     if narrowest == widest:
         return Varints(zigzag, widest)
