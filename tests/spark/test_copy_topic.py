@@ -1,0 +1,53 @@
+"""The job as it is run: spark-submit, a properties file with TLS and SASL, a line per batch, an exact copy."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_kafka_eos.tools.driver import Driver, python_environment
+from spark_kafka_eos.tools.read_topic import read_topic
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).parents[2] / "jobs" / "copy_topic.py"
+
+
+def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(secured, tmp_path: Path) -> None:
+    kafka, (user, password) = secured.kafka, secured.allowed
+    kafka.create_topic("copied-from", partitions=3)
+    kafka.create_topic("copied-to", partitions=2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(500):
+        producer.produce("copied-from", key=f"k{number % 50}", value=f"v{number}", headers={"n": str(number)})
+    producer.flush()
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        f"bootstrap.servers={kafka.bootstrap_of('SASL_SSL')}\n"
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism=SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{user}" password="{password}";\n'
+        f"ssl.truststore.location={secured.certificates.ca}\n"
+    )
+
+    log = tmp_path / "driver.log"
+    arguments = ["--properties", str(properties), "--from", "copied-from", "--to", "copied-to"]
+    arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--available-now", "--max-offsets-per-trigger", "300"]
+    conf = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    with Driver(JOB, arguments, conf=conf, env=python_environment(), log=log) as driver:
+        driver.wait(meanwhile=lambda: None, timeout=240)
+
+    copied = [
+        (message.key(), message.value(), message.headers())
+        for message in read_topic(kafka.bootstrap, "copied-to", "read_committed")
+    ]
+    sent = [(f"k{n % 50}".encode(), f"v{n}".encode(), [("n", str(n).encode())]) for n in range(500)]
+    assert sorted(copied) == sorted(sent)
+    by_key: dict[object, list[int]] = {}
+    for key, value, _ in copied:
+        by_key.setdefault(key, []).append(int(bytes(value or b"")[1:]))
+    assert [key for key, numbers in by_key.items() if numbers != sorted(numbers)] == [], "a key's order was lost"
+    shown = [line for line in log.read_text().splitlines() if line.startswith("batch ")]
+    assert len(shown) == 2, log.read_text()
+    assert password not in log.read_text()
