@@ -2,6 +2,7 @@
 
     KafkaEosError
     ├── ConfigurationError         an option is missing, unknown or wrong; raised before anything is sent
+    ├── PreflightFailed            something that would lose data or fail later was found before the first batch
     ├── BrokerUnreachable          no connection to any broker, or none within the budget
     ├── AuthenticationFailed       the broker refused the credentials or the TLS handshake failed
     ├── BrokerError                a broker answered with an error code that no retry mends
@@ -67,6 +68,10 @@ class ConfigurationError(KafkaEosError):
     def __init__(self, option: str, what: str, *, action: str = "") -> None:
         super().__init__(f"option {option!r}: {what}", action=action)
         self.option = option
+
+
+class PreflightFailed(KafkaEosError):
+    """Before the first batch something was found that would lose data or fail later; the message lists all of it."""
 
 
 class BrokerUnreachable(KafkaEosError):

@@ -12,7 +12,8 @@ from spark_kafka_eos.core.reactions import name_of
 from spark_kafka_eos.errors import BrokerError
 
 # API -> (oldest, newest). Oldest: Kafka 3.1 (Fetch by topic id, KIP-516). Newest, where there was something newer:
-# FindCoordinator 4 and OffsetFetch 8 only add batching; InitProducerId 6 is unstable; Produce 13 wants topic ids.
+# FindCoordinator 4 and OffsetFetch 8 only add batching; InitProducerId 6 is unstable; Produce 13 wants topic ids;
+# DescribeGroups 6 makes an error of a group that does not exist.
 RANGES: Mapping[str, tuple[int, int]] = {
     "ApiVersions": (0, 3),
     "SaslHandshake": (1, 1),
@@ -29,6 +30,10 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "Produce": (9, 12),
     "Fetch": (13, 16),
     "ListOffsets": (6, 7),
+    "DescribeConfigs": (4, 4),
+    "DescribeTransactions": (0, 0),
+    "DescribeGroups": (5, 5),
+    "ListGroups": (4, 5),
 }
 
 # What a client of TV1 may send at most; from TV2 on the newest of `RANGES` is needed.

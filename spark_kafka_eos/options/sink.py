@@ -31,6 +31,7 @@ class SinkOptions:
     max_request_size: int = 1_048_576
     transaction_timeout_ms: int = 60_000
     max_tries: int = 3
+    preflight: bool = True
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     partitioner: Literal["murmur2", "consistent", "roundrobin"] = "murmur2"
     checkpoint_location: str | None = None

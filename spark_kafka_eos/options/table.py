@@ -102,6 +102,9 @@ OPTIONS: tuple[Option, ...] = (
            "Where encoded blocks wait for the driver. Default: beside the checkpoint."),
     Option("maxTries", SINK, "max_tries", p.number(1, 100),
            "How often a batch whose transaction was aborted is tried in all."),
+    Option("preflight", SINK, "preflight", p.flag,
+           "Before the first batch, look for what would lose data or fail later: errors stop the query, warnings are "
+           "logged once."),
     Option("partitioner", SINK, "partitioner", p.partitioner,
            "How a key chooses its partition: `murmur2` as the Java client, `consistent` (CRC-32) as librdkafka, "
            "`roundrobin` not at all. The column `partition` wins.", ("kafka.partitioner.class",)),
@@ -139,7 +142,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.compression.type", SINK, "compression", p.one_of("none", "gzip", "snappy", "lz4", "zstd"),
            "Compression of record batches.", ("kafka.compression.codec",)),
     Option("kafka.max.request.size", SINK, "max_request_size", p.number(1),
-           "Largest record batch; a topic's smaller max.message.bytes wins.", ("kafka.message.max.bytes",)),
+           "Largest record batch; no topic's max.message.bytes may be smaller.", ("kafka.message.max.bytes",)),
     Option("kafka.transaction.timeout.ms", SINK, "transaction_timeout_ms", p.number(1_000),
            "How long appends and commit may take before the broker aborts. Computing the batch does not count."),
     Option("kafka.delivery.timeout.ms", BOTH, "delivery_timeout_ms", p.number(1),

@@ -25,6 +25,7 @@ from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.checkpoint import micro_batch
 from spark_kafka_eos.eos.distributed import Decide, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.eos.files import open_filesystem, read_text
+from spark_kafka_eos.eos.preflight import preflight
 from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
@@ -63,7 +64,13 @@ class _Sink:
         return StagedMessage(stage_rows(batches, self._options.client, where, self._staging, files))
 
     def _settle(
-        self, messages: Sequence[WriterCommitMessage | None], batch: MicroBatch, files: str, decide: Decide | None
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batch: MicroBatch,
+        files: str,
+        decide: Decide | None,
+        *,
+        first: bool,
     ) -> None:
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
@@ -75,6 +82,8 @@ class _Sink:
             # Nobody told where this first batch starts; as it writes nothing, all that counts is where it ends.
             batch = replace(batch, start=batch.end)
         with Cluster(self._options.client) as cluster:
+            if first:  # each batch has a process of its own: later ones cannot tell whether this is a restart
+                preflight(cluster, self._options)
             settle(
                 owner(self._options, cluster, decide),
                 batch,
@@ -106,7 +115,7 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
         filesystem, root = open_filesystem(self._checkpoint, "checkpointLocation")
         batch = micro_batch(lambda name: read_text(filesystem, f"{root}/{name}"), batchId)
-        self._settle(messages, batch, str(batchId), decide_micro_batch(self._options))
+        self._settle(messages, batch, str(batchId), decide_micro_batch(self._options), first=batchId == 0)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""
@@ -134,7 +143,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
             start={},
             end={},
         )
-        self._settle(messages, batch, self._run, None if app_id is None else decide_batch_write)
+        self._settle(messages, batch, self._run, None if app_id is None else decide_batch_write, first=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""

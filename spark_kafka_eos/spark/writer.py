@@ -25,6 +25,7 @@ from spark_kafka_eos.core import barrier
 from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.distributed import decide_micro_batch
 from spark_kafka_eos.eos.layout import layout
+from spark_kafka_eos.eos.preflight import preflight
 from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.eos.settle import Appended, Owner, StagedWrite, owner, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
@@ -105,8 +106,9 @@ class TransactionalWriter:
         query = RunningQuery(batch_df, self._options.checkpoint_location)
         batch = query.micro_batch(batch_id)
         if self._cluster is None or self._transaction is None:
-            self._cluster = shared_cluster(self._options.client)
-            self._transaction = self._own(self._cluster)
+            cluster = shared_cluster(self._options.client)
+            preflight(cluster, self._options)
+            self._cluster, self._transaction = cluster, self._own(cluster)
         mode = _append_mode(self._options, session)
         staging = staging_of(self._options, query.checkpoint_location)
         write: Callable[[ProducerIdentity], Appended]

@@ -22,6 +22,7 @@ PUBLIC = {
     "KafkaEosDataSource",
     "KafkaEosError",
     "LedgerRefused",
+    "PreflightFailed",
     "ProducerFenced",
     "TransactionAborted",
     "TransactionalWriter",

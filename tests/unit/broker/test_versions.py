@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
@@ -44,7 +45,13 @@ def test_the_two_transaction_protocols_never_share_a_version(api, tv1, tv2):
 
 @pytest.mark.parametrize("api", RANGES)
 def test_the_generated_classes_know_every_version_we_speak(api):
-    modules = (kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer, kafka.protocol.sasl)
+    modules = (
+        kafka.protocol.admin,
+        kafka.protocol.consumer,
+        kafka.protocol.metadata,
+        kafka.protocol.producer,
+        kafka.protocol.sasl,
+    )
     (request,) = {getattr(module, f"{api}Request") for module in modules if hasattr(module, f"{api}Request")}
     oldest, newest = RANGES[api]
     assert request.min_version <= oldest <= newest <= request.max_version

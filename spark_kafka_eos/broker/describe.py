@@ -1,0 +1,177 @@
+"""What the cluster says of itself: topics and their replicas, settings, a transactional.id, a group's members.
+
+For the preflight, so a missing ACL is an answer (`Unread`), not an error. Raises BrokerUnreachable, BrokerError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin import (
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    ListGroupsRequest,
+)
+from kafka.protocol.metadata import MetadataRequest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.preflight import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.core.reactions import name_of
+from spark_kafka_eos.errors import AuthorizationFailed, UnknownTopic
+
+_OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl
+_TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
+_UNKNOWN_TOPIC, _TRANSACTIONAL_ID_NOT_FOUND = 3, 105
+_UNKNOWN_TOPIC_PATIENCE_MS = 5_000  # a topic that was just created is unknown to some brokers for a moment
+# States of groups that have members, classic and KIP-848's.
+_LIVE_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Assigning", "Reconciling", "NotReady")
+
+
+def topics(
+    cluster: Cluster, names: Sequence[str], settings: Sequence[str], *, awaited: Iterable[str] = ()
+) -> tuple[int, dict[str, TopicFacts | Unread | None]]:
+    """The number of brokers; and each topic, with these of its settings, None where it does not exist.
+
+    Those of `awaited` are given a few seconds to appear.
+    """
+    found = _metadata(cluster, names, frozenset(awaited))
+    described = {topic.name: topic for topic in found.topics if not topic.error_code}
+    configured = _topic_settings(cluster, sorted(described), settings)
+    facts: dict[str, TopicFacts | Unread | None] = {}
+    for topic in found.topics:
+        if topic.error_code == _UNKNOWN_TOPIC:
+            facts[topic.name] = None
+        elif topic.error_code:
+            grant = "Describe and DescribeConfigs on Topic"
+            facts[topic.name] = Unread(reason=name_of(topic.error_code), grant=grant)
+        else:
+            facts[topic.name] = TopicFacts(
+                partitions=len(topic.partitions),
+                replicas=min(len(p.replica_nodes) for p in topic.partitions),
+                in_sync=min(len(p.isr_nodes) for p in topic.partitions),
+                operations=_operations(topic),
+                settings=configured[topic.name],
+            )
+    return len(found.brokers), facts
+
+
+def coordinator_settings(cluster: Cluster, transactional_id: str, names: Sequence[str]) -> Settings | Unread:
+    """The named settings of the broker that coordinates `transactional_id`."""
+    try:
+        node = str(cluster.coordinator("transaction", transactional_id))
+        # A broker answers for itself alone; should the coordinator move now, the answer is INVALID_REQUEST.
+        request = _describe_configs(_BROKER, [node], names)
+        response = cluster.call_coordinator("transaction", transactional_id, request, lambda _: ())
+    except AuthorizationFailed as error:
+        return Unread(reason=error.name, grant="Write on TransactionalId")
+    return _read_settings(response, names, "DescribeConfigs on Cluster")[node]
+
+
+def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> TransactionFacts | Unread | None:
+    """The state of a transactional.id (KIP-664), None if the coordinator does not know it. `now_ms` since 1970."""
+
+    def errors(response: Any) -> Iterable[tuple[str, int]]:
+        for state in response.transaction_states:
+            if state.error_code != _TRANSACTIONAL_ID_NOT_FOUND:
+                yield f"transactional id {transactional_id!r}", state.error_code
+
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    try:
+        response = cluster.call_coordinator("transaction", transactional_id, request, errors)
+    except AuthorizationFailed as error:
+        return Unread(reason=error.name, grant="Write on TransactionalId")
+    (state,) = response.transaction_states
+    if state.error_code:
+        return None
+    started = state.transaction_start_time_ms
+    return TransactionFacts(
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        age_ms=max(0, now_ms - started) if started >= 0 else None,
+    )
+
+
+def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
+    """A consumer group's state and members; a group that does not exist is "Dead" and has none."""
+
+    def errors(response: Any) -> Iterable[tuple[str, int]]:
+        for described in response.groups:
+            yield f"group {group_id!r}", described.error_code
+
+    request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
+    try:
+        (described,) = cluster.call_coordinator("group", group_id, request, errors).groups
+    except AuthorizationFailed as error:
+        return Unread(reason=error.name, grant="Read on Group")
+    state = described.group_state
+    return GroupFacts(
+        # A group of another protocol (KIP-848) is "Dead" to this API.
+        state=_listed_state(cluster, group_id) if state == "Dead" else state,
+        members=tuple(f"{member.client_id} at {member.client_host.lstrip('/')}" for member in described.members),
+        operations=_operations(described),
+    )
+
+
+def _listed_state(cluster: Cluster, group_id: str) -> str:
+    request = ListGroupsRequest(states_filter=list(_LIVE_STATES), types_filter=[])
+    response = cluster.call_coordinator(
+        "group", group_id, request, lambda response: [(f"group {group_id!r}", response.error_code)]
+    )
+    return next((listed.group_state for listed in response.groups if listed.group_id == group_id), "Dead")
+
+
+def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -> Any:
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+
+    def unknown(response: Any) -> Iterable[tuple[str, int]]:
+        for topic in response.topics:
+            if topic.error_code == _UNKNOWN_TOPIC and topic.name in awaited:
+                yield f"topic {topic.name!r}", topic.error_code
+
+    try:
+        return cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
+    except UnknownTopic:
+        return cluster.call_any(request, lambda _: ())
+
+
+def _topic_settings(cluster: Cluster, topics: Sequence[str], names: Sequence[str]) -> dict[str, Settings | Unread]:
+    if not topics:
+        return {}
+    response = cluster.call_any(_describe_configs(_TOPIC, topics, names), lambda _: ())
+    return _read_settings(response, names, "DescribeConfigs on Topic")
+
+
+def _describe_configs(kind: int, resources: Sequence[str], names: Sequence[str]) -> Any:
+    resource_class: Any = DescribeConfigsRequest.DescribeConfigsResource
+    return DescribeConfigsRequest(
+        resources=[
+            resource_class(resource_type=kind, resource_name=name, configuration_keys=list(names)) for name in resources
+        ]
+    )
+
+
+def _read_settings(response: Any, names: Sequence[str], grant: str) -> dict[str, Settings | Unread]:
+    found: dict[str, Settings | Unread] = {}
+    for result in response.results:
+        values: Mapping[str, str] = {entry.name: entry.value for entry in result.configs if entry.value is not None}
+        hidden = [name for name in names if name not in values]
+        if result.error_code:
+            found[result.resource_name] = Unread(reason=name_of(result.error_code), grant=grant)
+        elif hidden:  # some managed services show a part only
+            found[result.resource_name] = Unread(reason=f"the broker does not show {', '.join(hidden)}")
+        else:
+            found[result.resource_name] = values
+    return found
+
+
+def _operations(described: Any) -> frozenset[str] | None:
+    codes = described.authorized_operations
+    return None if codes is None else frozenset(_OPERATIONS[code] for code in codes if code in _OPERATIONS)

@@ -1,0 +1,403 @@
+"""What would lose data or fail later, found before the first batch: from what was read of the cluster to findings.
+
+Errors, where no batch could succeed or the ledger is not ours alone:
+- an output topic or the ledger's does not exist, or an ACL that the query itself needs is missing;
+- kafka.transaction.timeout.ms above the brokers' transaction.max.timeout.ms;
+- min.insync.replicas above the replication factor; max.message.bytes below kafka.max.request.size;
+- a group that the sink commits offsets to has live members.
+
+Warnings, where committed data depends on luck:
+- a single replica, min.insync.replicas of 1, unclean leader election, too few replicas in sync right now; outputs and
+  Kafka's own topics alike, which hold the offsets, the ledger and the transactions' outcome;
+- the transactional.id has a transaction open: a crashed predecessor's looks just like a live owner's;
+- the protocol before KIP-890; offsets that expire within days;
+- what may not be read for want of an ACL that the query itself does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from spark_kafka_eos.options import SinkOptions
+
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+
+# The settings a finding depends on; nothing else needs to be read.
+BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
+TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable")
+
+_SHORT_RETENTION_MINUTES = 3 * 24 * 60  # a query that is stopped over a weekend should find its ledger again
+_LIVELESS = frozenset({"", "Empty", "Dead"})
+_NAMED = 3  # members named in a finding
+
+
+class Severity(StrEnum):
+    """Whether the query may start: not after an error."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was checked: what was found, what it means for the data, what to do. Without full stops."""
+
+    severity: Severity
+    subject: str
+    found: str
+    meaning: str = ""
+    action: str = ""
+
+    def __str__(self) -> str:
+        return ". ".join(part for part in (f"{self.subject}: {self.found}", self.meaning, self.action) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A fact that could not be read: the broker's answer, and the ACL that would mend it (empty if none would)."""
+
+    reason: str
+    grant: str = ""
+
+
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """A topic: the fewest replicas, and the fewest in sync, that any of its partitions has.
+
+    `operations` are those this principal may do ("Read", "Write", …); None where the broker did not say.
+    """
+
+    partitions: int
+    replicas: int
+    in_sync: int
+    operations: frozenset[str] | None
+    settings: Settings | Unread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFacts:
+    """What the coordinator holds of a transactional.id (KIP-664); `age_ms` is how long a transaction is open."""
+
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """A consumer group. `members` are shown as client id and host; a group of KIP-848's protocol shows none."""
+
+    state: str
+    members: tuple[str, ...]
+    operations: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was read of the cluster: `settings` are the transaction coordinator's; topics and groups by name.
+
+    None stands for what does not exist. Without a transactional.id, `settings` is empty and `transaction` None.
+    """
+
+    brokers: int
+    transaction_version: int
+    settings: Settings | Unread
+    transaction: TransactionFacts | Unread | None
+    groups: Mapping[str, GroupFacts | Unread]
+    topics: Mapping[str, TopicFacts | Unread | None]
+
+
+def own_topics(options: SinkOptions) -> list[str]:
+    """The topics that must exist: those written, and the ledger's."""
+    ledger = [options.ledger_topic] if options.transactional_id else []
+    return list(dict.fromkeys([*written_topics(options), *ledger]))
+
+
+def written_topics(options: SinkOptions) -> list[str]:
+    """The topics that are known to be written, sorted: none when each row names its own."""
+    return sorted({*options.output_topics, *([options.topic] if options.topic else [])})
+
+
+def groups(options: SinkOptions) -> list[str]:
+    """The groups that the sink commits offsets to: the source's, and the ledger's."""
+    ledger = [options.ledger_group] if options.transactional_id else []
+    return [group for group in (options.group_id, *ledger) if group]
+
+
+def internal_topics(options: SinkOptions) -> list[str]:
+    """Kafka's own topics that hold what the sink commits."""
+    return [
+        *([OFFSETS_TOPIC] if options.group_id else []),
+        *([TRANSACTIONS_TOPIC] if options.transactional_id else []),
+    ]
+
+
+def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
+    """Every check's finding, those that found nothing wrong too; what several topics share is one finding."""
+    found = [_cluster(facts)]
+    if options.transactional_id:
+        found += [_transaction_version(facts), *_settings(facts, options), _transaction(facts, options)]
+    found += [_group(name, facts.groups[name]) for name in groups(options)]
+    judged: dict[_Judgement, list[str]] = {}
+    for name, judgement in _topics(facts, options):
+        judged.setdefault(judgement, []).append(name)
+    found += [judgement.of(names) for judgement, names in judged.items()]
+    return found
+
+
+class _Judgement(NamedTuple):
+    """A finding on a topic that is yet to be named."""
+
+    severity: Severity
+    found: str
+    meaning: str = ""
+    action: str = ""
+
+    def of(self, names: list[str]) -> Finding:
+        subject = f"topic {names[0]}" if len(names) == 1 else f"topics {', '.join(names)}"
+        return Finding(
+            severity=self.severity, subject=subject, found=self.found, meaning=self.meaning, action=self.action
+        )
+
+
+def _cluster(facts: Facts) -> Finding:
+    brokers = f"{facts.brokers} broker{'' if facts.brokers == 1 else 's'}"
+    return Finding(severity=Severity.OK, subject="cluster", found=f"reachable, {brokers}")
+
+
+def _transaction_version(facts: Facts) -> Finding:
+    subject, version = "transaction.version", facts.transaction_version
+    if version >= 2:
+        return Finding(severity=Severity.OK, subject=subject, found=f"{version} (KIP-890)")
+    return Finding(
+        severity=Severity.WARNING,
+        subject=subject,
+        found=f"{version}, the protocol before KIP-890",
+        meaning="Each batch takes one more request, and whether a request that is late by a whole batch can hold up "
+        "the readers depends on the brokers' transaction.partition.verification.enable (Kafka 3.6)",
+        action="On Kafka 4.0 or newer: kafka-features.sh --bootstrap-server … upgrade --feature transaction.version=2",
+    )
+
+
+def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
+    settings = facts.settings
+    if isinstance(settings, Unread):
+        yield Finding(
+            severity=Severity.WARNING,
+            subject="kafka.transaction.timeout.ms",
+            found=f"{' and '.join(BROKER_SETTINGS)} could not be checked: {settings.reason}",
+            action=_grant(settings),
+        )
+        return
+    largest, timeout = int(settings["transaction.max.timeout.ms"]), options.transaction_timeout_ms
+    subject = "kafka.transaction.timeout.ms"
+    if timeout > largest:
+        yield Finding(
+            severity=Severity.ERROR,
+            subject=subject,
+            found=f"{timeout} is above the brokers' transaction.max.timeout.ms, {largest}",
+            meaning="No transaction can begin: the coordinator answers INVALID_TRANSACTION_TIMEOUT",
+            action=f"Set it to {largest} or less, or raise the brokers' limit",
+        )
+    else:
+        yield Finding(severity=Severity.OK, subject=subject, found=f"{timeout}, the brokers allow {largest}")
+    retention = int(settings["offsets.retention.minutes"])
+    short = retention < _SHORT_RETENTION_MINUTES
+    yield Finding(
+        severity=Severity.WARNING if short else Severity.OK,
+        subject="offsets.retention.minutes",
+        found=f"{retention}, that is {_span(retention * 60_000)}",
+        meaning="A query without a batch for that long loses its ledger, and is then refused" if short else "",
+        action="Raise it on the brokers; Kafka's default is 10080, 7 days" if short else "",
+    )
+
+
+def _transaction(facts: Facts, options: SinkOptions) -> Finding:
+    subject = f"transactional id {options.transactional_id}"
+    match facts.transaction:
+        case None:
+            return Finding(severity=Severity.OK, subject=subject, found="not in use")
+        case Unread() as unread:
+            return _unauthorised(subject, unread.reason, "Write on it")
+        case TransactionFacts(state="Ongoing") as found:
+            since = "" if found.age_ms is None else f" for {_span(found.age_ms)}"
+            return Finding(
+                severity=Severity.WARNING,
+                subject=subject,
+                found=f"producer {found.producer_id}, epoch {found.epoch}, has had a transaction open{since} "
+                f"(its timeout is {_span(found.timeout_ms)})",
+                meaning="This query's last run ended within a batch, or another process uses this id now. Starting "
+                "aborts that transaction and fences its owner",
+                action="Make sure that no other query and no other driver uses this id",
+            )
+        case TransactionFacts(state=state, producer_id=producer_id, epoch=epoch):
+            ending = state.startswith("Prepare")
+            what = "its last transaction is being ended" if ending else "no transaction open"
+            return Finding(
+                severity=Severity.OK, subject=subject, found=f"{what} (producer {producer_id}, epoch {epoch}, {state})"
+            )
+
+
+def _group(name: str, facts: GroupFacts | Unread) -> Finding:
+    subject = f"group {name}"
+    if isinstance(facts, Unread):
+        return _unauthorised(subject, facts.reason, "Read on it")
+    if facts.operations is not None and "Read" not in facts.operations:
+        return _unauthorised(subject, "offsets may not be committed to it", "Read on it")
+    if not facts.members and facts.state in _LIVELESS:
+        return Finding(severity=Severity.OK, subject=subject, found="no members")
+    return Finding(
+        severity=Severity.ERROR,
+        subject=subject,
+        found=f"has live members: {_some(facts.members)}" if facts.members else f"has live members ({facts.state})",
+        meaning="They commit offsets where this query commits its own: startingOffsets=committed would then repeat "
+        "records or leave some out",
+        action="Give this query a group of its own (kafka.group.id; by default the transactional.id), or stop them "
+        "and wait for their session to end",
+    )
+
+
+def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgement]]:
+    written, internal = written_topics(options), internal_topics(options)
+    ledger = [options.ledger_topic] if options.transactional_id else []
+    for name in own_topics(options):
+        needed = [("Write", "written", written), ("Read", "named in the ledger", ledger)]
+        rights = [(right, use) for right, use, of in needed if name in of]
+        yield from ((name, judgement) for judgement in _access(facts.topics[name], rights))
+    for name in written:
+        if isinstance(topic := facts.topics[name], TopicFacts):
+            yield from ((name, judgement) for judgement in (*_size(topic, options), *_durability(topic)))
+    for name in internal:
+        match facts.topics[name]:
+            case None:
+                yield name, _Judgement(Severity.OK, "will be created when it is first needed")
+            case Unread() as unread:
+                yield name, _unchecked_topic(unread)
+            case TopicFacts() as topic:
+                yield from ((name, judgement) for judgement in _durability(topic))
+
+
+def _access(topic: TopicFacts | Unread | None, needed: Sequence[tuple[str, str]]) -> Iterator[_Judgement]:
+    if topic is None:
+        yield _Judgement(
+            Severity.ERROR,
+            "does not exist",
+            "Every batch would fail, and nothing creates topics behind the operator's back",
+            "Create it, or correct its name",
+        )
+    elif isinstance(topic, Unread):
+        rights = " and ".join(right for right, _ in needed)
+        yield _Judgement(Severity.ERROR, topic.reason, "Every batch would fail", f"Grant this principal {rights} on it")
+    elif topic.operations is not None:
+        for right, use in needed:
+            if right not in topic.operations:
+                yield _Judgement(
+                    Severity.ERROR,
+                    f"may not be {use}",
+                    "Every batch would fail",
+                    f"Grant this principal {right} on it",
+                )
+
+
+def _size(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
+    if isinstance(topic.settings, Unread):
+        return
+    largest = int(topic.settings["max.message.bytes"])
+    if largest < options.max_request_size:
+        yield _Judgement(
+            Severity.ERROR,
+            f"max.message.bytes is {largest}, kafka.max.request.size is {options.max_request_size}",
+            "The first batch with enough rows would fail: the broker refuses record batches as large as they may get",
+            f"Set kafka.max.request.size to {largest}, or raise the topic's max.message.bytes",
+        )
+
+
+def _durability(topic: TopicFacts) -> Iterator[_Judgement]:
+    """Whether what was acknowledged survives the loss of a broker."""
+    settings = topic.settings
+    if topic.replicas == 1:
+        yield _Judgement(
+            Severity.WARNING,
+            "replication factor 1",
+            "Committed transactions are lost with one disk, and nothing can be written while that broker is down",
+            "Fine on a test cluster; otherwise use 3 replicas and min.insync.replicas=2",
+        )
+    if isinstance(settings, Unread):
+        yield _unchecked_topic(settings)
+        return
+    required = int(settings["min.insync.replicas"])
+    unclean = settings["unclean.leader.election.enable"] == "true"
+    if required > topic.replicas:
+        yield _Judgement(
+            Severity.ERROR,
+            f"min.insync.replicas is {required}, but the replication factor {topic.replicas}",
+            "Nothing can be appended: the brokers answer NOT_ENOUGH_REPLICAS for ever",
+            "Lower min.insync.replicas, or add replicas",
+        )
+    elif required > topic.in_sync:
+        yield _Judgement(
+            Severity.WARNING,
+            f"{topic.in_sync} of {topic.replicas} replicas are in sync, min.insync.replicas is {required}",
+            "Appends wait until the missing brokers are back, for kafka.delivery.timeout.ms at most",
+            "Bring the brokers back",
+        )
+    elif topic.replicas > 1 and required == 1:
+        yield _Judgement(
+            Severity.WARNING,
+            "min.insync.replicas is 1",
+            "When the other replicas lag, one broker alone acknowledges, and its loss loses committed transactions",
+            f"Set min.insync.replicas to {max(2, topic.replicas - 1)}",
+        )
+    elif topic.replicas > 1 and not unclean:
+        yield _Judgement(Severity.OK, f"replication factor {topic.replicas}, min.insync.replicas {required}")
+    if unclean and topic.replicas > 1:
+        yield _Judgement(
+            Severity.WARNING,
+            "unclean.leader.election.enable is true",
+            "A replica that lacks committed transactions may become the leader: they are lost without a word",
+            "Set unclean.leader.election.enable to false",
+        )
+
+
+def _unauthorised(subject: str, reason: str, grant: str) -> Finding:
+    return Finding(
+        severity=Severity.ERROR,
+        subject=subject,
+        found=reason,
+        meaning="Every batch would fail",
+        action=f"Grant this principal {grant}",
+    )
+
+
+def _unchecked_topic(unread: Unread) -> _Judgement:
+    return _Judgement(
+        Severity.WARNING,
+        f"{', '.join(TOPIC_SETTINGS)} could not be checked: {unread.reason}",
+        action=_grant(unread),
+    )
+
+
+def _grant(unread: Unread) -> str:
+    return f"Grant this principal {unread.grant}" if unread.grant else ""
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _span(milliseconds: int) -> str:
+    """A time as people say it: `850 ms`, `61 s`, `36 h`, `7 days`."""
+    for unit, size in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if milliseconds >= 2 * size:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds} ms"
