@@ -281,7 +281,8 @@ class EmbeddedKafka:
                 raise self._failure(node, "its log directory could not be formatted")
 
     def _format_arguments(self, node: int) -> list[str | Path]:
-        arguments: list[str | Path] = ["-t", self._cluster_id(), "-c", self._properties_file(node)]
+        # In one argument: an id may begin with a dash, which would be taken for an option.
+        arguments: list[str | Path] = [f"--cluster-id={self._cluster_id()}", "-c", self._properties_file(node)]
         if self._transaction_version is not None:
             arguments += ["--feature", f"transaction.version={self._transaction_version}"]
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
