@@ -22,15 +22,13 @@ from xml.sax.saxutils import quoteattr
 
 from spark_kafka_eos.errors import ToolFailed
 
-CENTRAL = ""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """What Ivy is given: `settings` to use as they are, or else the `root` URL of a Maven 2 repository."""
+    """What Ivy is given: `settings` to use as they are, or the `root` URL of a Maven 2 repository. It knows Central."""
 
     settings: Path | None
-    root: str
+    root: str | None
     java_options: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -39,16 +37,17 @@ class Repository:
     @property
     def name(self) -> str:
         """For people: the settings file or the repository's URL."""
-        return str(self.settings or self.root)
+        return str(self.settings or self.root or "Maven Central")
 
     def settings_file(self, directory: Path) -> Path:
         """The user's settings, or ours written to `directory`."""
         if self.settings is not None:
             return self.settings
         written = directory / "ivysettings.xml"
+        root = f" root={quoteattr(self.root)}" if self.root else ""
         written.write_text(
             '<ivysettings><settings defaultResolver="repository"/><resolvers>'
-            f'<ibiblio name="repository" m2compatible="true" root={quoteattr(self.root)}/>'
+            f'<ibiblio name="repository" m2compatible="true"{root}/>'
             "</resolvers></ivysettings>"
         )
         return written
@@ -60,7 +59,7 @@ def repository(environment: Mapping[str, str], home: Path) -> Repository:
     mirrors = (url for settings in maven if (url := central_mirror(settings)))
     return Repository(
         settings=_ivy_settings(environment, home),
-        root=next(mirrors, CENTRAL),
+        root=next(mirrors, None),
         java_options=proxy_options(environment) or next(filter(None, map(maven_proxy_options, maven)), ()),
     )
 

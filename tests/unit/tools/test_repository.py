@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.tools.repository import CENTRAL, Repository, proxy_options, repository
+from spark_kafka_eos.tools.repository import Repository, proxy_options, repository
 
 NAMESPACE = ' xmlns="http://maven.apache.org/SETTINGS/1.2.0"'
 
@@ -28,7 +28,7 @@ def maven(*, mirrors: Sequence[tuple[str, str]] = (), proxies: str = "", namespa
 
 
 def test_without_any_settings_it_is_central(home):
-    assert repository({}, home) == Repository(settings=None, root=CENTRAL, java_options=())
+    assert repository({}, home) == Repository(settings=None, root=None, java_options=())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_without_any_settings_it_is_central(home):
 )
 def test_a_maven_mirror_is_used_when_it_covers_central(home, mirror_of, covers):
     write(home / ".m2" / "settings.xml", maven(mirrors=[(mirror_of, "https://mirror.example/maven")]))
-    assert repository({}, home).root == ("https://mirror.example/maven/" if covers else CENTRAL)
+    assert repository({}, home).root == ("https://mirror.example/maven/" if covers else None)
 
 
 @pytest.mark.parametrize("namespace", ["", ' xmlns="http://maven.apache.org/SETTINGS/1.0.0"'])
