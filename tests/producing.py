@@ -8,6 +8,8 @@ from typing import Literal
 
 from confluent_kafka import Producer
 
+KEEP = {"retention.ms": "-1"}
+
 _transactional_ids = (f"filler-{number}" for number in itertools.count(1))
 
 
@@ -18,11 +20,14 @@ def produce(
     *,
     partition: int = 0,
     key: bytes | None = None,
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int = 0,
     headers: list[tuple[str, str | bytes | None]] | None = None,
     compression: str = "none",
 ) -> None:
-    """Append `values` to one partition, outside of transactions."""
+    """Append `values` to one partition, outside of transactions. `timestamp` is in ms; 0 means now.
+
+    Records with an old time are gone before the test is over, unless the topic has `KEEP`.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "linger.ms": 50})
     for value in values:
         producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers or [])

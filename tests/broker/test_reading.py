@@ -11,7 +11,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.eos.positions import Positions
 from spark_kafka_eos.eos.reading import arrow_schema, read
 from spark_kafka_eos.options import source_options
-from tests.producing import produce, transact
+from tests.producing import KEEP, produce, transact
 
 pytestmark = pytest.mark.broker
 
@@ -142,7 +142,7 @@ def test_compacted_topics_have_gaps_and_are_read_to_their_end(bootstrap, topic, 
 
 
 def test_a_start_by_time_is_the_first_record_from_then_on(bootstrap, topic, rows):
-    name = topic("times")
+    name = topic("times", config=KEEP)
     for number in range(5):
         produce(bootstrap, name, [b"%d" % number], timestamp=1_700_000_000_000 + number * 1_000)
     assert numbers(rows(name, startingTimestamp="1700000001500")) == [2, 3, 4]

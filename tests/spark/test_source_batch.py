@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.schema import source_schema
-from tests.producing import produce, transact
+from tests.producing import KEEP, produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -36,7 +36,7 @@ def numbers(frame):
 
 
 def test_rows_have_the_built_in_sources_columns(spark, bootstrap, topic, load):
-    name = topic("columns", partitions=2)
+    name = topic("columns", partitions=2, config=KEEP)
     produce(bootstrap, name, [b"a", None], key=b"k", timestamp=1_700_000_000_123)
     produce(bootstrap, name, [b"b"], partition=1, timestamp=1_700_000_000_123)
     at = datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
@@ -52,7 +52,7 @@ def test_rows_have_the_built_in_sources_columns(spark, bootstrap, topic, load):
 
 
 def test_timestamps_are_shown_in_the_sessions_time_zone(spark, bootstrap, topic, load):
-    name = topic("zone")
+    name = topic("zone", config=KEEP)
     produce(bootstrap, name, [b"v"], timestamp=1_700_000_000_123)
     assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
     [row] = load(name).select(F.col("timestamp").cast("string").alias("shown")).collect()
@@ -126,8 +126,9 @@ def test_min_partitions_cuts_large_ranges(bootstrap, topic, load):
 def test_what_was_deleted_fails_the_read_or_is_left_out(bootstrap, topic, load):
     name = topic("deleted")
     produce(bootstrap, name, values(10))
-    [deleted] = AdminClient({"bootstrap.servers": bootstrap}).delete_records([TopicPartition(name, 0, 4)]).values()
-    assert deleted.result().low_watermark == 4
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [deleted] = admin.delete_records([TopicPartition(name, 0, 4)]).values()
+    assert deleted.result(30).low_watermark == 4
     from_the_first = f'{{"{name}": {{"0": 0}}}}'
     assert numbers(load(name)) == list(range(4, 10))
     assert numbers(load(name, startingOffsets=from_the_first, failOnDataLoss="false")) == list(range(4, 10))
