@@ -62,17 +62,14 @@ def decode_headers(
         slot, limit = first[record] + done, end[record]
         for where in (0, 2):
             length, start = read_varints(data, at[record], limit)
-            behind = start + np.maximum(length, 0)
-            if (behind > limit).any():
-                raise CorruptRecordBatch("a header runs over the end of its record")
             place[where, slot], place[where + 1, slot] = start, length
-            at[record] = behind
+            at[record] = start + np.maximum(length, 0)  # past the end the next reading fails, or the comparison below
         done += 1
         record = record[counts[record] > done]
     for one in record.tolist():
         at[one] = _read_one(data, int(at[one]), int(end[one]), place[:, first[one] + done : first[one + 1]])
     if (at != end).any():
-        raise CorruptRecordBatch("bytes are left behind a record's headers")
+        raise CorruptRecordBatch("a record's headers do not end where it ends")
     if (place[1] < 0).any() or (place[3] < -1).any():
         raise CorruptRecordBatch("a header has a negative length")
     keys, values = _strings(cut(data, place[0], place[1])), cut(data, place[2], place[3])
@@ -85,10 +82,8 @@ def _read_one(data: NDArray[np.uint8], position: int, end: int, place: NDArray[n
     for slot in range(place.shape[1]):
         for where in (0, 2):
             length, start = read_varint(data, position, end)
-            position = start + max(length, 0)
-            if position > end:
-                raise CorruptRecordBatch("a header runs over the end of its record")
             place[where, slot], place[where + 1, slot] = start, length
+            position = start + max(length, 0)
     return position
 
 

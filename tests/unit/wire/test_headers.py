@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -48,11 +50,14 @@ def test_a_header_without_a_key_cannot_be_sent(bad: object) -> None:
         encode_headers(pa.array([[{"key": "k", "value": b""}, bad]], HEADERS))
 
 
-def test_one_record_of_very_many_headers_is_read() -> None:
-    column = pa.array([[{"key": "k", "value": None}] * 20_000, []], HEADERS)
+def test_one_record_of_very_many_headers_is_read_in_little_time() -> None:
+    column = pa.array([[{"key": "k", "value": None}] * 100_000, []], HEADERS)
     content = encode_headers(column).content
     assert content is not None
-    assert decoded(content.to_pylist(), [20_000, 0]).to_pylist() == column.to_pylist()
+    started = time.process_time()
+    result = decoded(content.to_pylist(), [100_000, 0])
+    assert time.process_time() - started < 2  # an array operation for each would take six
+    assert result.equals(column)
 
 
 def test_a_key_that_is_not_utf_8_is_read_as_java_does() -> None:
@@ -70,7 +75,7 @@ def test_a_key_that_is_not_utf_8_is_read_as_java_does() -> None:
         ("026b04", 1),  # the value is missing
         ("106b0276", 1),  # the key runs over the end
         ("026b1076", 1),  # the value runs over the end
-        ("016b0276", 1),  # the key's length is -1
+        ("0101", 1),  # the key's length is -1
         ("026b03", 1),  # the value's length is -2
         ("026b0276", 0),  # more than was promised
         ("026b0276", 2),  # less than was promised
