@@ -68,30 +68,29 @@ FAST = Plan(
 
 
 def run(*, fast: bool, kafka_version: str, append_mode: str, keep: bool, console: Console) -> bool:
-    """Whether every figure holds. With `keep` the checkpoint and the driver's log stay, in a folder that is named."""
+    """Whether every figure holds. Checkpoint and driver's log stay, and are named, with `keep` or when something is off."""
     if not JOB.exists():
         raise ToolFailed(f"the job {JOB} is missing", action="Run the demo from a source checkout.")
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-demo-"))
-    try:
-        with Screen(console) as screen, EmbeddedKafka(kafka_version) as kafka:
-            screen.say(f"Apache Kafka {kafka_version} answers at {kafka.bootstrap}")
-            kafka.create_topic(INPUT, partitions=4)
-            kafka.create_topic(OUTPUT, partitions=3)
-            demo = Demo(
-                plan=FAST if fast else FULL,
-                bootstrap=kafka.bootstrap,
-                append_mode=append_mode,
-                folder=folder,
-                screen=screen,
-            )
-            shown = demo.play()
-    finally:
-        if not keep:
-            shutil.rmtree(folder)
+    with Screen(console) as screen, EmbeddedKafka(kafka_version) as kafka:
+        screen.say(f"Apache Kafka {kafka_version} answers at {kafka.bootstrap}")
+        kafka.create_topic(INPUT, partitions=4)
+        kafka.create_topic(OUTPUT, partitions=3)
+        demo = Demo(
+            plan=FAST if fast else FULL,
+            bootstrap=kafka.bootstrap,
+            append_mode=append_mode,
+            folder=folder,
+            screen=screen,
+        )
+        shown = demo.play()
     console.print(table(shown))
-    if keep:
+    holds = all(figure.holds for figure in shown)
+    if keep or not holds:
         console.print(f"Checkpoint and driver's log: {folder}", soft_wrap=True)
-    return all(figure.holds for figure in shown)
+    else:
+        shutil.rmtree(folder)
+    return holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +135,7 @@ class Demo:
         """Run the job to the end of the input, killing it on the way; how many batches cut short were done after."""
         offsets = sum(ends(self.bootstrap, INPUT, "read_committed").values())
         self.screen.expect_batches(-(-offsets // self.plan.offsets_per_trigger))
+        self.screen.expect_kills(len(self.plan.kills))
         for number, kill in enumerate(self.plan.kills, start=1):
             armed = self.folder / f"kill-{number}"
             armed.mkdir()

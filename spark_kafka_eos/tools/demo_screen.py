@@ -51,6 +51,7 @@ class Screen:
 
     def killed(self, text: str) -> None:
         self._kills += 1
+        self._progress.update(self._bars["kills"], completed=self._kills)
         self.say(f"[bold red]kill {self._kills}[/bold red]: {text}")
 
     def expect_flights(self, total: int) -> None:
@@ -64,6 +65,9 @@ class Screen:
 
     def committed(self, count: int) -> None:
         self._move("batches committed", count)
+
+    def expect_kills(self, total: int) -> None:
+        self._bar("kills", total)
 
     def _bar(self, name: str, total: int) -> None:
         self._bars[name] = self._progress.add_task(name, total=total)

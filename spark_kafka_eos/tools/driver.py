@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,10 @@ import psutil
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.tools.supervised import SupervisedProcesses
+
+# In a Spark log, what says why it ended is far from its end.
+_ROUTINE = re.compile(r"^\d\S* \S+ (INFO|WARN) |^\s+at |^\s*\.\.\. \d+ more")
+_TELLING = re.compile(r"Error|Exception|errors\.")
 
 _LOOK_EVERY = 0.1  # seconds between two looks at files that the driver writes
 
@@ -110,8 +115,9 @@ class Driver:
         return True
 
     def _failure(self, what: str) -> ToolFailed:
-        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-25:])
-        return ToolFailed(what, action=f"The end of its log {self._log}:\n{tail}")
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if not _ROUTINE.search(line)]
+        telling = [line for line in lines if _TELLING.search(line)] or lines
+        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *telling[-10:]]))
 
 
 def committed_batches(checkpoint: Path) -> int:

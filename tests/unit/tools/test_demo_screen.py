@@ -27,6 +27,7 @@ def test_a_plain_log_gets_a_line_per_fifth_of_the_input() -> None:
 def test_kills_are_numbered() -> None:
     plain, out = console()
     with Screen(plain) as screen:
+        screen.expect_kills(2)
         screen.killed("first")
         screen.killed("second")
     assert [line.split("s  ")[1] for line in out.getvalue().splitlines()] == ["kill 1: first", "kill 2: second"]

@@ -69,6 +69,19 @@ def test_a_driver_that_ends_before_its_point_is_a_failure_that_shows_its_log(sta
     assert "no such topic" in str(failure.value)
 
 
+def test_a_failure_shows_what_a_spark_log_hides_among_its_lines(start: Start) -> None:
+    code = """
+print("26/11/21 14:45:18 INFO Executor: Exception handling ready")
+print("spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist.")
+print("\\tat org.apache.spark.Something")
+for _ in range(50): print("+- Project")
+raise SystemExit(1)
+"""
+    with start(code) as driver, pytest.raises(ToolFailed) as failure:
+        driver.wait(meanwhile=idle, timeout=20)
+    assert failure.value.action.splitlines()[1:] == ["spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist."]
+
+
 def test_a_driver_that_fails_is_not_taken_for_one_that_is_done(start: Start) -> None:
     with start("raise SystemExit(3)") as driver, pytest.raises(ToolFailed, match="exit code 3"):
         driver.wait(meanwhile=idle, timeout=20)
