@@ -6,8 +6,10 @@
     abort()           a new epoch; what the old one appended is aborted and its stragglers are fenced
 
 Not obvious:
-- There is no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request, and no late
-  abort of ours can ever end a later transaction (KAFKA-17754).
+- TV2 has no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request, and no late
+  abort of ours can ever end a later transaction (KAFKA-17754). In TV1 it would fence its own sender, too: the
+  coordinator aborts under an epoch of its own and then takes the held one for outdated. So EndTxn(abort) goes first;
+  the epoch that follows keeps a late one from ending a later transaction.
 - TV2 (KIP-890): EndTxn returns the next epoch, so a batch needs neither InitProducerId nor a look at the ledger while
   this process owns the transactional.id: whoever takes it over fences the epoch. TV1: InitProducerId for every batch,
   so that an epoch never serves two batches.
@@ -144,8 +146,14 @@ class SharedTransaction:
     def abort(self) -> None:
         """Give the transaction up: nothing of it becomes visible and its epoch is dead. Does nothing if none is
         open."""
-        if self._transaction.state in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT):
-            self._initialise()
+        if self._transaction.state not in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT):
+            return
+        if self._coordinator.transaction_version < 2:
+            try:
+                self._coordinator.end(self.identity, commit=False)
+            except ProducerFenced as error:
+                raise self._fenced(error) from error
+        self._initialise()
 
     def _initialise(self) -> None:
         try:

@@ -1,0 +1,147 @@
+"""What appends late, with an epoch that was given up: refused by the broker, and invisible, in both protocols.
+
+The barrier relies on this: it gives a try up by a new epoch alone, whatever may still be on its way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from spark_kafka_eos.core.recovery import Skip, Write
+from spark_kafka_eos.eos.appending import append
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
+from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.options import sink_options
+
+pytestmark = pytest.mark.broker
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic(either_kafka):
+    return either_kafka.create_topic(f"straggler-{next(numbers)}", 2)
+
+
+@pytest.fixture
+def owner(either_kafka, cluster, topic):
+    """`owner()`: a driver that writes to `topic` under always the same transactional.id."""
+    options = sink_options(
+        {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
+    )
+    return lambda: SharedTransaction(options, cluster, decide_micro_batch(options))
+
+
+@pytest.fixture
+def write(cluster, topic, record_batch):
+    """`write(identity, value, partition=0)`: an append task with one record."""
+
+    def write(identity, value, partition=0):
+        return append(cluster, identity, [(TopicPartition(topic, partition), 1, record_batch(None, 0, [value]))])
+
+    return write
+
+
+@pytest.fixture
+def seen(consumed, topic):
+    """`seen(isolation="read_committed")`: the values in both partitions."""
+    return lambda isolation="read_committed": [
+        value for partition in (0, 1) for value in consumed(topic, partition, isolation)
+    ]
+
+
+def batch(number):
+    return MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start={}, end={})
+
+
+def run(transaction, number, write, value):
+    """The whole micro-batch `number`."""
+
+    def appended(identity):
+        write(identity, value)
+        return Appended(partitions=1, records=1, bytes=len(value))
+
+    return settle(transaction, batch(number), appended, max_tries=2, append_mode="driver")
+
+
+def begun(transaction, number):
+    assert isinstance(transaction.begin(batch(number)), Write)
+    transaction.appending()
+    return transaction.identity
+
+
+@pytest.mark.parametrize("partition", [0, 1], ids=["where it appended before", "where nobody appended"])
+@pytest.mark.parametrize("committed", [False, True], ids=["before the new epoch's end", "after the new epoch's commit"])
+def test_an_append_under_the_given_up_epoch_is_refused(
+    owner, write, seen, topic, record_batch, append_elsewhere, partition, committed
+):
+    transaction = owner()
+    old = begun(transaction, 0)
+    write(old, b"of the old epoch")
+    transaction.abort()
+    new = begun(transaction, 0)
+    if committed:
+        write(new, b"of the new epoch")
+        transaction.commit(batch(0))
+    sequence = 1 - partition  # it appended one record to partition 0
+    refused = append_elsewhere(old, TopicPartition(topic, partition), sequence, [b"late"])
+    assert refused["error"] in ("TransactionAborted", "ProducerFenced"), refused
+    with pytest.raises((TransactionAborted, ProducerFenced)):  # as an append task does it: TV1 adds the partition first
+        write(old, b"later", partition)
+    if not committed:
+        write(new, b"of the new epoch")
+        transaction.commit(batch(0))
+    assert seen() == [b"of the new epoch"]
+    assert seen("read_uncommitted") == [b"of the old epoch", b"of the new epoch"]
+
+
+def test_a_driver_that_comes_back_with_records_appended_cannot_commit_them(owner, write, seen):
+    zombie = owner()
+    write(begun(zombie, 0), b"of the zombie")
+    run(owner(), 0, write, b"of its successor")
+    with pytest.raises(ProducerFenced) as fenced:
+        zombie.commit(batch(0))
+    assert fenced.value.committed == "nothing"
+    assert seen() == [b"of its successor"]
+    assert seen("read_uncommitted") == [b"of the zombie", b"of its successor"]
+    with pytest.raises(ProducerFenced):
+        zombie.begin(batch(1))
+
+
+def test_a_driver_that_comes_back_between_two_batches_cannot_write_the_next_one(owner, write, seen):
+    zombie, successor = owner(), owner()
+    run(zombie, 0, write, b"0")
+    run(successor, 1, write, b"1")
+    with pytest.raises(ProducerFenced):
+        run(zombie, 1, write, b"1 again")
+    run(successor, 2, write, b"2")
+    assert seen() == seen("read_uncommitted") == [b"0", b"1", b"2"]
+
+
+def test_a_driver_that_comes_back_in_the_middle_of_its_appends_cannot_append_the_rest(owner, write, seen):
+    zombie, successor = owner(), owner()
+    identity = begun(zombie, 0)
+    write(identity, b"first of the zombie")
+    run(successor, 0, write, b"of its successor")
+    with pytest.raises((TransactionAborted, ProducerFenced)):
+        write(identity, b"second of the zombie", 1)
+    with pytest.raises(ProducerFenced):
+        zombie.abort()
+    run(successor, 1, write, b"next")
+    assert seen() == [b"of its successor", b"next"]
+
+
+def test_a_driver_that_starts_anew_after_its_successor_wrote_the_batch_is_told_by_the_ledger(owner, write, seen):
+    run(owner(), 0, write, b"of its successor")
+    assert run(owner(), 0, write, b"again").outcome == "skipped"
+    assert isinstance(owner().begin(batch(0)), Skip)
+    with pytest.raises(LedgerRefused, match="other source offsets"):
+        owner().begin(replace(batch(0), digest="another"))
+    with pytest.raises(LedgerRefused, match="the checkpoint is at batch 5"):
+        owner().begin(batch(5))
+    assert seen() == seen("read_uncommitted") == [b"of its successor"]
