@@ -1,8 +1,8 @@
-"""The broker's jars: `org.apache.kafka:kafka_2.13` and what it needs at run time, fetched once into a user cache.
+"""Jars that are not on PyPI: a broker with all it needs, Spark's own Kafka connector. Fetched once into a user cache.
 
-PySpark brings Ivy and Spark needs Java, so nothing else has to be installed. `<cache>/kafka/<version>` is filled beside
-its final place and moved there whole, with a manifest of names and sizes: what is missing or cut short is noticed
-before a broker starts on it, and fetched again. A filled cache needs no network. Where from: repository.py.
+PySpark brings Ivy and Spark needs Java, so nothing else has to be installed. `<cache>/<name>/<version>` is filled
+beside its final place and moved there whole, with a manifest of names and sizes: what is missing or cut short is
+noticed before anything starts on it, and fetched again. A filled cache needs no network. Where from: repository.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -28,10 +29,56 @@ from spark_kafka_eos.tools.repository import repository
 
 DEFAULT_VERSION = "4.3.1"
 MANIFEST = "manifest.json"
-# Kafka logs through slf4j 1.7 and brings no binding; without one a broker that does not start says nothing.
-_MODULES = (("org.apache.kafka", "kafka_2.13", None), ("org.slf4j", "slf4j-simple", "1.7.36"))
 
-Fetch = Callable[[str, Path], None]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A Maven artifact, with all it depends on or (`alone`) without."""
+
+    organisation: str
+    name: str
+    revision: str
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """Jars that are fetched and kept together, at `<name>/<version>` of the cache."""
+
+    name: str
+    version: str
+    modules: tuple[Module, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+def kafka(version: str = DEFAULT_VERSION) -> Bundle:
+    """A broker with the command line tools."""
+    modules = (
+        Module(organisation="org.apache.kafka", name="kafka_2.13", revision=version),
+        # Kafka logs through slf4j 1.7 and brings no binding; without one a broker that does not start says nothing.
+        Module(organisation="org.slf4j", name="slf4j-simple", revision="1.7.36"),
+    )
+    return Bundle(name="kafka", version=version, modules=modules)
+
+
+# Spark's own connector, to be compared with. It is published without the token provider of the same version.
+BUILT_IN_CONNECTOR = Bundle(
+    name="spark-sql-kafka",
+    version="4.2.0",
+    modules=tuple(
+        Module(organisation=organisation, name=name, revision=revision, alone=True)
+        for organisation, name, revision in (
+            ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+            ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+            ("org.apache.kafka", "kafka-clients", "3.9.1"),
+            ("org.apache.commons", "commons-pool2", "2.12.0"),
+        )
+    ),
+)
+
+Fetch = Callable[[Bundle, Path], None]
 
 
 def cache_directory(environment: Mapping[str, str], home: Path) -> Path:
@@ -43,21 +90,26 @@ def cache_directory(environment: Mapping[str, str], home: Path) -> Path:
 
 def class_path(version: str = DEFAULT_VERSION) -> str:
     """Java's class path for a Kafka of this version, fetched first if need be. Raises ToolFailed."""
-    return f"{provide(version, cache_directory(os.environ, Path.home()), fetch)}/*"
+    return f"{provide(kafka(version), cache_directory(os.environ, Path.home()), fetch)}/*"
 
 
-def provide(version: str, cache: Path, fetch: Fetch) -> Path:
-    """The directory that holds the version's jars, whole. `fetch(version, directory)` fills an empty directory.
+def files(bundle: Bundle) -> list[Path]:
+    """The bundle's jars, fetched first if need be. Raises ToolFailed."""
+    return sorted(provide(bundle, cache_directory(os.environ, Path.home()), fetch).glob("*.jar"))
 
-    Of several processes that need the same version at once, one fetches and the others wait for it.
+
+def provide(bundle: Bundle, cache: Path, fetch: Fetch) -> Path:
+    """The directory that holds the bundle's jars, whole. `fetch(bundle, directory)` fills an empty directory.
+
+    Of several processes that need the same bundle at once, one fetches and the others wait for it.
     """
-    place = cache / "kafka" / version
+    place = cache / bundle.name / bundle.version
     if is_complete(place):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _exclusive(place.with_name(f"{version}.lock")):
+    with _exclusive(place.with_name(f"{bundle.version}.lock")):
         if not is_complete(place):
-            _replace(place, version, fetch)
+            _replace(place, bundle, fetch)
     return place
 
 
@@ -70,17 +122,17 @@ def is_complete(place: Path) -> bool:
         return False
 
 
-def _replace(place: Path, version: str, fetch: Fetch) -> None:
+def _replace(place: Path, bundle: Bundle, fetch: Fetch) -> None:
     with tempfile.TemporaryDirectory(
-        dir=place.parent, prefix=f"{version}.partial-", ignore_cleanup_errors=True
+        dir=place.parent, prefix=f"{bundle.version}.partial-", ignore_cleanup_errors=True
     ) as name:
-        filled = Path(name) / version
+        filled = Path(name) / bundle.version
         filled.mkdir()
-        fetch(version, filled)
+        fetch(bundle, filled)
         sizes = {jar.name: jar.stat().st_size for jar in sorted(filled.glob("*.jar"))}
         if not sizes:
             raise ToolFailed(
-                f"fetching Kafka {version} gave no jar", action=f"See the repository's answer for {version}."
+                f"fetching {bundle} gave no jar", action=f"See the repository's answer for {bundle.version}."
             )
         (filled / MANIFEST).write_text(json.dumps(sizes, indent=1))
         if place.exists():
@@ -96,7 +148,7 @@ def _exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
-def fetch(version: str, directory: Path) -> None:
+def fetch(bundle: Bundle, directory: Path) -> None:
     """Fill `directory` with the jars by PySpark's Ivy, showing progress on standard error. Raises ToolFailed."""
     ivy, executable = _ivy_jar(), java()
     source = repository(os.environ, Path.home())
@@ -105,11 +157,11 @@ def fetch(version: str, directory: Path) -> None:
         options = work / "java.options"  # not the command line: a proxy's password would show in the process list
         options.write_text(argument_file(source.java_options))
         module = work / "ivy.xml"
-        module.write_text(ivy_module(version))
+        module.write_text(ivy_module(bundle))
         command: list[str | Path] = [executable, f"@{options}", "-cp", ivy, "org.apache.ivy.Main"]
         command += ["-settings", source.settings_file(work), "-cache", work / "cache", "-ivy", module]
         command += ["-types", "jar", "bundle", "-retrieve", f"{directory}/[artifact]-[revision].[ext]"]
-        _run(command, f"Kafka {version}", source.name)
+        _run(command, str(bundle), source.name)
 
 
 def _ivy_jar() -> Path:
@@ -135,11 +187,12 @@ def argument_file(options: Iterable[str]) -> str:
     return "".join(f'"{option}"\n' for option in escaped)
 
 
-def ivy_module(version: str) -> str:
-    """The ivy.xml that depends on a broker of this version."""
+def ivy_module(bundle: Bundle) -> str:
+    """The ivy.xml that depends on the bundle's modules."""
     dependencies = "".join(
-        f'<dependency org="{organisation}" name="{name}" rev={quoteattr(revision or version)} conf="default->default"/>'
-        for organisation, name, revision in _MODULES
+        f'<dependency org="{module.organisation}" name="{module.name}" rev={quoteattr(module.revision)} '
+        f'conf="default->default" transitive="{"false" if module.alone else "true"}"/>'
+        for module in bundle.modules
     )
     return (
         '<ivy-module version="2.0"><info organisation="spark-kafka-eos" module="embedded-broker"/>'
@@ -151,7 +204,7 @@ def ivy_module(version: str) -> str:
 def _run(command: list[str | Path], what: str, source: str) -> None:
     """Run Ivy; a status line on a terminal, a line now and then in a log."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"Fetching {what} from {source} (about 45 MB, once)")
+    console.print(f"Fetching {what} from {source} (once)")
     started, jars = time.monotonic(), 0
     lines: list[str] = []
     with (

@@ -12,11 +12,13 @@ import pytest
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.tools.jars import (
     MANIFEST,
+    Bundle,
     argument_file,
     cache_directory,
     class_path,
     is_complete,
     ivy_module,
+    kafka,
     provide,
 )
 
@@ -29,7 +31,7 @@ class Fetch:
     def __init__(self, jars: Mapping[str, bytes] = JARS) -> None:
         self.calls, self.jars = 0, jars
 
-    def __call__(self, version: str, directory: Path) -> None:
+    def __call__(self, bundle: Bundle, directory: Path) -> None:
         self.calls += 1
         for name, content in self.jars.items():
             (directory / name).write_bytes(content)
@@ -44,20 +46,20 @@ def refuse(version, directory):
 
 
 def test_jars_are_fetched_once(tmp_path):
-    place = provide("9.9.9", tmp_path, Fetch())
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
     assert contents(place) == JARS
-    assert provide("9.9.9", tmp_path, refuse) == place
+    assert provide(kafka("9.9.9"), tmp_path, refuse) == place
 
 
 def test_versions_lie_side_by_side(tmp_path):
     fetch = Fetch()
-    assert provide("1.0.0", tmp_path, fetch) != provide("2.0.0", tmp_path, fetch)
+    assert provide(kafka("1.0.0"), tmp_path, fetch) != provide(kafka("2.0.0"), tmp_path, fetch)
     assert fetch.calls == 2
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut short", "no manifest", "half a manifest", "empty manifest"])
 def test_a_half_filled_cache_is_noticed_and_mended(tmp_path, damage):
-    place = provide("9.9.9", tmp_path, Fetch())
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
     jar, manifest = place / "kafka_2.13-9.9.9.jar", place / MANIFEST
     match damage:
         case "missing":
@@ -72,15 +74,15 @@ def test_a_half_filled_cache_is_noticed_and_mended(tmp_path, damage):
             manifest.write_text("{}")
     assert not is_complete(place)
     fetch = Fetch()
-    assert contents(provide("9.9.9", tmp_path, fetch)) == JARS
+    assert contents(provide(kafka("9.9.9"), tmp_path, fetch)) == JARS
     assert fetch.calls == 1
     assert is_complete(place)
 
 
 def test_what_a_repair_does_not_need_is_gone_from_the_class_path(tmp_path):
-    place = provide("9.9.9", tmp_path, Fetch({"old.jar": b"old"}))
+    place = provide(kafka("9.9.9"), tmp_path, Fetch({"old.jar": b"old"}))
     (place / MANIFEST).unlink()
-    assert contents(provide("9.9.9", tmp_path, Fetch())) == JARS
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
 
 
 def test_a_failed_fetch_leaves_nothing_that_looks_complete(tmp_path):
@@ -89,32 +91,32 @@ def test_a_failed_fetch_leaves_nothing_that_looks_complete(tmp_path):
         raise ToolFailed("no network")
 
     with pytest.raises(ToolFailed, match="no network"):
-        provide("9.9.9", tmp_path, fail)
+        provide(kafka("9.9.9"), tmp_path, fail)
     assert [file.name for file in (tmp_path / "kafka").iterdir()] == ["9.9.9.lock"]
-    assert contents(provide("9.9.9", tmp_path, Fetch())) == JARS
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
 
 
 def test_a_failed_repair_leaves_the_damage_to_be_noticed_again(tmp_path):
-    place = provide("9.9.9", tmp_path, Fetch())
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
     (place / "slf4j-simple.jar").unlink()
     with pytest.raises(ToolFailed, match="gave no jar"):
-        provide("9.9.9", tmp_path, Fetch({}))
+        provide(kafka("9.9.9"), tmp_path, Fetch({}))
     assert not is_complete(place)
 
 
 def test_of_many_that_need_the_jars_at_once_one_fetches(tmp_path):
     fetch = Fetch()
     with ThreadPoolExecutor(8) as pool:
-        places = list(pool.map(lambda _: provide("9.9.9", tmp_path, fetch), range(8)))
+        places = list(pool.map(lambda _: provide(kafka("9.9.9"), tmp_path, fetch), range(8)))
     assert fetch.calls == 1
     assert {place for place in places if is_complete(place)} == set(places)
 
 
 def test_the_lock_of_a_killed_process_is_free_again(tmp_path):
     holder = (
-        "import sys; from pathlib import Path; from spark_kafka_eos.tools.jars import provide\n"
-        "def fetch(version, directory): print('holds', flush=True); sys.stdin.read()\n"
-        "provide('9.9.9', Path(sys.argv[1]), fetch)"
+        "import sys; from pathlib import Path; from spark_kafka_eos.tools.jars import kafka, provide\n"
+        "def fetch(bundle, directory): print('holds', flush=True); sys.stdin.read()\n"
+        "provide(kafka('9.9.9'), Path(sys.argv[1]), fetch)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", holder, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -123,11 +125,11 @@ def test_the_lock_of_a_killed_process_is_free_again(tmp_path):
         assert process.stdout.readline() == "holds\n"
         process.kill()
         process.wait()
-    assert contents(provide("9.9.9", tmp_path, Fetch())) == JARS
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
 
 
 def test_the_manifest_names_every_jar_with_its_size(tmp_path):
-    place = provide("9.9.9", tmp_path, Fetch())
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
     assert json.loads((place / MANIFEST).read_text()) == {name: len(content) for name, content in JARS.items()}
 
 
@@ -145,7 +147,7 @@ def test_the_cache_lies_where_the_user_says(environment, expected):
 
 
 def test_a_filled_cache_needs_neither_java_nor_network(tmp_path, monkeypatch):
-    place = provide("9.9.9", tmp_path, Fetch())
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
     monkeypatch.setenv("KAFKA_EOS_CACHE", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java here"))
     assert class_path("9.9.9") == f"{place}/*"
@@ -156,6 +158,6 @@ def test_a_java_option_with_quotes_and_backslashes_survives_the_argument_file():
 
 
 def test_the_ivy_module_asks_for_the_broker_and_a_log_binding():
-    module = ivy_module('4.3.1"')
+    module = ivy_module(kafka('4.3.1"'))
     assert 'name="kafka_2.13" rev=\'4.3.1"\'' in module
     assert 'name="slf4j-simple" rev="1.7.36"' in module
