@@ -22,8 +22,8 @@ _APPEND = Path(__file__).with_name("append_elsewhere.py")
 
 
 def options_of(bootstrap, **changes):
-    host, port = bootstrap.split(",")[0].rsplit(":", 1)
-    return ClientOptions(bootstrap_servers=((host, int(port)),), **changes)
+    servers = (address.rsplit(":", 1) for address in bootstrap.split(","))
+    return ClientOptions(bootstrap_servers=tuple((host, int(port)) for host, port in servers), **changes)
 
 
 @pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])
@@ -87,7 +87,7 @@ def consumed(either_kafka):
                 assert message is not None, "neither a message nor the end of the partition"
                 if message.error() is not None:
                     return values
-                values.append(message.value())
+                values.append(bytes(message.value() or b""))
         finally:
             consumer.close()
 

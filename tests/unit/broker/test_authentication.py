@@ -23,7 +23,12 @@ def security(mechanism, username="ann"):
 
 def test_plain_sends_user_and_password_once():
     sent = []
-    sasl_exchange(security("PLAIN"), "broker:9092", lambda data: sent.append(data) or b"")
+
+    def accept(data):
+        sent.append(data)
+        return b""
+
+    sasl_exchange(security("PLAIN"), "broker:9092", accept)
     assert sent == [f"ann\0ann\0{PASSWORD}".encode()]
 
 

@@ -6,19 +6,24 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.errors import BrokerUnreachable
-from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
+from spark_kafka_eos.options import ClientOptions, Secret, Security
 
 ApiVersion = ApiVersionsResponse.ApiVersion
-API_VERSIONS, METADATA = 18, 3
+PLAINTEXT = Security()
+API_VERSIONS, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 3, 17, 36
 OFFERED = [
     ApiVersion(api_key=API_VERSIONS, min_version=0, max_version=4),
     ApiVersion(api_key=METADATA, min_version=0, max_version=13),
+    ApiVersion(api_key=SASL_HANDSHAKE, min_version=0, max_version=1),
+    ApiVersion(api_key=SASL_AUTHENTICATE, min_version=0, max_version=2),
 ]
 
 
@@ -101,9 +106,9 @@ def peer():
 def connect():
     opened = []
 
-    def connect(peer, **options):
+    def connect(peer, *, request_timeout_ms=5_000, security=PLAINTEXT):
         options = ClientOptions(
-            bootstrap_servers=(("127.0.0.1", peer.port),), **{"request_timeout_ms": 5_000, **options}
+            bootstrap_servers=(("127.0.0.1", peer.port),), request_timeout_ms=request_timeout_ms, security=security
         )
         opened.append(Connection("127.0.0.1", peer.port, options))
         return opened[-1]
@@ -243,3 +248,43 @@ def test_it_tells_whether_an_answer_is_there_already(peer, connect):
     connection.receive(number)
     connection.close()
     assert connection.readable()  # so that a loss is noticed
+
+
+LOGIN = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password=Secret("hunter2"))
+
+
+def sasl(api, version, number, *, handshake=0, authenticate=0, session_lifetime_ms=0):
+    if api == SASL_HANDSHAKE:
+        return encoded(SaslHandshakeResponse(error_code=handshake, mechanisms=["GSSAPI"]), version, number)
+    if api == SASL_AUTHENTICATE:
+        answer = SaslAuthenticateResponse(
+            error_code=authenticate, error_message="no", auth_bytes=b"", session_lifetime_ms=session_lifetime_ms
+        )
+        return encoded(answer, version, number)
+    return None
+
+
+@pytest.mark.parametrize(("session_lifetime_ms", "usable"), [(0, True), (1, False), (3_600_000, True)])
+def test_a_connection_whose_session_is_about_to_end_is_replaced(peer, connect, session_lifetime_ms, usable):
+    connection = connect(peer(partial(sasl, session_lifetime_ms=session_lifetime_ms)), security=LOGIN)
+    time.sleep(0.01)
+    assert connection.usable == usable
+
+
+def test_a_mechanism_the_broker_does_not_take_is_named_with_those_it_does(peer, connect):
+    with pytest.raises(AuthenticationFailed, match="PLAIN.*The broker takes: GSSAPI"):
+        connect(peer(partial(sasl, handshake=33)), security=LOGIN)
+
+
+def test_a_refused_login_names_the_user_and_shows_no_password(peer, connect):
+    with pytest.raises(AuthenticationFailed, match="refused user 'ann'") as caught:
+        connect(peer(partial(sasl, authenticate=58)), security=LOGIN)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_broker_that_hangs_up_during_the_login_refused_it(peer, connect):
+    def hang_up(api, version, number):
+        return sasl(api, version, number) if api == SASL_HANDSHAKE else None
+
+    with pytest.raises(AuthenticationFailed, match="hung up during SASL PLAIN"):
+        connect(peer(hang_up), security=LOGIN)

@@ -1,0 +1,141 @@
+"""TLS, SASL and ACLs on a real broker: what gets in, and what the errors name."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_eos.broker.admin import Admin
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.errors import AuthenticationFailed, AuthorizationFailed, BrokerUnreachable, UnknownTopic
+from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.options import ClientOptions, Secret, Security
+from tests.certificates import issue
+
+pytestmark = pytest.mark.broker
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+WRONG = "this is not the password"
+
+
+@pytest.fixture
+def client(secured):
+    """`client(protocol, **security)`: options for that listener; `login` is (user, password)."""
+
+    def options(protocol, *, login=None, listener=None, **security):
+        if "SSL" in protocol:
+            security = {"ca_location": str(secured.certificates.ca)} | security
+        if login is not None:
+            security |= {"username": login[0], "password": Secret(login[1])}
+        host, port = secured.kafka.bootstrap_of(listener or protocol).rsplit(":", 1)
+        return ClientOptions(
+            bootstrap_servers=((host, int(port)),),
+            security=Security(protocol=protocol, **security),
+            request_timeout_ms=5_000,
+            delivery_timeout_ms=5_000,
+        )
+
+    return options
+
+
+@pytest.fixture(scope="module")
+def topic(secured):
+    return secured.kafka.create_topic("guarded", 1)
+
+
+def reach(options):
+    """Connect and ask something."""
+    with Cluster(options) as cluster:
+        cluster.topic_names()
+
+
+def append(options, record_batch, topic):
+    with Cluster(options) as cluster, Appender(cluster, None) as appender:
+        appender.append(TopicPartition(topic, 0), record_batch(None, 0, [b"x" * 100_000]), 1, 0)
+        appender.flush()
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_user_logs_in_by_every_mechanism_and_moves_data(client, secured, topic, record_batch, protocol, mechanism):
+    options = client(protocol, mechanism=mechanism, login=secured.allowed)
+    append(options, record_batch, topic)
+    with Cluster(options) as cluster:
+        ranges = [OffsetRange(partition=TopicPartition(topic, 0), start=0, end=1)]
+        assert [f.next_offset for f in Fetcher(cluster, max_partition_bytes=1).fetch(ranges)] == [1]
+
+
+def test_tls_works_without_and_with_a_client_certificate_from_a_file_or_as_text(client, secured):
+    keystore = secured.certificates.client_keystore
+    text = keystore.read_text()
+    reach(client("SSL"))
+    reach(client("SSL", certificate_location=str(keystore), key_location=str(keystore)))
+    reach(client("SSL", certificate_pem=text, key_pem=Secret(text)))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_names_the_user_and_shows_no_password(client, secured, mechanism):
+    options = client("SASL_SSL", mechanism=mechanism, login=(secured.allowed[0], WRONG))
+    with pytest.raises(AuthenticationFailed, match=f"refused user '{secured.allowed[0]}'") as caught:
+        reach(options)
+    assert WRONG not in f"{caught.value}{caught.value!r}{caught.value.__cause__}"
+
+
+def test_an_authority_that_did_not_sign_the_broker_is_not_trusted(client, tmp_path):
+    with pytest.raises(AuthenticationFailed, match="the TLS handshake with 127.0.0.1:.* failed"):
+        reach(client("SSL", ca_location=str(issue(tmp_path).ca)))
+
+
+def test_tls_to_a_plain_listener_says_so(client):
+    with pytest.raises((AuthenticationFailed, BrokerUnreachable), match="127.0.0.1"):
+        reach(client("SSL", listener="PLAINTEXT"))
+
+
+def test_plain_text_to_a_tls_listener_says_so(client):
+    with pytest.raises(BrokerUnreachable, match="TLS listener|closed the connection"):
+        reach(client("PLAINTEXT", listener="SSL"))
+
+
+def test_a_topic_one_may_not_see_is_unknown_and_one_may_not_write_is_named(client, secured, topic, record_batch):
+    options = client("SASL_PLAINTEXT", mechanism="PLAIN", login=secured.denied)
+    with pytest.raises((AuthorizationFailed, UnknownTopic), match=topic):
+        append(options, record_batch, topic)
+
+
+def test_a_transactional_id_and_a_group_one_may_not_use_are_named(client, secured):
+    options = client("SASL_PLAINTEXT", mechanism="PLAIN", login=secured.denied)
+    with Cluster(options) as cluster:
+        with pytest.raises(AuthorizationFailed, match="transactional id 'forbidden'"):
+            TransactionCoordinator(cluster, "forbidden", 1_000).init_producer_id()
+        with pytest.raises(AuthorizationFailed, match="group 'forbidden'"):
+            GroupCoordinator(cluster, "forbidden").fetch_offsets([TopicPartition("guarded", 0)])
+
+
+def test_topics_are_created_inspected_and_deleted(client, secured):
+    options = client("SASL_SSL", mechanism="SCRAM-SHA-512", login=secured.allowed)
+    admin = Admin(options)
+    admin.create_topics({"managed": 3}, config={"max.message.bytes": "2000"})
+    assert admin.topic_config("managed")["max.message.bytes"] == "2000"
+    with Cluster(options) as cluster:
+        assert len(cluster.topic("managed").partitions) == 3
+        admin.delete_topics(["managed"])
+        with pytest.raises(UnknownTopic, match="managed"):
+            cluster.refresh(["managed"])
+    with pytest.raises(UnknownTopic, match="managed"):
+        admin.topic_config("managed")
+
+
+def test_admin_names_the_servers_it_cannot_reach_within_the_request_timeout():
+    options = ClientOptions(bootstrap_servers=(("127.0.0.1", 1),), request_timeout_ms=1_000)
+    with pytest.raises(BrokerUnreachable, match=r"kafka\.bootstrap\.servers=127\.0\.0\.1:1"):
+        Admin(options).topic_config("any")
+
+
+def test_admin_with_a_wrong_password_is_not_let_in(client, secured):
+    options = client("SASL_PLAINTEXT", mechanism="PLAIN", login=(secured.allowed[0], WRONG))
+    with pytest.raises(AuthenticationFailed) as caught:
+        Admin(options).topic_config("any")
+    assert WRONG not in str(caught.value)
