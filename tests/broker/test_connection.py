@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.broker.admin import Admin
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.groups import GroupCoordinator
@@ -112,30 +111,3 @@ def test_a_transactional_id_and_a_group_one_may_not_use_are_named(client, secure
             TransactionCoordinator(cluster, "forbidden", 1_000).init_producer_id()
         with pytest.raises(AuthorizationFailed, match="group 'forbidden'"):
             GroupCoordinator(cluster, "forbidden").fetch_offsets([TopicPartition("guarded", 0)])
-
-
-def test_topics_are_created_inspected_and_deleted(client, secured):
-    options = client("SASL_SSL", mechanism="SCRAM-SHA-512", login=secured.allowed)
-    admin = Admin(options)
-    admin.create_topics({"managed": 3}, config={"max.message.bytes": "2000"})
-    assert admin.topic_config("managed")["max.message.bytes"] == "2000"
-    with Cluster(options) as cluster:
-        assert len(cluster.topic("managed").partitions) == 3
-        admin.delete_topics(["managed"])
-        with pytest.raises(UnknownTopic, match="managed"):
-            cluster.refresh(["managed"])
-    with pytest.raises(UnknownTopic, match="managed"):
-        admin.topic_config("managed")
-
-
-def test_admin_names_the_servers_it_cannot_reach_within_the_request_timeout():
-    options = ClientOptions(bootstrap_servers=(("127.0.0.1", 1),), request_timeout_ms=1_000)
-    with pytest.raises(BrokerUnreachable, match=r"kafka\.bootstrap\.servers=127\.0\.0\.1:1"):
-        Admin(options).topic_config("any")
-
-
-def test_admin_with_a_wrong_password_is_not_let_in(client, secured):
-    options = client("SASL_PLAINTEXT", mechanism="PLAIN", login=(secured.allowed[0], WRONG))
-    with pytest.raises(AuthenticationFailed) as caught:
-        Admin(options).topic_config("any")
-    assert WRONG not in str(caught.value)
