@@ -68,7 +68,7 @@ FAST = Plan(
 
 
 def run(*, fast: bool, kafka_version: str, append_mode: str, keep: bool, console: Console) -> bool:
-    """Whether every figure holds. Checkpoint and driver's log stay, and are named, with `keep` or when something is off."""
+    """Whether every figure holds. Checkpoint and driver's log stay with `keep`, or when something is off."""
     if not JOB.exists():
         raise ToolFailed(f"the job {JOB} is missing", action="Run the demo from a source checkout.")
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-demo-"))
