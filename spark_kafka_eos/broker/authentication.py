@@ -56,12 +56,20 @@ def _file(location: str | None, pem: str | None) -> Iterator[str | None]:
         Path(path).unlink()
 
 
-def sasl_exchange(security: Security, where: str, exchange: Callable[[bytes], bytes]) -> None:
+def sasl_exchange(
+    security: Security, where: str, exchange: Callable[[bytes], bytes], *, token_timeout: float = 30.0
+) -> None:
     """Log in: `exchange` sends one SaslAuthenticate and returns the broker's bytes, or raises AuthenticationFailed.
 
-    `where` is host:port, for messages.
+    `where` is host:port, for messages. `token_timeout` bounds the wait for a token endpoint, in seconds.
     """
     name, username = str(security.mechanism), security.username or ""
+    if name == "OAUTHBEARER":
+        from spark_kafka_eos.broker.oauth import exchange_token
+
+        if not exchange_token(security, token_timeout, exchange):
+            raise AuthenticationFailed(f"{where} refused the token of client {username!r}")
+        return
     if name.startswith("SCRAM"):
         username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802, "saslname"
     mechanism: Any = get_sasl_mechanism(name)(

@@ -4,7 +4,8 @@
     kafka_properties.py               Kafka properties that are refused, or have no effect here
     parsers.py                        from text to value
     client.py source.py sink.py       the values, and what must hold between several options
-    security.py secret.py stores.py   TLS and SASL
+    security.py sasl.py jaas.py       who we are: SASL
+    tls.py stores.py secret.py        whom we trust, with what: TLS
     reference.py                      the table as documentation
     properties.py                     Kafka's .properties files
 

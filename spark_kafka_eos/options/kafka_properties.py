@@ -9,7 +9,8 @@ from __future__ import annotations
 
 _BYTES = "keys and values are always bytes; use DataFrame operations to encode or decode them"
 _CALLBACKS = "Java classes are not loaded"
-_LOGIN = "only SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are supported"
+_KERBEROS = "SASL GSSAPI (Kerberos) is not supported; PLAIN, SCRAM and OAUTHBEARER are"
+_GRANT = "tokens are had by the client credentials grant, with a client's id and secret"
 _TLS = "TLS is negotiated by OpenSSL with Python's defaults (TLS 1.2 or later), which it cannot narrow"
 
 REFUSED: dict[str, str] = {
@@ -28,7 +29,6 @@ REFUSED: dict[str, str] = {
             "config.providers",
             "metric.reporters",
             "sasl.client.callback.handler.class",
-            "sasl.login.callback.handler.class",
             "sasl.login.class",
             "security.providers",
             "ssl.engine.factory.class",
@@ -39,11 +39,13 @@ REFUSED: dict[str, str] = {
         "certificates are always verified; to trust a private authority set kafka.ssl.truststore.location": (
             "enable.ssl.certificate.verification",
         ),
-        _LOGIN: (
-            "sasl.kerberos.service.name",
-            "sasl.oauthbearer.token.endpoint.url",
-            "sasl.oauthbearer.client.credentials.client.id",
-            "sasl.oauthbearer.client.credentials.client.secret",
+        _KERBEROS: ("sasl.kerberos.service.name",),
+        _GRANT: (
+            "sasl.oauthbearer.assertion.file",
+            "sasl.oauthbearer.assertion.private.key.file",
+            "sasl.oauthbearer.config",
+            "sasl.oauthbearer.jwt.retriever.class",
+            "sasl.oauthbearer.jwt.validator.class",
         ),
     }.items()
     for name in names
@@ -103,6 +105,22 @@ WITHOUT_EFFECT: dict[str, str] = {
             "reconnect.backoff.ms",
             "send.buffer.bytes",
             "socket.connection.setup.timeout.max.ms",
+        ),
+        "a token is fetched again when four fifths of its life are over": (
+            "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+        ),
+        "kafka.request.timeout.ms bounds the token endpoint's answer, kafka.delivery.timeout.ms all retries": (
+            "sasl.login.connect.timeout.ms",
+            "sasl.login.read.timeout.ms",
+            "sasl.login.retry.backoff.max.ms",
+            "sasl.login.retry.backoff.ms",
+        ),
+        "the token is the broker's to read": (
+            "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
         ),
         _METRICS: (
             "enable.metrics.push",

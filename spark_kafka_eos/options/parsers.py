@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 from spark_kafka_eos.model import TopicPartition
 
@@ -117,6 +118,29 @@ def partitioner(value: str) -> str:
         "org.apache.kafka.clients.producer.roundrobinpartitioner": "roundrobin",
     }
     return one_of("murmur2", "consistent", "roundrobin", **names)(value)
+
+
+def url(value: str) -> str:
+    """An http or https URL without user and password; the text stays out of the error, since it may hold them."""
+    parts = urlsplit(value.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it is no http:// or https:// URL")
+    if parts.username is not None:
+        raise ValueError("it holds a user or a password, which belong into options of their own")
+    return value.strip()
+
+
+def sasl_extension(name: str, value: str) -> tuple[str, str]:
+    """One SASL extension (KIP-342, RFC 7628 section 3.1): a name of letters, printable text."""
+    if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not value.isprintable():
+        raise ValueError(f"{name!r} is no name of a SASL extension (letters, not auth), or its value is not printable")
+    return name, value
+
+
+def sasl_extensions(value: str) -> tuple[tuple[str, str], ...]:
+    """`name=value` with commas between them."""
+    pairs = (pair.strip().partition("=") for pair in value.split(","))
+    return tuple(sasl_extension(name, content) for name, _, content in pairs)
 
 
 def duration_ms(value: str) -> int:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
+from spark_kafka_eos.options.sasl import MECHANISMS
 from spark_kafka_eos.options.secret import Secret
-from spark_kafka_eos.options.security import MECHANISMS, PROTOCOLS
+from spark_kafka_eos.options.security import PROTOCOLS
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class Option(NamedTuple):
 
 SOURCE, SINK, BOTH = Side.SOURCE, Side.SINK, Side.BOTH
 _STORE_TYPES = ("PEM", "PKCS12", "JKS")
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
+_OAUTH_HANDLERS = tuple(f"{_OAUTH}.{place}OAuthBearerLoginCallbackHandler".lower() for place in ("", "secured."))
 
 # A row is a line of facts and a line of help, which the formatter would tear apart.
 # fmt: off
@@ -161,11 +164,35 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.sasl.mechanism", BOTH, "sasl_mechanism", p.one_of(*MECHANISMS),
            f"One of {', '.join(MECHANISMS)}.", ("kafka.sasl.mechanisms",)),
     Option("kafka.sasl.jaas.config", BOTH, "sasl_jaas_config", Secret,
-           "User and password as Java's PlainLoginModule or ScramLoginModule takes them."),
+           "User and password as Java's PlainLoginModule or ScramLoginModule takes them, client id and secret as "
+           "OAuthBearerLoginModule does."),
     Option("kafka.sasl.username", BOTH, "sasl_username", p.text,
            "The same without JAAS: the user."),
     Option("kafka.sasl.password", BOTH, "sasl_password", Secret,
            "The same without JAAS: the password."),
+    Option("kafka.sasl.oauthbearer.token.endpoint.url", BOTH, "sasl_token_url", p.url,
+           "OAUTHBEARER: where tokens are to be had by the client credentials grant (RFC 6749)."),
+    Option("kafka.sasl.oauthbearer.client.credentials.client.id", BOTH, "sasl_client_id", p.text,
+           "The client's id, if not in JAAS.", ("kafka.sasl.oauthbearer.client.id",)),
+    Option("kafka.sasl.oauthbearer.client.credentials.client.secret", BOTH, "sasl_client_secret", Secret,
+           "The client's secret, if not in JAAS.", ("kafka.sasl.oauthbearer.client.secret",)),
+    Option("kafka.sasl.oauthbearer.scope", BOTH, "sasl_token_scope", p.text,
+           "What to ask for, if the OAuth server wants to know."),
+    Option("kafka.sasl.oauthbearer.header.urlencode", BOTH, "sasl_token_header_urlencode", p.flag,
+           "Whether the OAuth server expects id and secret encoded, as RFC 6749 has it."),
+    Option("kafka.sasl.oauthbearer.extensions", BOTH, "sasl_token_extensions", p.sasl_extensions,
+           "librdkafka's name for JAAS's `extension_name=\"value\"`: `name=value` with commas between them."),
+    Option("kafka.sasl.oauthbearer.method", BOTH, "sasl_token_method",
+           p.only("oidc", why="tokens come from the token endpoint"),
+           "librdkafka's; only `oidc`."),
+    Option("kafka.sasl.login.callback.handler.class", BOTH, "sasl_login_handler",
+           p.only(*_OAUTH_HANDLERS, why="Java classes are not loaded"),
+           "Only Kafka's own for OAUTHBEARER, which does here what it does in Java."),
+    Option("kafka.https.ca.location", BOTH, "https_ca_location", p.text,
+           "Whom to trust at the token endpoint, in PEM; the system's authorities by default. Java has "
+           "`ssl.truststore.location` inside JAAS."),
+    Option("kafka.https.ca.pem", BOTH, "https_ca_pem", p.text,
+           "The same as text."),
     Option("kafka.ssl.truststore.location", BOTH, "ssl_truststore_location", p.text,
            "Whom to trust: a file in PEM or PKCS12."),
     Option("kafka.ssl.truststore.type", BOTH, "ssl_truststore_type", p.one_of(*_STORE_TYPES),

@@ -65,8 +65,8 @@ def test_a_file_that_is_missing_is_an_error(tmp_path):
 
 
 def test_the_file_in_conf_for_a_user_and_password_works_as_it_is_shown(monkeypatch):
-    for name, mechanism in (("client-sasl-scram", "SCRAM-SHA-512"), ("client-sasl-plain", "PLAIN")):
-        given = from_properties(CONF / f"{name}.properties")
+    for name, mechanism in (("scram", "SCRAM-SHA-512"), ("plain", "PLAIN"), ("oauthbearer", "OAUTHBEARER")):
+        given = from_properties(CONF / f"client-sasl-{name}.properties")
         # The one thing a reader has to change: where the authority's certificate lies.
         given["kafka.ssl.truststore.location"] = __file__
         security = source_options({"subscribe": "t", **given}).client.security

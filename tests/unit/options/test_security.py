@@ -6,7 +6,6 @@ from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import Secret, Security, source_options
-from spark_kafka_eos.options.security import login
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="s3cret";'
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="s3cret";'
@@ -35,26 +34,6 @@ def pem(tmp_path):
 def test_nothing_said_is_plaintext():
     assert secured() == Security()
     assert secured().librdkafka() == {"security.protocol": "PLAINTEXT"}
-
-
-@pytest.mark.parametrize(
-    ("jaas", "expected"),
-    [
-        (PLAIN, ("PlainLoginModule", "alice", Secret("s3cret"))),
-        (SCRAM.replace(" ", "\n  "), ("ScramLoginModule", "alice", Secret("s3cret"))),
-        ("a.b.PlainLoginModule required username=alice password=x ;", ("PlainLoginModule", "alice", Secret("x"))),
-        (
-            r'a.PlainLoginModule required username="a\"b" password="c;d\\ e";',
-            ("PlainLoginModule", 'a"b', Secret("c;d\\ e")),
-        ),
-        (
-            'kafkashaded.a.PlainLoginModule required serviceName="k" password="" username="u";',
-            ("PlainLoginModule", "u", Secret("")),
-        ),
-    ],
-)
-def test_a_jaas_configuration_yields_module_user_and_password(jaas, expected):
-    assert login(Secret(jaas)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""SASL OAUTHBEARER: a token by the client credentials grant (RFC 6749, 4.4; KIP-768), and its exchange (RFC 7628).
+
+A token serves every connection of the process until four fifths of its life are over, or a broker refused it. Redirects
+are not followed: the request carries the client's secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
+from spark_kafka_eos.options import Secret, Security
+from spark_kafka_eos.options.sasl import TokenEndpoint
+
+_KEPT = 0.8  # of a token's life, as the Java client's sasl.login.refresh.window.factor
+_LARGEST_ANSWER = 1 << 20
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+_ERROR = re.compile("[a-z_]{1,40}")  # RFC 6749, section 5.2; anything longer might quote the request
+
+
+def exchange_token(security: Security, timeout: float, exchange: Callable[[bytes], bytes]) -> bool:
+    """Log in with a token; False where the broker refuses it without saying more. `exchange` as in `sasl_exchange`."""
+    assert security.token_endpoint is not None
+    pairs = [("auth", f"Bearer {tokens.get(security, timeout).reveal()}"), *security.token_endpoint.extensions]
+    first = "n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs) + "\x01"
+    try:
+        refused = exchange(first.encode())
+        if refused:
+            exchange(b"\x01")  # RFC 7628, section 3.2.3: the broker's reason is acknowledged, then it ends the exchange
+    except AuthenticationFailed:
+        tokens.forget(security)
+        raise
+    if refused:
+        tokens.forget(security)
+    return not refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: Secret
+    renewed_at: float
+
+
+class Tokens:
+    """The tokens of this process, one for each client; safe for threads."""
+
+    def __init__(
+        self,
+        request: Callable[[Security, float], tuple[str, float]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._request, self._clock = request or request_token, clock
+        self._held: dict[Security, _Token] = {}
+        self._lock = threading.Lock()
+
+    def get(self, security: Security, timeout: float) -> Secret:
+        """A token with at least a fifth of its life left. Raises what `request_token` raises."""
+        with self._lock:
+            held = self._held.get(security)
+            if held is None or self._clock() >= held.renewed_at:
+                asked = self._clock()
+                text, lifetime = self._request(security, timeout)
+                held = self._held[security] = _Token(Secret(text), asked + lifetime * _KEPT)
+            return held.text
+
+    def forget(self, security: Security) -> None:
+        """Ask for a new token next time."""
+        with self._lock:
+            self._held.pop(security, None)
+
+
+def request_token(security: Security, timeout: float) -> tuple[str, float]:
+    """A new token and its life in seconds (0 if the server does not tell).
+
+    Raises AuthenticationFailed where the server refuses the client or cannot be trusted, BrokerUnreachable where it
+    does not answer within `timeout` seconds or has trouble of its own.
+    """
+    endpoint = security.token_endpoint
+    assert endpoint is not None
+    where = f"the token endpoint {_shown(endpoint.url)}"
+    try:
+        with _opener(endpoint).open(_request(security, endpoint), timeout=timeout) as response:
+            answer = response.read(_LARGEST_ANSWER)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = f"HTTP {error.code} {_reason(error)}".rstrip()
+        if error.code >= 500 or error.code == 429:
+            raise BrokerUnreachable(f"{where} has trouble: {said}") from None
+        raise AuthenticationFailed(
+            f"{where} refused client {security.username!r}: {said}", action="Check the client's id, secret and scope."
+        ) from None
+    except (OSError, HTTPException) as error:
+        cause = getattr(error, "reason", error)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise AuthenticationFailed(
+                f"{where} is not to be trusted: {cause.verify_message}",
+                action="Set kafka.https.ca.location to the certificate authority that signed its certificate.",
+            ) from None
+        raise BrokerUnreachable(f"{where} cannot be reached: {cause or type(cause).__name__}") from None
+    return _read(answer, where)
+
+
+def _request(security: Security, endpoint: TokenEndpoint) -> urllib.request.Request:
+    secret = security.password.reveal() if security.password else ""
+    pair = [security.username or "", secret]
+    if endpoint.header_urlencode:
+        pair = [quote_plus(part) for part in pair]
+    form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
+    return urllib.request.Request(  # noqa: S310 - the options take http and https only
+        endpoint.url,
+        data=urlencode(form).encode(),
+        headers={
+            "Accept": "application/json",
+            "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+    )
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _opener(endpoint: TokenEndpoint) -> urllib.request.OpenerDirector:
+    try:
+        context = ssl.create_default_context(cafile=endpoint.ca_location, cadata=endpoint.ca_pem)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            "kafka.https.ca.location", f"no certificate authority can be read from it: {error}"
+        ) from None
+    return urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
+
+
+def _shown(url: str) -> str:
+    """The URL without its query, where some servers want keys."""
+    return urlsplit(url)._replace(query="", fragment="").geturl()
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """The error code of RFC 6749, if the server names one."""
+    try:
+        code = json.loads(error.read(_LARGEST_ANSWER))["error"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return code if isinstance(code, str) and _ERROR.fullmatch(code) else ""
+
+
+def _read(answer: bytes, where: str) -> tuple[str, float]:
+    try:
+        fields = json.loads(answer)
+        token, lifetime = fields["access_token"], float(fields.get("expires_in") or 0)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise AuthenticationFailed(f"{where} answered without an access token") from None
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise AuthenticationFailed(f"{where} answered with an access token that is none (RFC 6750)")
+    return token, max(lifetime, 0.0)
+
+
+tokens = Tokens()

@@ -1,0 +1,37 @@
+"""Java's login configuration on one line (`sasl.jaas.config`): a login module and its options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from spark_kafka_eos.options.secret import Secret
+
+_MODULE = re.compile(
+    r"\s*[\w.$]*\.(?P<module>\w+)\s+(?:required|requisite|sufficient|optional)\b(?P<rest>.*)", re.DOTALL
+)
+_OPTION = re.compile(r'(?P<key>[\w.]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))\s*', re.DOTALL)
+
+
+class Login(NamedTuple):
+    """A login module's name, without its package, and its options."""
+
+    module: str
+    options: Mapping[str, Secret]
+
+
+def login(jaas: Secret) -> Login:
+    """The one entry of a `sasl.jaas.config`; ValueError, without the text, for what does not parse."""
+    match = _MODULE.fullmatch(jaas.reveal())
+    if match is None:
+        raise ValueError('expected `<login module> required username="…" password="…";`')
+    rest = match["rest"].strip()
+    found: dict[str, Secret] = {}
+    while option := _OPTION.match(rest):
+        quoted = option["quoted"]
+        found[option["key"]] = Secret(option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        rest = rest[option.end() :]
+    if rest.strip() != ";":
+        raise ValueError("it does not end with `;` after its last option")
+    return Login(match["module"], found)

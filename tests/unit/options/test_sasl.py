@@ -1,0 +1,155 @@
+"""OAUTHBEARER under Java's names, in JAAS or beside it, and under librdkafka's; a user's login is in test_security."""
+
+import pickle
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options import Secret, Security, source_options
+from spark_kafka_eos.options.sasl import TokenEndpoint
+
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+JAAS = f'{MODULE} clientId="spark" clientSecret="s3cret"'
+URL = "https://login.test/oauth2/token"
+BEARER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": URL}
+PROPERTIES = {
+    "sasl.oauthbearer.client.credentials.client.id": "spark",
+    "sasl.oauthbearer.client.credentials.client.secret": "s3cret",
+}
+
+
+def secured(given: dict[str, str]) -> Security:
+    properties = {f"kafka.{name}": value for name, value in given.items()}
+    return source_options({"kafka.bootstrap.servers": "a:1", "subscribe": "t"} | properties).client.security
+
+
+def refused(option: str, why: str, given: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        secured(given)
+    assert caught.value.option == option
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.fixture
+def pem(tmp_path):
+    path = tmp_path / "ca.pem"
+    path.write_text("")
+    return str(path)
+
+
+def test_a_client_comes_from_jaas_from_javas_properties_or_from_librdkafkas():
+    expected = Security(
+        protocol="SASL_SSL",
+        mechanism="OAUTHBEARER",
+        username="spark",
+        password=Secret("s3cret"),
+        token_endpoint=TokenEndpoint(url=URL, scope="kafka"),
+    )
+    rdkafka = {"sasl.oauthbearer.client.id": "spark", "sasl.oauthbearer.client.secret": "s3cret"}
+    scope = {"sasl.oauthbearer.scope": "kafka"}
+    assert secured(BEARER | {"sasl.jaas.config": f'{JAAS} scope="kafka";'}) == expected
+    assert secured(BEARER | PROPERTIES | scope) == expected
+    assert secured(BEARER | PROPERTIES | scope | {"sasl.jaas.config": f"{MODULE};"}) == expected
+    assert secured(BEARER | rdkafka | scope | {"sasl.oauthbearer.method": "OIDC"}) == expected
+    assert "s3cret" not in f"{expected}{expected!r}{pickle.loads(pickle.dumps(expected))}"
+
+
+def test_extensions_go_to_the_broker_beside_the_token():
+    in_jaas = f'{JAAS} extension_logicalCluster="lkc-1" extension_identityPoolId="p";'
+    expected = (("logicalCluster", "lkc-1"), ("identityPoolId", "p"))
+    for given in (
+        {"sasl.jaas.config": in_jaas},
+        PROPERTIES | {"sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=p"},
+    ):
+        endpoint = secured(BEARER | given).token_endpoint
+        assert endpoint is not None and endpoint.extensions == expected
+
+
+@pytest.mark.parametrize("name", ["auth", "logical_cluster", "", "a1"])
+def test_an_extension_that_the_rfc_does_not_allow_is_refused(name):
+    refused("kafka.sasl.jaas.config", "SASL extension", BEARER | {"sasl.jaas.config": f'{JAAS} extension_{name}="x";'})
+    given = PROPERTIES | {"sasl.oauthbearer.extensions": f"{name}=x"}
+    refused("kafka.sasl.oauthbearer.extensions", "SASL extension", BEARER | given)
+
+
+def test_an_extension_cannot_smuggle_another_one_in():
+    given = PROPERTIES | {"sasl.oauthbearer.extensions": "a=b\x01auth=Bearer x"}
+    refused("kafka.sasl.oauthbearer.extensions", "not printable", BEARER | given)
+
+
+@pytest.mark.parametrize("handler", ["OAuthBearerLoginCallbackHandler", "secured.OAuthBearerLoginCallbackHandler"])
+def test_javas_own_callback_handler_may_be_named(handler):
+    name = {"sasl.login.callback.handler.class": f"org.apache.kafka.common.security.oauthbearer.{handler}"}
+    assert secured(BEARER | PROPERTIES | name) == secured(BEARER | PROPERTIES)
+
+
+def test_another_callback_handler_is_refused():
+    given = BEARER | PROPERTIES | {"sasl.login.callback.handler.class": "com.example.Handler"}
+    refused("kafka.sasl.login.callback.handler.class", "Java classes are not loaded", given)
+
+
+def test_what_is_missing_is_named():
+    client = "kafka.sasl.oauthbearer.client.credentials.client"
+    refused(f"{client}.id", "clientId", BEARER)
+    refused(f"{client}.secret", "clientSecret", BEARER | {"sasl.jaas.config": f'{MODULE} clientId="spark";'})
+    without = {name: value for name, value in BEARER.items() if name != "sasl.oauthbearer.token.endpoint.url"}
+    refused("kafka.sasl.oauthbearer.token.endpoint.url", "needs it", without | PROPERTIES)
+
+
+def test_a_client_that_is_given_twice_is_refused():
+    refused("kafka.sasl.jaas.config", "given beside", BEARER | PROPERTIES | {"sasl.jaas.config": f"{JAAS};"})
+
+
+def test_a_token_endpoint_means_nothing_to_a_user_with_a_password():
+    given = BEARER | {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "s3cret"}
+    refused("kafka.sasl.oauthbearer.token.endpoint.url", "means nothing with PLAIN", given)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_clients_login_module_fits_its_own_mechanism_only(mechanism):
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": f"{JAAS};"}
+    refused("kafka.sasl.jaas.config", f"does not fit kafka.sasl.mechanism {mechanism}", given)
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///token.jwt", "login.test/token", "https://", "https://u:s3cret@login.test/token"]
+)
+def test_a_url_that_cannot_be_asked_is_refused_and_not_shown(url):
+    given = BEARER | PROPERTIES | {"sasl.oauthbearer.token.endpoint.url": url}
+    refused("kafka.sasl.oauthbearer.token.endpoint.url", "password" if "@" in url else "no http:// or https://", given)
+
+
+def test_the_token_endpoints_authority_is_its_own(pem):
+    for given in (
+        PROPERTIES | {"https.ca.location": pem},
+        {"sasl.jaas.config": f'{JAAS} ssl.truststore.location="{pem}" ssl.truststore.type="PEM";'},
+    ):
+        security = secured(BEARER | given)
+        assert security.token_endpoint is not None and security.token_endpoint.ca_location == pem
+        assert security.ca_location is None
+    security = secured(BEARER | PROPERTIES | {"https.ca.pem": "text"})
+    assert security.token_endpoint is not None and security.token_endpoint.ca_pem == "text"
+    both = {"https.ca.pem": "text", "https.ca.location": pem}
+    refused("kafka.https.ca.location", "given beside", BEARER | PROPERTIES | both)
+
+
+def test_librdkafka_gets_the_same_and_knows_every_name():
+    given = PROPERTIES | {
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "a=b,c=d",
+        "sasl.oauthbearer.header.urlencode": "false",
+    }
+    config = secured(BEARER | given).librdkafka()
+    assert config == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": URL,
+        "sasl.oauthbearer.client.id": "spark",
+        "sasl.oauthbearer.client.secret": "s3cret",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "a=b,c=d",
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+    AdminClient(config | {"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
