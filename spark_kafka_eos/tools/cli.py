@@ -13,6 +13,7 @@ import spark_kafka_eos
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.tools.cli_broker import broker
 from spark_kafka_eos.tools.cli_demo import demo
+from spark_kafka_eos.tools.cli_preflight import preflight
 
 app = typer.Typer(
     help="Tools around the exactly-once Kafka connector for PySpark.",
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(broker)
 app.command()(demo)
+app.command()(preflight)
 
 
 def _print_version(wanted: bool) -> None:

@@ -24,11 +24,12 @@ from spark_kafka_eos.options import sink_options
 EVERYTHING = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
 SETTINGS = {"max.message.bytes": "1048588", "min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 TOPIC = TopicFacts(partitions=4, replicas=3, in_sync=3, operations=EVERYTHING, settings=SETTINGS)
+BROKER = {"transaction.max.timeout.ms": "900000", "offsets.retention.minutes": "10080"}
 GROUP = GroupFacts(state="Empty", members=(), operations=EVERYTHING)
 HEALTHY = Facts(
     brokers=3,
     transaction_version=2,
-    settings={"transaction.max.timeout.ms": "900000", "offsets.retention.minutes": "10080"},
+    settings=BROKER,
     transaction=None,
     groups={"copy": GROUP, "copy.ledger": GROUP},
     topics={"orders": TOPIC, "__consumer_offsets": TOPIC, "__transaction_state": TOPIC},
@@ -104,7 +105,7 @@ def test_a_timeout_at_the_brokers_maximum_is_allowed():
 
 
 def test_offsets_that_expire_over_a_weekend_are_a_warning():
-    facts = replace(HEALTHY, settings=HEALTHY.settings | {"offsets.retention.minutes": "1440"})
+    facts = replace(HEALTHY, settings=BROKER | {"offsets.retention.minutes": "1440"})
     severity, subject, found = only(facts)
     assert (severity, subject) == (Severity.WARNING, "offsets.retention.minutes")
     assert "24 h" in found.found and "ledger" in found.meaning
@@ -188,19 +189,19 @@ def test_a_group_whose_offsets_may_not_be_committed_is_an_error(facts):
 
 
 def test_an_unknown_topic_is_an_error():
-    severity, subject, found = only(replace(HEALTHY, topics=HEALTHY.topics | {"orders": None}))
+    severity, subject, found = only(replace(HEALTHY, topics={**HEALTHY.topics, "orders": None}))
     assert (severity, subject, found.found) == (Severity.ERROR, "topic orders", "does not exist")
 
 
 def test_all_unknown_topics_share_an_error():
     options = sink(topic=None, outputTopics="even,odd")
-    facts = replace(HEALTHY, topics=HEALTHY.topics | {"even": None, "odd": None})
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, "even": None, "odd": None})
     assert only(facts, options)[:2] == (Severity.ERROR, "topics even, odd")
 
 
 def test_an_unknown_ledger_topic_is_an_error_though_nothing_is_written_there():
     options = sink(topic=None, ledgerTopic="books")
-    assert only(replace(HEALTHY, topics=HEALTHY.topics | {"books": None}), options)[:2] == (
+    assert only(replace(HEALTHY, topics={**HEALTHY.topics, "books": None}), options)[:2] == (
         Severity.ERROR,
         "topic books",
     )
@@ -209,11 +210,11 @@ def test_an_unknown_ledger_topic_is_an_error_though_nothing_is_written_there():
 def test_how_a_topic_that_only_names_the_ledger_is_replicated_does_not_matter():
     options = sink(topic=None, ledgerTopic="books")
     books = replace(TOPIC, replicas=1, in_sync=1, settings=SETTINGS | {"max.message.bytes": "10"})
-    assert wrong(replace(HEALTHY, topics=HEALTHY.topics | {"books": books}), options) == []
+    assert wrong(replace(HEALTHY, topics={**HEALTHY.topics, "books": books}), options) == []
 
 
 def test_a_topic_that_may_not_be_described_is_an_error_that_names_what_the_query_needs():
-    facts = replace(HEALTHY, topics=HEALTHY.topics | {"orders": Unread(reason="TOPIC_AUTHORIZATION_FAILED")})
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, "orders": Unread(reason="TOPIC_AUTHORIZATION_FAILED")})
     severity, _, found = only(facts)
     assert (severity, found.found) == (Severity.ERROR, "TOPIC_AUTHORIZATION_FAILED")
     assert found.action == "Grant this principal Write and Read on it"
@@ -230,7 +231,7 @@ def test_a_right_the_query_lacks_on_a_topic_is_an_error(missing, found):
 def test_only_the_ledgers_topic_needs_read():
     options = sink(topic=None, outputTopics="even,odd")
     writable = replace(TOPIC, operations=frozenset({"Write", "Describe"}))
-    facts = replace(HEALTHY, topics=HEALTHY.topics | {"even": TOPIC, "odd": writable})
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, "even": TOPIC, "odd": writable})
     assert wrong(facts, options) == []
 
 
@@ -296,19 +297,19 @@ def test_settings_that_the_broker_hides_have_no_acl_to_ask_for():
 def test_an_internal_topic_that_may_not_be_described_is_a_warning():
     unread = Unread(reason="TOPIC_AUTHORIZATION_FAILED", grant="Describe and DescribeConfigs on Topic")
     names = ("__consumer_offsets", "__transaction_state")
-    facts = replace(HEALTHY, topics=HEALTHY.topics | dict.fromkeys(names, unread))
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, **dict.fromkeys(names, unread)})
     assert only(facts)[:2] == (Severity.WARNING, "topics __consumer_offsets, __transaction_state")
 
 
 def test_an_internal_topic_that_is_not_there_yet_is_no_trouble():
-    assert wrong(replace(HEALTHY, topics=HEALTHY.topics | {"__transaction_state": None})) == []
+    assert wrong(replace(HEALTHY, topics={**HEALTHY.topics, "__transaction_state": None})) == []
 
 
 def test_several_things_may_be_wrong_at_once():
     facts = replace(
         with_topic(settings=SETTINGS | {"min.insync.replicas": "4", "max.message.bytes": "10"}),
         transaction_version=1,
-        groups=HEALTHY.groups | {"copy": GroupFacts(state="Stable", members=("a at b",), operations=None)},
+        groups={**HEALTHY.groups, "copy": GroupFacts(state="Stable", members=("a at b",), operations=None)},
     )
     assert sorted(finding.severity for finding in wrong(facts)) == ["error", "error", "error", "warning"]
 

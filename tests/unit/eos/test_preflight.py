@@ -1,0 +1,73 @@
+"""What the preflight does with its findings: errors stop, warnings are said once."""
+
+import logging
+import pickle
+
+import pytest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.preflight import Finding, Severity
+from spark_kafka_eos.eos import preflight as module
+from spark_kafka_eos.eos.preflight import preflight
+from spark_kafka_eos.errors import PreflightFailed
+from spark_kafka_eos.options import ClientOptions, sink_options
+
+CLUSTER = Cluster(ClientOptions(bootstrap_servers=(("b", 1),)))  # never connected
+OK = Finding(severity=Severity.OK, subject="cluster", found="reachable")
+ERRORS = [
+    Finding(severity=Severity.ERROR, subject=f"topic {name}", found="does not exist", action="Create it")
+    for name in ("a", "b")
+]
+
+
+def warning(subject):
+    return Finding(severity=Severity.WARNING, subject=subject, found="replication factor 1")
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """What `examine` finds."""
+    findings = [OK]
+    monkeypatch.setattr(module, "examine", lambda cluster, options: findings)
+    return findings
+
+
+def options(**more):
+    return sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "topic": "a"} | more)
+
+
+def test_nothing_wrong_is_silent(found, caplog):
+    preflight(CLUSTER, options())
+    assert not caplog.records
+
+
+def test_errors_stop_the_query_all_in_one_message(found):
+    found += ERRORS
+    with pytest.raises(PreflightFailed) as caught:
+        preflight(CLUSTER, options())
+    assert str(caught.value) == (
+        "the preflight found 2 errors:\n- topic a: does not exist. Create it\n- topic b: does not exist. Create it. "
+        "Nothing was committed. Correct that and start again; preflight=false starts the query in spite of it."
+    )
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_warning_is_logged_once_in_a_process(found, caplog):
+    found.append(warning("topic logged-once"))
+    for _ in range(3):
+        preflight(CLUSTER, options())
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == "preflight: topic logged-once: replication factor 1"
+
+
+def test_warnings_are_logged_beside_errors(found, caplog):
+    found += [warning("topic beside"), *ERRORS]
+    with pytest.raises(PreflightFailed):
+        preflight(CLUSTER, options())
+    assert "topic beside" in caplog.text
+
+
+def test_preflight_false_asks_nothing(monkeypatch):
+    monkeypatch.setattr(module, "examine", lambda cluster, options: pytest.fail("asked"))
+    preflight(CLUSTER, options(preflight=False))
