@@ -19,6 +19,7 @@ from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.retry import Errors, retry
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.reactions import Reaction, failure
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
@@ -110,9 +111,9 @@ class Cluster:
         for name in names:
             self._topics.pop(name, None)
 
-        def errors(response: Any) -> Iterable[tuple[str, int]]:
+        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             for topic in response.topics:
-                yield f"topic {topic.name!r}", topic.error_code
+                yield Subject(topic=topic.name), topic.error_code
 
         wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
@@ -223,11 +224,11 @@ class Cluster:
         api = request.name.removesuffix("Request")
         patience = self.budget(patience_ms)
 
-        def patient(response: Any) -> Iterable[tuple[str, int]]:
-            for context, code in errors(response):
+        def patient(response: Any) -> Iterable[tuple[Subject | str, int]]:
+            for subject, code in errors(response):
                 if code == _UNKNOWN_TOPIC and patience.delay() is None:
-                    raise failure(api, code, context)
-                yield context, code
+                    raise failure(api, code, subject)
+                yield subject, code
 
         return retry(
             api, lambda: self._any().call(request), patient, lambda _: None, budget=self.budget(), sleep=self.sleep
@@ -236,9 +237,9 @@ class Cluster:
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """The node id of the coordinator of a consumer group or a transactional.id, waiting until there is one."""
         if (kind, key) not in self._coordinators:
-            name = "group" if kind == "group" else "transactional id"
+            subject = Subject(group=key) if kind == "group" else Subject(transactional_id=key)
             request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
-            found = self.call_any(request, lambda response: [(f"{name} {key!r}", response.error_code)])
+            found = self.call_any(request, lambda response: [(subject, response.error_code)])
             self._nodes[found.node_id] = (found.host, found.port)
             self._coordinators[kind, key] = found.node_id
         return self._coordinators[kind, key]

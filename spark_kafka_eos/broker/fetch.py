@@ -21,6 +21,7 @@ from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData, 
 from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLoss, KafkaEosError
 from spark_kafka_eos.model import AbortedTransaction, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
@@ -211,7 +212,7 @@ class Fetcher:
                 react = reaction("Fetch", data.error_code)
                 if react not in RETRIABLE:
                     raise self._failure(cursor, data)
-                trouble = failure("Fetch", data.error_code, f"{cursor.partition} at offset {cursor.position}"), react
+                trouble = failure("Fetch", data.error_code, _subject(cursor)), react
                 waiting.appendleft(cursor)
                 continue
             batches = _batches(cursor, data, is_first=key == first)
@@ -241,7 +242,7 @@ class Fetcher:
 
     def _failure(self, cursor: _Cursor, data: PartitionData) -> KafkaEosError:
         if reaction("Fetch", data.error_code) is not Reaction.DATA_LOSS:
-            return failure("Fetch", data.error_code, f"{cursor.partition} at offset {cursor.position}")
+            return failure("Fetch", data.error_code, _subject(cursor))
         first = earliest(self._cluster, [cursor.partition])[cursor.partition]
         end = latest(self._cluster, [cursor.partition], isolation=self._isolation)[cursor.partition]
         return DataLoss(
@@ -249,6 +250,10 @@ class Fetcher:
             f"but the broker holds {first} to {end}",
             action="Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint.",
         )
+
+
+def _subject(cursor: _Cursor) -> Subject:
+    return Subject(partition=cursor.partition, note=f" at offset {cursor.position}")
 
 
 def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[tuple[int, RecordBatchHeader], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from kafka.protocol.producer import TxnOffsetCommitRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.versions import transactional
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 _NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
@@ -44,11 +46,9 @@ class GroupCoordinator:
             require_stable=require_stable,
         )
 
-        def errors(response: Any) -> Iterable[tuple[str, int]]:
-            yield self._who, response.error_code
-            for topic in response.topics:
-                for p in topic.partitions:
-                    yield f"{topic.name}-{p.partition_index}, {self._who}", p.error_code
+        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+            yield Subject(group=self.group_id), response.error_code
+            yield from self._errors(response)
 
         response = self._cluster.call_coordinator("group", self.group_id, request, errors)
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict(wanted)
@@ -82,7 +82,8 @@ class GroupCoordinator:
             topics=_topics(TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, offsets),
         )
         newest = transactional("TxnOffsetCommit", transaction_version)
-        self._cluster.call_coordinator("group", self.group_id, request, self._errors, newest=newest)
+        errors = functools.partial(self._errors, transactional_id=identity.transactional_id)
+        self._cluster.call_coordinator("group", self.group_id, request, errors, newest=newest)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """OffsetCommit: the offsets are the group's at once."""
@@ -90,14 +91,11 @@ class GroupCoordinator:
         request = OffsetCommitRequest(group_id=self.group_id, topics=topics, **_NO_MEMBER)
         self._cluster.call_coordinator("group", self.group_id, request, self._errors)
 
-    @property
-    def _who(self) -> str:
-        return f"group {self.group_id!r}"
-
-    def _errors(self, response: Any) -> Iterable[tuple[str, int]]:
+    def _errors(self, response: Any, transactional_id: str = "") -> Iterable[tuple[Subject, int]]:
         for topic in response.topics:
             for p in topic.partitions:
-                yield f"{topic.name}-{p.partition_index}, {self._who}", p.error_code
+                tp = TopicPartition(topic.name, p.partition_index)
+                yield Subject(partition=tp, group=self.group_id, transactional_id=transactional_id), p.error_code
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

@@ -14,6 +14,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.retry import retry
 from spark_kafka_eos.core.reactions import Reaction
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.model import TopicPartition
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -65,8 +66,8 @@ def _list(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Iso
             for p in topic.partitions
         ]
 
-    def errors(found: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[str, int]]:
-        return ((str(tp), answer.error_code) for tp, answer in found)
+    def errors(found: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[Subject, int]]:
+        return ((Subject(partition=tp), answer.error_code) for tp, answer in found)
 
     def recover(react: Reaction) -> None:
         if react is not Reaction.RETRY_SAME:

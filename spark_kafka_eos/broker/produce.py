@@ -26,6 +26,7 @@ from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 
@@ -246,9 +247,14 @@ class Appender:
         elif code == _OUT_OF_ORDER_SEQUENCE and lane.failed:
             lane.failed.append(batch)  # only because the one before it failed
         else:
-            context = f"{lane.partition}, a record batch of {batch.records} records and {batch.size} bytes"
+            what = f", a record batch of {batch.records} records and {batch.size} bytes"
             details = [answer.error_message, *(e.batch_index_error_message for e in answer.record_errors)]
-            error = failure("Produce", code, ": ".join([context, *dict.fromkeys(filter(None, details))]))
+            subject = Subject(
+                partition=lane.partition,
+                transactional_id=self._transactional_id or "",
+                note=": ".join([what, *dict.fromkeys(filter(None, details))]),
+            )
+            error = failure("Produce", code, subject)
             react = reaction("Produce", code)
             if react not in RETRIABLE:
                 raise error

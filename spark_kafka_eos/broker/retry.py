@@ -8,27 +8,28 @@ from typing import Any
 
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 
 log = logging.getLogger(__name__)
 
 _TRIED = "It was tried again"
 
-# A response's error codes, each with what it speaks of (a topic and partition, a group, …) for the message.
-Errors = Callable[[Any], Iterable[tuple[str, int]]]
+# A response's error codes, each with what it speaks of.
+Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
 
 
-def verdict(api: str, found: Iterable[tuple[str, int]]) -> tuple[Reaction, KafkaEosError | None]:
+def verdict(api: str, found: Iterable[tuple[Subject | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
     """What one response asks for: the first error that no retry mends, else the first that one does, else NONE."""
     retriable: tuple[Reaction, KafkaEosError | None] = (Reaction.NONE, None)
-    for context, code in found:
+    for subject, code in found:
         react = reaction(api, code)
         if react is Reaction.NONE:
             continue
         if react not in RETRIABLE:
-            return react, failure(api, code, context)
+            return react, failure(api, code, subject)
         if retriable[1] is None:
-            retriable = react, failure(api, code, context)
+            retriable = react, failure(api, code, subject)
     return retriable
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from kafka.protocol.producer import (
@@ -15,10 +16,12 @@ from kafka.protocol.producer import (
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.retry import Errors
 from spark_kafka_eos.broker.versions import transactional
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 
 _INVALID_TXN_STATE = 48
+_OPERATION_NOT_ATTEMPTED = 55
 _NO_TIMEOUT = 2**31 - 1  # what the Java client sends when there is no transaction
 
 
@@ -60,10 +63,12 @@ class TransactionCoordinator:
         if self.transaction_version >= 2 or not by_topic:
             return
 
-        def errors(response: Any) -> Iterable[tuple[str, int]]:
+        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             for topic in response.results_by_topic_v3_and_below:
                 for result in topic.results_by_partition:
-                    yield f"{topic.name}-{result.partition_index}, {self._who}", result.partition_error_code
+                    if result.partition_error_code != _OPERATION_NOT_ATTEMPTED:  # on account of another's error
+                        tp = TopicPartition(topic.name, result.partition_index)
+                        yield replace(self._who, partition=tp), result.partition_error_code
 
         topic_class: Any = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
@@ -84,7 +89,7 @@ class TransactionCoordinator:
             producer_epoch=identity.epoch,
             group_id=group_id,
         )
-        self._call(request, lambda response: [(f"group {group_id!r}, {self._who}", response.error_code)])
+        self._call(request, lambda response: [(replace(self._who, group=group_id), response.error_code)])
 
     def end(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
         """Commit or abort; returns the identity to go on with: the next epoch in TV2, the same in TV1.
@@ -105,7 +110,7 @@ class TransactionCoordinator:
             committed=commit,
         )
 
-        def errors(response: Any) -> Iterable[tuple[str, int]]:
+        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             # Nothing of this epoch is open (no partition ever joined it), so there is nothing to abort.
             nothing_open = not commit and response.error_code == _INVALID_TXN_STATE
             yield self._who, 0 if nothing_open else response.error_code
@@ -134,10 +139,10 @@ class TransactionCoordinator:
         return self._identity(response)
 
     @property
-    def _who(self) -> str:
-        return f"transactional id {self.transactional_id!r}"
+    def _who(self) -> Subject:
+        return Subject(transactional_id=self.transactional_id)
 
-    def _top_level(self, response: Any) -> Iterable[tuple[str, int]]:
+    def _top_level(self, response: Any) -> Iterable[tuple[Subject, int]]:
         yield self._who, response.error_code
 
     def _identity(self, response: Any) -> ProducerIdentity:

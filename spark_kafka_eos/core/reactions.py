@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from spark_kafka_eos.core.rights import Subject, missing
 from spark_kafka_eos.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -157,8 +158,6 @@ _ACTIONS = {
     ),
 }
 
-_RESOURCES = {29: "topic", 30: "group", 31: "cluster", 53: "transactional id"}
-
 
 def reaction(api: str, code: int) -> Reaction:
     """What to do when `api` ("Produce", "EndTxn", …) is answered `code`; FATAL for codes nobody has met yet."""
@@ -170,9 +169,9 @@ def name_of(code: int) -> str:
     return _NAMES[code + 1] if -1 <= code < len(_NAMES) - 1 else f"UNKNOWN_ERROR_{code}"
 
 
-def failure(api: str, code: int, context: str) -> KafkaEosError:
-    """The exception for `code` once no further try is to be made; `context` names the topic, partition, group or id."""
-    name = name_of(code)
+def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
+    """The exception for `code` once no further try is to be made; `subject` names the topic, partition, group or id."""
+    name, context = name_of(code), str(subject)
     said = f"{api} answered {name} ({code}) for {context}"
     match reaction(api, code):
         case Reaction.ABORT:
@@ -194,8 +193,7 @@ def failure(api: str, code: int, context: str) -> KafkaEosError:
         case Reaction.REFRESH_METADATA if code == 3:
             return UnknownTopic(said, action="Create the topic, or correct its name; or grant Describe on it.")
         case Reaction.UNAUTHORIZED:
-            action = f"Grant this principal the ACL on the {_RESOURCES[code]}."
-            return AuthorizationFailed(api, code, name, context, action=action)
+            return AuthorizationFailed(api, code, name, context, action=missing(api, code, subject))
         case Reaction.UNAUTHENTICATED:
             return AuthenticationFailed(said)
         case _:

@@ -1,0 +1,78 @@
+"""Which right a refused request lacks: operation and resource of the ACL to add.
+
+Kafka's documentation, "Authorization and ACLs", has the operations that each request takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_kafka_eos.model import TopicPartition
+
+_TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = 29, 30, 31, 53  # codes …_AUTHORIZATION_FAILED
+
+# By API and code; the rest is what looking something up takes.
+_OPERATIONS: Mapping[tuple[str, int], str] = {
+    ("AddPartitionsToTxn", _TOPIC): "Write",
+    ("Fetch", _TOPIC): "Read",
+    ("OffsetCommit", _TOPIC): "Read",
+    ("Produce", _TOPIC): "Write",
+    ("TxnOffsetCommit", _TOPIC): "Read",
+    ("AddOffsetsToTxn", _GROUP): "Read",
+    ("OffsetCommit", _GROUP): "Read",
+    ("TxnOffsetCommit", _GROUP): "Read",
+    ("AddOffsetsToTxn", _TRANSACTIONAL_ID): "Write",
+    ("AddPartitionsToTxn", _TRANSACTIONAL_ID): "Write",
+    ("EndTxn", _TRANSACTIONAL_ID): "Write",
+    ("InitProducerId", _TRANSACTIONAL_ID): "Write",
+    ("Produce", _TRANSACTIONAL_ID): "Write",
+    ("TxnOffsetCommit", _TRANSACTIONAL_ID): "Write",
+}
+_INCLUDED = {_TOPIC: "Read or Write", _GROUP: "Read", _TRANSACTIONAL_ID: "Write"}  # what brings Describe along
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a broker's answer speaks of, for messages: the resources that the request named, and a note on them.
+
+    `topic` is for requests that name no partition; `note` follows the partition as it is.
+    """
+
+    partition: TopicPartition | None = None
+    topic: str = ""
+    group: str = ""
+    transactional_id: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        parts = (
+            f"{self.partition}{self.note}" if self.partition else "",
+            f"topic {self.topic!r}" if self.topic else "",
+            f"group {self.group!r}" if self.group else "",
+            f"transactional id {self.transactional_id!r}" if self.transactional_id else "",
+        )
+        return ", ".join(filter(None, parts))
+
+
+def missing(api: str, code: int, subject: Subject | str) -> str:
+    """What to grant after `api` was answered with one of the four authorization codes, as a sentence."""
+    if code == _CLUSTER and api == "InitProducerId":
+        return "Grant Write on any topic to this principal, or IdempotentWrite on the cluster."
+    operation = _OPERATIONS.get((api, code), "ClusterAction" if code == _CLUSTER else "Describe")
+    grant = f"Grant {operation} on {_resource(code, subject)} to this principal"
+    if operation == "Describe":
+        return f"{grant}; {_INCLUDED[code]} includes it."
+    if (api, code) == ("TxnOffsetCommit", _TOPIC):
+        return f"{grant}: only who may read a topic may commit its offsets, the ledger's included."
+    return f"{grant}."
+
+
+def _resource(code: int, subject: Subject | str) -> str:
+    """The resource that the code speaks of, by name where the subject tells it."""
+    kind = {_TOPIC: "topic", _GROUP: "group", _CLUSTER: "cluster", _TRANSACTIONAL_ID: "transactional id"}[code]
+    name = ""
+    if isinstance(subject, Subject):
+        topic = subject.partition.topic if subject.partition else subject.topic
+        name = {_TOPIC: topic, _GROUP: subject.group, _TRANSACTIONAL_ID: subject.transactional_id}.get(code, "")
+    return f"{kind} {name!r}" if name else f"the {kind}"
