@@ -25,7 +25,6 @@ from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.checkpoint import micro_batch
 from spark_kafka_eos.eos.distributed import Decide, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.eos.files import open_filesystem, read_text
-from spark_kafka_eos.eos.preflight import preflight
 from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
@@ -82,7 +81,9 @@ class _Sink:
             # Nobody told where this first batch starts; as it writes nothing, all that counts is where it ends.
             batch = replace(batch, start=batch.end)
         with Cluster(self._options.client) as cluster:
-            if first:  # each batch has a process of its own: later ones cannot tell whether this is a restart
+            if first:  # each batch has a process of its own, so a later one would pay for it again and again
+                from spark_kafka_eos.eos.preflight import preflight
+
                 preflight(cluster, self._options)
             settle(
                 owner(self._options, cluster, decide),

@@ -7,6 +7,7 @@ import json
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from spark_kafka_eos.eos import preflight
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark import sink as module
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
@@ -37,7 +38,7 @@ def steps(monkeypatch):
     """What a commit did, in order, with everything beyond the sink replaced."""
     taken = []
     monkeypatch.setattr(module, "owner", lambda options, cluster, decide: "owner")
-    monkeypatch.setattr(module, "preflight", lambda cluster, options: taken.append("preflight"))
+    monkeypatch.setattr(preflight, "preflight", lambda cluster, options: taken.append("preflight"))
     monkeypatch.setattr(module, "settle", lambda owner, batch, write, **_: taken.append(f"batch {batch.batch_id}"))
     return taken
 
