@@ -190,6 +190,10 @@ class SharedTransaction:
 
     def _settle(self, batch: MicroBatch, error: KafkaEosError) -> None:
         """Find out what became of a commit that met `error`."""
+        if self._coordinator.transaction_version < 2:
+            # TV1 would fence us for the transaction that may still be open. As a newcomer we are not, and the ledger
+            # tells us if we are overtaken.
+            self._identity = None
         self._initialise()
         if self._decide is None:
             raise CommitOutcomeUnknown(

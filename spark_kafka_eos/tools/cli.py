@@ -11,6 +11,7 @@ from rich.text import Text
 
 import spark_kafka_eos
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.tools.cli_bench import bench
 from spark_kafka_eos.tools.cli_broker import broker
 from spark_kafka_eos.tools.cli_demo import demo
 from spark_kafka_eos.tools.cli_preflight import preflight
@@ -20,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold passwords
 )
+app.command()(bench)
 app.command()(broker)
 app.command()(demo)
 app.command()(preflight)
