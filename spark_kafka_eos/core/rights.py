@@ -25,6 +25,7 @@ _OPERATIONS: Mapping[tuple[str, int], str] = {
     ("AddOffsetsToTxn", _TRANSACTIONAL_ID): "Write",
     ("AddPartitionsToTxn", _TRANSACTIONAL_ID): "Write",
     ("EndTxn", _TRANSACTIONAL_ID): "Write",
+    ("FindCoordinator", _TRANSACTIONAL_ID): "Write",  # Describe would do, but nobody looks it up without writing
     ("InitProducerId", _TRANSACTIONAL_ID): "Write",
     ("Produce", _TRANSACTIONAL_ID): "Write",
     ("TxnOffsetCommit", _TRANSACTIONAL_ID): "Write",
