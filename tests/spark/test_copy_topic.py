@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from spark_kafka_eos.tools.driver import Driver, python_environment
 from spark_kafka_eos.tools.read_topic import read_topic
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 JOB = Path(__file__).parents[2] / "jobs" / "copy_topic.py"
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from spark_kafka_eos.tools import jars
 from spark_kafka_eos.tools.demo import run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
