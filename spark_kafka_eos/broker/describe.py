@@ -19,6 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.preflight import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
 from spark_kafka_eos.core.reactions import name_of
+from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import AuthorizationFailed, UnknownTopic
 
 _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl
@@ -72,10 +73,10 @@ def coordinator_settings(cluster: Cluster, transactional_id: str, names: Sequenc
 def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> TransactionFacts | Unread | None:
     """The state of a transactional.id (KIP-664), None if the coordinator does not know it. `now_ms` since 1970."""
 
-    def errors(response: Any) -> Iterable[tuple[str, int]]:
+    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         for state in response.transaction_states:
             if state.error_code != _TRANSACTIONAL_ID_NOT_FOUND:
-                yield f"transactional id {transactional_id!r}", state.error_code
+                yield Subject(transactional_id=transactional_id), state.error_code
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     try:
@@ -98,9 +99,9 @@ def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> Tran
 def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
     """A consumer group's state and members; a group that does not exist is "Dead" and has none."""
 
-    def errors(response: Any) -> Iterable[tuple[str, int]]:
+    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         for described in response.groups:
-            yield f"group {group_id!r}", described.error_code
+            yield Subject(group=group_id), described.error_code
 
     request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
     try:
@@ -119,7 +120,7 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
 def _listed_state(cluster: Cluster, group_id: str) -> str:
     request = ListGroupsRequest(states_filter=list(_LIVE_STATES), types_filter=[])
     response = cluster.call_coordinator(
-        "group", group_id, request, lambda response: [(f"group {group_id!r}", response.error_code)]
+        "group", group_id, request, lambda response: [(Subject(group=group_id), response.error_code)]
     )
     return next((listed.group_state for listed in response.groups if listed.group_id == group_id), "Dead")
 
@@ -131,10 +132,10 @@ def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -
         include_topic_authorized_operations=True,
     )
 
-    def unknown(response: Any) -> Iterable[tuple[str, int]]:
+    def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
         for topic in response.topics:
             if topic.error_code == _UNKNOWN_TOPIC and topic.name in awaited:
-                yield f"topic {topic.name!r}", topic.error_code
+                yield Subject(topic=topic.name), topic.error_code
 
     try:
         return cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
