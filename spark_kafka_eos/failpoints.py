@@ -3,12 +3,14 @@
 `KAFKA_EOS_FAILPOINT` names one point, optionally with the micro-batch (`half appended@3`), and
 `KAFKA_EOS_FAILPOINT_DIR` a folder. The process that reaches the point writes `reached` there, holding its pid, and
 waits to be killed. Once that file exists the point is passed by: a restarted query goes on.
+
+`KAFKA_EOS_FAILPOINT_HOLDS=2` holds the second one, too (`reached-2`). Writing to the pipe `release-<pid>` lets a held
+process go on, as a straggler.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 # In the order in which a micro-batch meets them.
@@ -38,11 +40,25 @@ def failpoint(name: str, batch_id: int | None = None) -> None:
         raise ValueError(f"no failpoint {point!r} or {name!r}; there are: {', '.join(POINTS)}")
     if point != name or (batch and batch_id is not None and int(batch) != batch_id):
         return
-    reached = Path(os.environ["KAFKA_EOS_FAILPOINT_DIR"]) / "reached"
-    if reached.exists():
-        return
-    partial = reached.with_suffix(f".{os.getpid()}")
-    partial.write_text(str(os.getpid()))
-    partial.rename(reached)
-    while True:
-        signal.pause()
+    folder = Path(os.environ["KAFKA_EOS_FAILPOINT_DIR"])
+    for number in range(1, 1 + int(os.environ.get("KAFKA_EOS_FAILPOINT_HOLDS", "1"))):
+        reached = folder / ("reached" if number == 1 else f"reached-{number}")
+        if not reached.exists() and _held(folder, reached):
+            return
+
+
+def _held(folder: Path, reached: Path) -> bool:
+    """Write `reached` and wait until released; False if another process was faster."""
+    pid = os.getpid()
+    partial, release = folder / f"partial-{pid}", folder / f"release-{pid}"
+    partial.write_text(str(pid))
+    os.mkfifo(release)
+    try:
+        os.link(partial, reached)  # for one process only, and never half written
+        release.read_bytes()  # waits until someone has written to it
+    except FileExistsError:
+        return False
+    finally:
+        release.unlink()
+        partial.unlink()
+    return True

@@ -8,6 +8,7 @@ attempt appends nothing and says so, and the driver decides (core.barrier).
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.spark.encoding import Batches, EncodeNote, task_context
 
 _REPORT = pa.schema([("report", pa.binary())])
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ def _append(batches: Batches, options: SinkOptions, identity: ProducerIdentity, 
             batch_id=batch_id,
         )
     except KafkaEosError as error:
+        # Of a straggler, whose report reaches nobody, its executor's log is the only place that tells.
+        _log.warning("append task %d of batch %d, epoch %d: %s", context.partitionId(), batch_id, identity.epoch, error)
         return AppendTaskReport(report=report(blocks.sent, {}), notes=tuple(blocks.notes), error=error)
     return AppendTaskReport(
         report=report(blocks.sent, records_by_partition(acks)),
