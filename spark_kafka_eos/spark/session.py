@@ -23,6 +23,7 @@ from spark_kafka_eos.model import MicroBatch
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _STATUS_BUDGET_MS = 10_000
+_INDETERMINATE = "shuffle map stage with indeterminate output"  # in DAGScheduler's reason; the exception has no code
 
 
 def is_classic(session: SparkSession) -> bool:
@@ -103,6 +104,13 @@ def stage_attempts(session: SparkSession, stages: Iterable[int]) -> dict[int, St
                 num_tasks=info.numTasks(),
             )
     return found
+
+
+def cannot_run_again(error: Exception) -> bool:
+    """Whether Spark failed a job only because an executor's shuffle output was lost and came out differently when it
+    was made again, with a part of the result there already (as a checksum or the plan told it).
+    """
+    return _INDETERMINATE in str(error)
 
 
 def _unfinished(info: Any) -> bool:

@@ -35,7 +35,16 @@ from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.spark.appending import AppendTaskReport, append_task
 from spark_kafka_eos.spark.encoding import REPORT, SHUFFLED, shuffling_task, staging_task
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
-from spark_kafka_eos.spark.session import RunningQuery, is_classic, is_local, parallelism, stage_attempts
+from spark_kafka_eos.spark.session import (
+    RunningQuery,
+    cannot_run_again,
+    is_classic,
+    is_local,
+    parallelism,
+    stage_attempts,
+)
+
+_WRITTEN_AGAIN = "The whole batch is written again under a new epoch."
 
 
 class BatchTransaction:
@@ -152,7 +161,15 @@ class TransactionalWriter:
             .sortWithinPartitions(F.col("note").isNull(), "task", "number")
             .mapInArrow(append_task(self._options, identity, batch_id), REPORT)
         )
-        reports: list[AppendTaskReport] = [pickle.loads(row.report) for row in appended.collect()]
+        try:
+            reports: list[AppendTaskReport] = [pickle.loads(row.report) for row in appended.collect()]
+        except Exception as error:
+            if not cannot_run_again(error):
+                raise
+            raise TransactionAborted(
+                "Spark lost encoded blocks after an append task had ended, and could not run the append stage again",
+                action=_WRITTEN_AGAIN,
+            ) from error
         return _judge(session, reports)
 
 
@@ -169,7 +186,7 @@ def _judge(session: SparkSession, reports: Sequence[AppendTaskReport]) -> Append
     stages = stage_attempts(session, {report.report.stage_id for report in reports})
     match barrier.decide([report.report for report in reports], stages, expected):
         case barrier.Redo(reason=reason):
-            raise TransactionAborted(reason, action="The whole batch is written again under a new epoch.")
+            raise TransactionAborted(reason, action=_WRITTEN_AGAIN)
         case barrier.Commit(records=records):
             return Appended(
                 partitions=len(expected),
