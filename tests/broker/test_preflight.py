@@ -1,0 +1,228 @@
+"""The preflight on real brokers: what it reads is so, and what it warns of would happen."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from typer.testing import CliRunner
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core.preflight import Severity
+from spark_kafka_eos.eos.preflight import examine, preflight
+from spark_kafka_eos.errors import BrokerError, BrokerUnreachable, PreflightFailed
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.tools import cli
+from tests.principals import Right, add_user
+
+pytestmark = pytest.mark.broker
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def name():
+    """A transactional id that nobody else uses."""
+    return f"preflight-{next(numbers)}"
+
+
+@pytest.fixture
+def sink(bootstrap, name):
+    """`sink(topic, **options)`: options of a sink on `kafka`."""
+
+    def make(topic, **options):
+        return sink_options(
+            {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": name, "topic": topic} | options
+        )
+
+    return make
+
+
+def wrong(options):
+    """What is not ok; a single replica is the nature of these brokers."""
+    with Cluster(options.client) as cluster:
+        found = examine(cluster, options)
+    return [f for f in found if f.severity is not Severity.OK and f.found != "replication factor 1"]
+
+
+def only_error(options):
+    (finding,) = wrong(options)
+    assert finding.severity is Severity.ERROR
+    return finding
+
+
+def test_nothing_is_wrong_with_a_new_query(sink, topic):
+    assert wrong(sink(topic("out", 3))) == []
+
+
+def test_the_older_protocol_is_all_that_can_be_said_against_an_older_broker(kafka39, name):
+    out = kafka39.create_topic(name, 2)
+    options = {"kafka.bootstrap.servers": kafka39.bootstrap, "kafka.transactional.id": name, "topic": out}
+    assert [found.subject for found in wrong(sink_options(options))] == ["transaction.version"]
+
+
+def test_a_single_replica_is_a_warning_for_outputs_and_internal_topics_alike(sink, topic):
+    options = sink(topic("out"))
+    with Cluster(options.client) as cluster:
+        (warning,) = [f for f in examine(cluster, options) if f.severity is Severity.WARNING]
+    assert warning.found == "replication factor 1"
+    assert warning.subject == f"topics {options.topic}, __consumer_offsets, __transaction_state"
+
+
+def test_a_timeout_above_the_brokers_maximum_stops_the_query_as_the_broker_would(sink, topic):
+    options = sink(topic("out"), **{"kafka.transaction.timeout.ms": "900001"})
+    assert "900000" in only_error(options).found
+    with Cluster(options.client) as cluster, pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
+        TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms).init_producer_id()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_a_live_consumer_stops_the_query_until_the_consumer_leaves(bootstrap, sink, topic, name, protocol):
+    out = topic("out")
+    options = sink(out, **{"kafka.group.id": f"{name}-group"})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"{name}-group", "group.protocol": protocol, "client.id": "app"}
+    )
+    joined = []
+    consumer.subscribe([out], on_assign=lambda _, partitions: joined.append(partitions))
+    try:
+        for _ in range(60):
+            consumer.poll(0.5)
+            if joined:
+                break
+        found = only_error(options)
+    finally:
+        consumer.close()
+    assert found.subject == f"group {name}-group"
+    assert found.found == (
+        "has live members: app at 127.0.0.1" if protocol == "classic" else "has live members (Stable)"
+    )
+    assert wrong(options) == []
+
+
+def test_min_insync_replicas_above_the_replicas_stops_the_query(sink, topic):
+    found = only_error(sink(topic("out", 2, {"min.insync.replicas": 2})))
+    assert found.found == "min.insync.replicas is 2, but the replication factor 1"
+
+
+def test_a_topic_that_takes_smaller_batches_than_the_query_makes_stops_it(sink, topic):
+    small = topic("small", 1, {"max.message.bytes": 100_000})
+    assert "max.message.bytes is 100000" in only_error(sink(small)).found
+    assert wrong(sink(small, **{"kafka.max.request.size": "100000"})) == []
+
+
+def test_an_unknown_topic_stops_the_query(sink, name):
+    assert only_error(sink(f"{name}-nowhere")).found == "does not exist"
+
+
+def test_a_transaction_left_open_is_a_warning_until_it_is_ended(bootstrap, sink, topic, name):
+    options = sink(topic("out"))
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 2})
+    producer.init_transactions(30)
+    assert wrong(options) == []
+    producer.begin_transaction()
+    producer.produce(options.topic, b"left behind")
+    assert producer.flush(30) == 0
+    (found,) = wrong(options)
+    assert (found.subject, found.severity) == (f"transactional id {name}", Severity.WARNING)
+    assert "has had a transaction open for" in found.found
+    producer.abort_transaction(30)
+    assert wrong(options) == []
+
+
+def test_all_errors_come_in_one_exception_and_nothing_was_begun(sink, topic):
+    out = topic("out", 1, {"min.insync.replicas": 2, "max.message.bytes": 1_000})
+    options = sink(out, **{"kafka.transaction.timeout.ms": "900001"})
+    with Cluster(options.client) as cluster:
+        with pytest.raises(PreflightFailed, match="found 3 errors") as caught:
+            preflight(cluster, options)
+        assert "Nothing was committed." in str(caught.value)
+    assert "transaction.timeout.ms" in str(caught.value)
+    assert {found.subject for found in wrong(sink(out))} == {f"topic {out}"}  # the transactional id is still unused
+
+
+def test_without_a_transaction_only_topics_are_looked_at(bootstrap, topic):
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic("out"), "deliveryGuarantee": "at-least-once"}
+    assert wrong(sink_options(options)) == []
+
+
+def test_what_the_query_may_not_do_is_an_error_and_what_only_the_preflight_may_not_do_a_warning(secured, name):
+    out = secured.kafka.create_topic(name, 1)
+    options = sink_options(
+        {
+            "kafka.bootstrap.servers": secured.kafka.bootstrap_of("SASL_PLAINTEXT"),
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.username": name,
+            "kafka.sasl.password": "secret",
+            "kafka.transactional.id": name,
+            "topic": out,
+        }
+    )
+
+    def errors(*rights):
+        add_user(secured.kafka.bootstrap, name, "secret", rights)
+        return {found.subject: found.action for found in wrong(options) if found.severity is Severity.ERROR}
+
+    assert errors() == {
+        f"transactional id {name}": "Grant this principal Write on it",
+        f"group {name}": "Grant this principal Read on it",
+        f"group {name}.ledger": "Grant this principal Read on it",
+        f"topic {out}": "Grant this principal Write and Read on it",
+    }
+    own = (
+        Right("Write", "transactional id", name),
+        Right("Read", "group", name),
+        Right("Read", "group", f"{name}.ledger"),
+    )
+    assert errors(*own, Right("Write", "topic", out)) == {f"topic {out}": "Grant this principal Read on it"}
+    assert errors(Right("Read", "topic", out)) == {}
+    assert {found.action for found in wrong(options)} == {
+        "Grant this principal DescribeConfigs on Cluster",
+        "Grant this principal DescribeConfigs on Topic",
+        "Grant this principal Describe and DescribeConfigs on Topic",
+    }
+    with Cluster(options.client) as cluster:
+        preflight(cluster, options)  # warnings stop nothing
+
+
+# -- the command
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["preflight", *arguments])
+
+
+def test_the_command_shows_every_check_and_ends_well(bootstrap, topic, name):
+    done = run("--bootstrap-servers", bootstrap, "--transactional-id", name, "--topic", topic("out"))
+    assert done.exit_code == 0, done.output
+    assert "transaction.version" in done.stdout
+    assert "0 errors, 1 warning: the query would start." in done.stdout
+
+
+def test_the_command_ends_with_1_when_there_are_errors(bootstrap, topic, name, tmp_path):
+    properties = tmp_path / "client.properties"
+    properties.write_text(f"bootstrap.servers={bootstrap}\ntransaction.timeout.ms=900001\n")
+    one, two = topic("out"), topic("out", 1, {"max.message.bytes": 1_000})
+    topics = ["--output-topic", one, "--output-topic", two]
+    done = run("--properties", str(properties), "--transactional-id", name, *topics)
+    assert done.exit_code == 1
+    assert "2 errors, 1 warning: the query would not start." in done.stdout
+    done = run("--properties", str(properties), "--option", f"kafka.transactional.id={name}", *topics)
+    assert done.exit_code == 1
+
+
+def test_an_unreachable_broker_is_said_within_the_time_that_was_given():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run(
+            *("--bootstrap-servers", where, "--transactional-id", "t", "--topic", "t"),
+            *("--option", "kafka.request.timeout.ms=300"),
+        )
+    assert done.exit_code == 1
+    assert isinstance(done.exception, BrokerUnreachable)  # shown by cli.main
+    assert where in str(done.exception)
