@@ -198,7 +198,7 @@ class Fetcher:
     def _accept(
         self, response: FetchResponse, flight: _InFlight, waiting: deque[_Cursor]
     ) -> tuple[list[Fetched], tuple[KafkaEosError, Reaction] | None]:
-        """Move the cursors; those that got nothing wait at the front, to be served first next time."""
+        """Move the cursors; those that got nothing wait before the others, to be served first next time."""
         if response.error_code:
             raise failure("Fetch", response.error_code, f"a request to {flight.connection.where}")
         found: list[Fetched] = []
@@ -213,11 +213,11 @@ class Fetcher:
                 if react not in RETRIABLE:
                     raise self._failure(cursor, data)
                 trouble = failure("Fetch", data.error_code, _subject(cursor)), react
-                waiting.appendleft(cursor)
+                waiting.append(cursor)
                 continue
             batches = _batches(cursor, data, is_first=key == first)
             if not batches:
-                waiting.appendleft(cursor)
+                waiting.append(cursor)
                 continue
             position, last = batches[-1]
             covered = last.next_offset - max(cursor.position, batches[0][1].base_offset)
@@ -236,7 +236,7 @@ class Fetcher:
             )
             if cursor.position < cursor.end:
                 moved.append(cursor)
-        waiting.extendleft(left.values())
+        waiting.extend(left.values())
         waiting.extend(moved)
         return found, trouble
 

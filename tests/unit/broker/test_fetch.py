@@ -211,6 +211,17 @@ def test_an_outage_longer_than_the_budget_is_an_error(broker, lost):
         fetch(broker, (FIRST, 0, 30))
 
 
+def test_progress_gives_the_whole_budget_again(broker, lost):
+    def lost_after_six_seconds(request):
+        broker.clock.now += 6
+        return lost(request)
+
+    for _ in range(3):
+        broker.script["Fetch"] += [log(broker), lost_after_six_seconds]
+    broker.script["Fetch"] += [log(broker)] * 10
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 60))] == [10, 20, 30, 40, 50, 60]
+
+
 def test_a_range_nobody_can_fill_ends_with_the_budget(broker):
     def nothing(request):
         broker.clock.now += 0.5

@@ -171,6 +171,26 @@ def test_a_passing_error_resends_the_same_bytes_in_order(broker, log, code):
     assert sorted(ack.base_sequence for ack in acks if ack.partition == FIRST) == list(range(9))
 
 
+def test_behind_a_failed_batch_nothing_more_is_sent_until_all_in_flight_is_answered(broker, log):
+    log.failures = {(0, 1, 1): 6}
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=0)
+    append_all(appender, FIRST, count=10)
+    appender.flush()
+    sent = [request.topic_data[0].partition_data[0].records[0] for request in broker.sent("Produce")]
+    assert sent == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_connection_has_five_requests_in_flight_whatever_the_partitions(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=0)
+    append_all(appender, FIRST, SECOND, count=1)
+    appender.flush()
+    for tp in (FIRST, SECOND):
+        for sequence in range(1, 6):
+            appender.append(tp, batch(sequence), 3, sequence)
+    assert broker.connections[0].in_flight == 5
+    assert len(appender.flush()) == 10
+
+
 def test_a_moved_leader_is_looked_up_again(broker, log):
     log.failures = {(0, 0, 1): 6}
     appender = Appender(broker.cluster(), IDENTITY)
