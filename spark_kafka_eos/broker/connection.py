@@ -99,8 +99,12 @@ class Connection:
             answered = int.from_bytes(frame[:4], "big", signed=True)
             if answered != expected:
                 raise self._lost(f"response {answered} came where {expected} was due")
+            try:
+                response = decode(frame)
+            except (struct.error, LookupError, ValueError) as error:
+                raise self._lost(f"a malformed response: {error}") from error
             self._pending.popleft()
-            self._early[expected] = decode(frame)
+            self._early[expected] = response
         return self._early.pop(correlation_id)
 
     def readable(self) -> bool:
@@ -204,6 +208,9 @@ class Connection:
             self._socket.sendall(frame)
         except OSError as error:
             raise self._lost(f"sending {request.name} failed: {error or type(error).__name__}") from error
+        except BaseException:  # half a request may have gone out
+            self.close()
+            raise
         self._pending.append((correlation_id, decode or (lambda view: response_class.decode(view, header=True))))
         return correlation_id
 
@@ -230,6 +237,9 @@ class Connection:
                 filled += count
         except OSError as error:
             raise self._lost(f"no response: {error or type(error).__name__}") from error
+        except BaseException:  # an interrupt in the middle of a frame: what follows could not be understood
+            self.close()
+            raise
         return buffer
 
     def _lost(self, why: str) -> BrokerUnreachable:

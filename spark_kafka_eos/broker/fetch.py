@@ -6,7 +6,6 @@ have gaps (control batches, aborted data, compaction), so counting records would
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
@@ -109,11 +108,6 @@ class Fetcher:
                     except BrokerUnreachable:
                         waiting.extend(flight.cursors.values())
                         raise
-                    except (struct.error, IndexError) as error:
-                        flight.connection.close()
-                        raise CorruptRecordBatch(
-                            f"{flight.connection.where} sent a malformed Fetch response: {error}"
-                        ) from error
                     found, trouble = self._accept(response, flight, waiting)
                     if found:
                         budget.restart()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
 import threading
@@ -141,6 +142,35 @@ def test_an_answer_to_another_request_ends_the_connection(peer, connect):
     connection = connect(peer(lambda api, version, n: metadata(n + 5) if api == METADATA else None))
     with pytest.raises(BrokerUnreachable, match="response 7 came where 2 was due"):
         connection.receive(ask(connection))
+    assert not connection.usable
+
+
+def test_a_malformed_response_ends_the_connection(peer, connect):
+    def cut_short(api, version, number):
+        if api == METADATA:
+            whole = metadata(number)
+            return struct.pack(">i", 9) + whole[4:13]
+        return None
+
+    connection = connect(peer(cut_short))
+    with pytest.raises(BrokerUnreachable, match="a malformed response"):
+        connection.receive(ask(connection))
+    assert not connection.usable
+
+
+def test_an_interrupt_in_the_middle_of_a_response_ends_the_connection(peer, connect):
+    def half(api, version, number):
+        return metadata(number)[:-1] if api == METADATA else None
+
+    connection = connect(peer(half))
+    number = ask(connection)
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            connection.receive(number)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
     assert not connection.usable
 
 
