@@ -52,6 +52,12 @@ def test_errors_stop_the_query_all_in_one_message(found):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+def test_one_error_is_enough_to_stop_the_query(found):
+    found.append(ERRORS[0])
+    with pytest.raises(PreflightFailed, match="found 1 error:"):
+        preflight(CLUSTER, options())
+
+
 def test_a_warning_is_logged_once_in_a_process(found, caplog):
     found.append(warning("topic logged-once"))
     for _ in range(3):
