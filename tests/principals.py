@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -39,7 +31,7 @@ class Right(NamedTuple):
 
 def add_user(bootstrap: str, user: str, password: str, rights: Iterable[Right]) -> None:
     """Make `user` known for SCRAM-SHA-256 and grant `rights`; returns once the broker shows them."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin: Any = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion(user, credential, password.encode())
     for made in admin.alter_user_scram_credentials([upsertion]).values():
@@ -70,8 +62,9 @@ def _words(operation: str) -> str:
     return "".join(f"_{c}" if c.isupper() else c for c in operation).lstrip("_").upper()
 
 
-def _shown(admin: AdminClient, user: str, bindings: set[AclBinding]) -> bool:
-    every = AclBindingFilter(
+def _shown(admin: Any, user: str, bindings: set[AclBinding]) -> bool:
+    any_filter: Any = AclBindingFilter  # its types don't know that None means any
+    every = any_filter(
         ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
     )
     shown = set(admin.describe_acls(every, request_timeout=20).result(20))

@@ -1,0 +1,186 @@
+"""The rights that docs/security.md names are enough, each of them is needed, and a missing one names itself."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.ledger import digest
+from spark_kafka_eos.eos.appending import append
+from spark_kafka_eos.eos.distributed import decide_micro_batch
+from spark_kafka_eos.eos.positions import Positions
+from spark_kafka_eos.eos.preflight import preflight
+from spark_kafka_eos.eos.reading import read
+from spark_kafka_eos.eos.settle import Appended, owner, settle
+from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
+from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.wire.encode import encode
+from tests.principals import Right, add_user
+from tests.producing import produce
+
+pytestmark = pytest.mark.broker
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+SOURCE, OUTPUT = "orders", "orders-clean"
+numbers = itertools.count(1)
+
+
+def documented() -> list[Right]:
+    """What the page's kafka-acls.sh commands grant."""
+    rights = []
+    for command in re.findall(r"^\$acls (.*)$", PAGE.read_text(), re.MULTILINE):
+        ((kind, name),) = re.findall(r"--(topic|group|transactional-id) (\S+)", command)
+        operations = re.findall(r"--operation (\w+)", command)
+        rights += [Right(operation, kind.replace("-", " "), name) for operation in operations]
+    return rights
+
+
+RIGHTS = documented()
+COMMITTED = Right("Describe", "group", OUTPUT)
+
+
+@pytest.fixture(scope="module")
+def kafka(secured):
+    secured.kafka.create_topic(SOURCE, 2)
+    produce(secured.kafka.bootstrap, SOURCE, [b"1", b"2", b"3"], timestamp=int(time.time() * 1000))
+    return secured.kafka
+
+
+@pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
+def protocol(request, monkeypatch):
+    """Either protocol; a broker of the newer one takes both."""
+    monkeypatch.setattr(Cluster, "transaction_version", lambda _: request.param)
+
+
+@pytest.fixture
+def output(kafka):
+    """A new topic in the place of the page's; the transactional id and the groups go by the same name."""
+    return kafka.create_topic(f"{OUTPUT}-{next(numbers)}", 2)
+
+
+@pytest.fixture
+def connection(kafka, output):
+    """`connection(rights)`: the options of a new user with these of the page's rights."""
+
+    def make(rights):
+        add_user(kafka.bootstrap, output, "hunter2", [named(right, output) for right in rights])
+        return {
+            "kafka.bootstrap.servers": kafka.bootstrap_of("SASL_PLAINTEXT"),
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.username": output,
+            "kafka.sasl.password": "hunter2",
+            "kafka.delivery.timeout.ms": "10000",
+        }
+
+    return make
+
+
+def named(right, output):
+    return right._replace(name=right.name.replace(OUTPUT, output))
+
+
+def values(source):
+    """All of the source's values, and the offsets they span."""
+    with Positions(source) as positions, Cluster(source.client) as cluster:
+        start, end = positions.starting(), positions.ending()
+        tasks = positions.tasks(start, end)
+        return [value for task in tasks for rows in read(task, source, cluster) for value in rows["value"]], start, end
+
+
+def copy(given, output, **more):
+    """Read all of the source, write it in one batch as the sink does; how many records there were."""
+    sink = sink_options(given | {"kafka.transactional.id": output, "topic": output} | more)
+    found, start, end = values(source_options(given | {"subscribe": SOURCE}, streaming=False))
+    batch = MicroBatch(query_id="q", batch_id=0, digest=digest({}), start=start, end=end)
+    partition = TopicPartition(output, 0)
+
+    def write(identity):
+        block = encode(pa.nulls(len(found), pa.binary()), pa.array(found, pa.binary()), int(time.time() * 1000))
+        acks = append(cluster, identity, [(partition, len(found), block)], partitions={partition})
+        return Appended(partitions=1, records=sum(ack.records for ack in acks), bytes=len(block))
+
+    with Cluster(sink.client) as cluster:
+        preflight(cluster, sink)
+        transaction = owner(sink, cluster, decide_micro_batch(sink))
+        return settle(transaction, batch, write, max_tries=1, append_mode="driver").records
+
+
+def written(kafka, topic):
+    return sorted(message.value() for message in read_topic(kafka.bootstrap, topic, "read_committed"))
+
+
+def names(error, right):
+    """Whether the error asks for the right, or for what looking its resource up takes, which the right includes."""
+    lookup = f"Grant Describe on {right.resource} '{right.name}' to this principal; .*includes it"
+    return f"Grant {right} to this principal" in str(error) or re.search(lookup, str(error))
+
+
+def test_the_documented_rights_are_enough(kafka, connection, output, protocol):
+    assert copy(connection(RIGHTS), output) == 3
+    assert written(kafka, output) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("right", RIGHTS, ids=str)
+def test_without_any_of_them_nothing_is_committed_and_the_error_names_it(kafka, connection, output, protocol, right):
+    given = connection([other for other in RIGHTS if other != right])
+    with pytest.raises(AuthorizationFailed, match=r"Nothing was committed\.") as caught:
+        copy(given, output, preflight="false")
+    assert names(caught.value, named(right, output)), caught.value
+    assert written(kafka, output) == []
+
+
+SINK_ONLY = [right for right in RIGHTS if right.name != SOURCE]
+
+
+@pytest.mark.parametrize("right", SINK_ONLY, ids=str)
+def test_the_preflight_names_it_before_anything_is_begun(connection, output, right):
+    given = connection([other for other in RIGHTS if other != right])
+    with pytest.raises(PreflightFailed, match="found 1 error:") as caught:
+        copy(given, output)
+    lacking = named(right, output)
+    assert f"{lacking.resource} {lacking.name}: " in str(caught.value)
+    assert f"Grant this principal {lacking.operation} on it" in str(caught.value)
+
+
+def test_who_may_not_read_the_output_keeps_the_ledger_at_the_sources_topic(kafka, connection, output, protocol):
+    given = connection([right for right in RIGHTS if right != Right("Read", "topic", OUTPUT)])
+    assert copy(given, output, ledgerTopic=SOURCE) == 3
+    assert written(kafka, output) == [b"1", b"2", b"3"]
+
+
+def test_a_source_needs_read_on_its_topics_and_describe_on_the_group_it_starts_from(connection, output):
+    rights = [Right("Read", "topic", SOURCE), COMMITTED]
+
+    def start(rights):
+        options = {"subscribe": SOURCE, "startingOffsets": "committed", "kafka.group.id": output}
+        return values(source_options(connection(rights) | options, streaming=False))[0]
+
+    with pytest.raises(AuthorizationFailed) as caught:
+        start(rights[:1])
+    assert names(caught.value, named(COMMITTED, output)), caught.value
+    assert len(start(rights)) == 3
+
+
+def test_at_least_once_needs_write_on_the_output_and_with_a_group_read_on_that(kafka, connection, output):
+    relaxed = {"deliveryGuarantee": "at-least-once", "kafka.transactional.id": None, "preflight": "false"}
+    source, target, group = (
+        Right("Read", "topic", SOURCE),
+        Right("Write", "topic", OUTPUT),
+        Right("Read", "group", OUTPUT),
+    )
+    with pytest.raises(AuthorizationFailed, match="Grant Write on any topic"):
+        copy(connection([source]), output, **relaxed)
+    assert copy(connection([source, target]), output, **relaxed) == 3
+    with pytest.raises(AuthorizationFailed) as caught:
+        copy(connection([source, target]), output, **relaxed | {"kafka.group.id": output})
+    assert names(caught.value, named(group, output)), caught.value
+    assert copy(connection([source, target, group]), output, **relaxed | {"kafka.group.id": output}) == 3
