@@ -1,8 +1,8 @@
 """Side-by-side measurements: this connector and Spark's built-in one in one session, alternating, pair by pair.
 
 Fair means: both sides warm, on the same broker, Spark settings and checkpoint manager; whole seconds from `start()` to
-the end of `awaitTermination()`; the output counted after every run; ratios of medians. The built-in source also runs with
-`kafka.fetch.max.wait.ms=10`, since its default stalls each query for about a second, and beating only that is nothing.
+the end of `awaitTermination()`; the output counted after every run; ratios of medians. The built-in source also runs
+with `kafka.fetch.max.wait.ms=10`: its default stalls each query for about a second, and beating only that is nothing.
 """
 
 from __future__ import annotations
