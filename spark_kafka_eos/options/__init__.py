@@ -4,8 +4,10 @@
     kafka_properties.py               Kafka properties that are refused, or have no effect here
     parsers.py                        from text to value
     client.py source.py sink.py       the values, and what must hold between several options
-    security.py sasl.py jaas.py       who we are: SASL
-    tls.py stores.py secret.py        whom we trust, with what: TLS
+    security.py                       TLS and SASL together
+    sasl.py jaas.py                   users, passwords and OAuth clients
+    tls.py stores.py jks.py           truststores and keystores
+    secret.py                         text that does not show itself
     reference.py                      the table as documentation
     properties.py                     Kafka's .properties files
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options import jks
 from spark_kafka_eos.options.secret import Secret
 
 Store = Literal["truststore", "keystore"]
+Kind = Literal["PEM", "PKCS12", "JKS"]
+
+_JCEKS = b"\xce\xce\xce\xce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pkcs12:
-    """What a PKCS12 file holds, as PEM: its certificates (the key's own first) and the key, if there is one."""
+class Material:
+    """What a file holds, as PEM: its certificates (the key's own first) and the key, if there is one."""
 
     certificates: str
     key: Secret | None
@@ -29,23 +36,69 @@ def readable(option: str, location: object) -> str:
         raise ConfigurationError(option, f"{location!s} cannot be read: {error.strerror}") from None
 
 
-def kind(store: Store, location: str, declared: object) -> Literal["PEM", "PKCS12"]:
-    """What the file is, by how it begins. `declared` must agree, save that Java takes PKCS12 for JKS too."""
+def kind(store: Store, location: str, declared: object) -> Kind:
+    """What the file is, by how it begins. `declared` must agree, save that Java takes PKCS12 for JKS and back."""
     start = Path(location).read_bytes()[:4]
-    if start in (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"):  # JKS, JCEKS
+    if start == _JCEKS:
         raise ConfigurationError(
             f"kafka.ssl.{store}.location",
-            f"{location} is a JKS file, which only Java reads",
-            action=f"Convert it: keytool -importkeystore -srckeystore {location} -destkeystore {store}.p12 "
-            f"-deststoretype PKCS12, then openssl pkcs12 -in {store}.p12 -out {store}.pem, and use {store}.pem.",
+            f"{location} is a JCEKS file, which only Java reads",
+            action=f"Convert it: keytool -importkeystore -srckeystore {location} -srcstoretype JCEKS "
+            f"-destkeystore {store}.p12 -deststoretype PKCS12",
         )
-    found: Literal["PEM", "PKCS12"] = "PKCS12" if start[:1] == b"\x30" else "PEM"  # DER begins with a sequence
-    if declared is not None and declared != found and (declared, found) != ("JKS", "PKCS12"):
+    found: Kind = "PEM"
+    if start == jks.MAGIC:
+        found = "JKS"
+    elif start[:1] == b"\x30":  # DER begins with a sequence
+        found = "PKCS12"
+    if declared is not None and declared != found and "PEM" in (declared, found):
         raise ConfigurationError(f"kafka.ssl.{store}.type", f"{location} looks like {found}, not {declared}")
     return found
 
 
-def pkcs12(store: Store, location: str, password: object) -> Pkcs12:
+def material(store: Store, found: Kind, location: str, password: object, key_password: object = None) -> Material:
+    """Open a PKCS12 or a JKS file. `key_password` is JKS's alone, and the store's by default, as in Java."""
+    if found == "PKCS12":
+        return pkcs12(store, location, password)
+    return java(store, location, password, key_password)
+
+
+def java(store: Store, location: str, password: object, key_password: object = None) -> Material:
+    """Open a JKS file. A truststore's certificates can be had without its password, but unchecked then, as in Java."""
+    try:
+        entries = jks.read(Path(location).read_bytes(), _revealed(password))
+    except ValueError as error:
+        raise ConfigurationError(f"kafka.ssl.{store}.password", f"{location} cannot be opened: {error}") from None
+    if store == "truststore":
+        trusted = [*entries.certificates, *(entry.chain[0] for entry in entries.keys if entry.chain)]
+        if not trusted:
+            raise ConfigurationError("kafka.ssl.truststore.location", f"{location} holds no certificate")
+        return Material(certificates=_pem("CERTIFICATE", trusted), key=None)
+    if len(entries.keys) != 1 or not entries.keys[0].chain:
+        raise ConfigurationError(
+            "kafka.ssl.keystore.location",
+            f"{location} holds {len(entries.keys) or 'no'} private key{'s' if len(entries.keys) > 1 else ''}",
+            action="Use a keystore with one key and its chain: keytool -importkeystore -srcalias … copies an entry.",
+        )
+    (entry,) = entries.keys
+    try:
+        key = jks.decrypt(entry, _revealed(key_password) or _revealed(password) or "")
+    except ValueError as error:
+        raise ConfigurationError("kafka.ssl.key.password", f"the key in {location} cannot be read: {error}") from None
+    return Material(certificates=_pem("CERTIFICATE", entry.chain), key=Secret(_pem("PRIVATE KEY", [key])))
+
+
+def _revealed(password: object) -> str | None:
+    return password.reveal() if isinstance(password, Secret) else None
+
+
+def _pem(label: str, blocks: Iterable[bytes]) -> str:
+    """RFC 7468."""
+    texts = ("\n".join(textwrap.wrap(base64.b64encode(block).decode(), 64)) for block in blocks)
+    return "".join(f"-----BEGIN {label}-----\n{text}\n-----END {label}-----\n" for text in texts)
+
+
+def pkcs12(store: Store, location: str, password: object) -> Material:
     """Open a PKCS12 file. Needs the extra `pkcs12` (the package cryptography); ConfigurationError without it."""
     try:
         from cryptography.hazmat.primitives import serialization
@@ -57,9 +110,9 @@ def pkcs12(store: Store, location: str, password: object) -> Pkcs12:
             action="Install spark-kafka-eos[pkcs12], or convert the file: "
             f"openssl pkcs12 -in {location} -out {store}.pem",
         ) from None
-    secret = password.reveal().encode() if isinstance(password, Secret) else None
+    secret = _revealed(password)
     try:
-        opened = load_pkcs12(Path(location).read_bytes(), secret)
+        opened = load_pkcs12(Path(location).read_bytes(), secret.encode() if secret is not None else None)
     except ValueError as error:
         raise ConfigurationError(f"kafka.ssl.{store}.password", f"{location} cannot be opened: {error}") from None
     held = ([opened.cert] if opened.cert else []) + list(opened.additional_certs)
@@ -68,7 +121,7 @@ def pkcs12(store: Store, location: str, password: object) -> Pkcs12:
         raise ConfigurationError(f"kafka.ssl.{store}.location", f"{location} holds no {lacking}")
     pem = serialization.Encoding.PEM
     key = opened.key and opened.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Pkcs12(
+    return Material(
         certificates="".join(entry.certificate.public_bytes(pem).decode() for entry in held),
         key=Secret(key.decode()) if key else None,
     )

@@ -16,9 +16,11 @@ def trust(given: Mapping[str, object]) -> dict[str, object]:
     match ways:
         case ["ssl_truststore_location"]:
             location = readable("kafka.ssl.truststore.location", given["ssl_truststore_location"])
-            if stores.kind("truststore", location, given.get("ssl_truststore_type")) == "PEM":
+            kind = stores.kind("truststore", location, given.get("ssl_truststore_type"))
+            if kind == "PEM":
                 return {"ca_location": location}
-            return {"ca_pem": stores.pkcs12("truststore", location, given.get("ssl_truststore_password")).certificates}
+            password = given.get("ssl_truststore_password")
+            return {"ca_pem": stores.material("truststore", kind, location, password).certificates}
         case ["ssl_ca_location"]:
             return {"ca_location": readable("kafka.ssl.ca.location", given["ssl_ca_location"])}
         case [way]:
@@ -52,9 +54,12 @@ def identity(given: Mapping[str, object]) -> dict[str, object]:
         if keys:
             raise ConfigurationError(_name(keys[0]), f"given beside {_name(store)}, which holds a key itself")
         location = readable(_name(store), given[store])
-        if stores.kind("keystore", location, given.get("ssl_keystore_type")) == "PEM":
+        what = stores.kind("keystore", location, given.get("ssl_keystore_type"))
+        if what == "PEM":
             return {"certificate_location": location, "key_location": location} | password
-        opened = stores.pkcs12("keystore", location, given.get("ssl_keystore_password"))
+        opened = stores.material(
+            "keystore", what, location, given.get("ssl_keystore_password"), given.get("ssl_key_password")
+        )
         return {"certificate_pem": opened.certificates, "key_pem": opened.key}
     if bool(chains) != bool(keys):
         present = (chains or keys)[0]

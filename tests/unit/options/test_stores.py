@@ -1,4 +1,4 @@
-"""Truststores and keystores: recognised by content, PKCS12 opened, JKS answered with the way out."""
+"""Truststores and keystores: recognised by content, PKCS12 and JKS opened, others answered with the way out."""
 
 import datetime as dt
 import sys
@@ -11,9 +11,8 @@ from cryptography.hazmat.primitives.serialization import pkcs12 as pkcs12_format
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import Secret, source_options
-from spark_kafka_eos.options.stores import kind, pkcs12
-
-JKS = b"\xfe\xed\xfe\xed\x00\x00\x00\x02"
+from spark_kafka_eos.options.stores import java, kind, pkcs12
+from tests.unit.options.test_jks import KEYSTORE, TRUSTSTORE
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +84,9 @@ def test_without_the_extra_the_way_out_is_named(store, monkeypatch):
         (b"-----BEGIN", "PEM", "PEM"),
         (b"\x30\x82", None, "PKCS12"),
         (b"\x30\x82", "JKS", "PKCS12"),
+        (KEYSTORE, None, "JKS"),
+        (KEYSTORE, "JKS", "JKS"),
+        (KEYSTORE, "PKCS12", "JKS"),
     ],
 )
 def test_a_store_is_recognised_by_how_it_begins(tmp_path, content, declared, expected):
@@ -102,10 +104,56 @@ def test_a_declared_type_that_is_wrong_is_refused(tmp_path, content, declared):
 
 
 @pytest.mark.parametrize("declared", [None, "JKS", "PKCS12"])
-def test_a_jks_file_is_refused_with_the_commands_that_convert_it(tmp_path, declared):
-    (tmp_path / "s.jks").write_bytes(JKS)
-    with pytest.raises(ConfigurationError, match=r"keytool -importkeystore -srckeystore .*s\.jks .*openssl pkcs12"):
+def test_a_jceks_file_is_refused_with_the_command_that_converts_it(tmp_path, declared):
+    (tmp_path / "s.jks").write_bytes(b"\xce\xce\xce\xce\x00\x00\x00\x02")
+    with pytest.raises(ConfigurationError, match=r"keytool -importkeystore -srckeystore .*s\.jks "):
         kind("keystore", str(tmp_path / "s.jks"), declared)
+
+
+@pytest.fixture
+def jks(tmp_path):
+    """Write keytool's files; returns the paths of keystore and truststore."""
+    (tmp_path / "key.jks").write_bytes(KEYSTORE)
+    (tmp_path / "trust.jks").write_bytes(TRUSTSTORE)
+    return str(tmp_path / "key.jks"), str(tmp_path / "trust.jks")
+
+
+def test_a_jks_keystore_yields_chain_and_key_in_pem(jks):
+    opened = java("keystore", jks[0], Secret("changeit"), Secret("keypass"))
+    certificate = x509.load_pem_x509_certificate(opened.certificates.encode())
+    assert opened.key is not None
+    key = serialization.load_pem_private_key(opened.key.reveal().encode(), None)
+    assert key.public_key() == certificate.public_key()
+    assert "PRIVATE" not in repr(opened)
+
+
+@pytest.mark.parametrize("password", [Secret("changeit"), None])
+def test_a_jks_truststore_yields_the_authorities_in_pem(jks, password):
+    opened = java("truststore", jks[1], password)
+    assert x509.load_pem_x509_certificate(opened.certificates.encode()).subject.rfc4514_string() == "CN=ca"
+    assert (
+        "CERTIFICATE" in java("truststore", jks[0], password).certificates
+    )  # a key's certificate is trusted, as in Java
+
+
+@pytest.mark.parametrize(
+    ("password", "key_password", "option"),
+    [
+        ("wr0ng", "keypass", "keystore.password"),
+        ("changeit", "wr0ng", "key.password"),
+        ("changeit", None, "key.password"),
+    ],
+)
+def test_a_wrong_password_of_a_jks_file_is_said_without_being_shown(jks, password, key_password, option):
+    with pytest.raises(ConfigurationError) as caught:
+        java("keystore", jks[0], Secret(password), key_password and Secret(key_password))
+    assert caught.value.option == f"kafka.ssl.{option}"
+    assert "wr0ng" not in str(caught.value)
+
+
+def test_a_jks_keystore_must_hold_one_key(jks):
+    with pytest.raises(ConfigurationError, match="holds no private key"):
+        java("keystore", jks[1], Secret("changeit"))
 
 
 def test_the_options_lead_to_all_this(store):
@@ -116,3 +164,12 @@ def test_the_options_lead_to_all_this(store):
     assert security.key_pem is not None
     truststore = {"kafka.ssl.truststore.location": store(with_key=False), "kafka.ssl.truststore.password": "changeit"}
     assert source_options(given | truststore).client.security.ca_pem is not None
+
+
+def test_the_options_lead_to_jks_files_too(jks):
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.security.protocol": "SSL"}
+    keystore = {"kafka.ssl.keystore.location": jks[0], "kafka.ssl.keystore.password": "changeit"}
+    truststore = {"kafka.ssl.truststore.location": jks[1], "kafka.ssl.truststore.type": "JKS"}
+    security = source_options(given | keystore | truststore | {"kafka.ssl.key.password": "keypass"}).client.security
+    assert security.certificate_pem is not None and security.key_pem is not None and security.ca_pem is not None
+    assert security.key_password is None  # the key was opened here
