@@ -10,8 +10,7 @@
 Not obvious:
 - An epoch serves one transaction: nothing leads back to APPENDING without a new one. A second try under the same epoch
   could have its records acknowledged and dropped: the broker's duplicate detection compares sequences, not content.
-- There is no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request; a late abort
-  of ours could end the next transaction of the same epoch (KAFKA-17754).
+- An abort is no state of its own: whatever EndTxn(abort) did, a new epoch must follow, and that aborts what is left.
 - Once EndTxn(commit) was sent, any answer but "no error" and "fenced" is a doubt: an earlier sending may have been
   applied.
 - The ledger is read after InitProducerId, never before: an older owner might commit in between.

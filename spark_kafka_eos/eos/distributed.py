@@ -6,10 +6,9 @@
     abort()           a new epoch; what the old one appended is aborted and its stragglers are fenced
 
 Not obvious:
-- TV2 has no EndTxn(abort). InitProducerId aborts an open transaction and fences its epoch in one request, and no late
-  abort of ours can ever end a later transaction (KAFKA-17754). In TV1 it would fence its own sender, too: the
-  coordinator aborts under an epoch of its own and then takes the held one for outdated. So EndTxn(abort) goes first;
-  the epoch that follows keeps a late one from ending a later transaction.
+- An abort is EndTxn(abort), then a new epoch. InitProducerId alone would abort too, but not harmlessly: sent by an
+  owner that was overtaken, it aborts what the newer one has open before it says so. EndTxn(abort) only tells it to
+  stop. And a late one can't end a later transaction (KAFKA-17754), since that has another epoch.
 - TV2 (KIP-890): EndTxn returns the next epoch, so a batch needs neither InitProducerId nor a look at the ledger while
   this process owns the transactional.id: whoever takes it over fences the epoch. TV1: InitProducerId for every batch,
   so that an epoch never serves two batches.
@@ -20,6 +19,7 @@ Not obvious:
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -44,6 +44,8 @@ from spark_kafka_eos.model import (
     TopicPartition,
 )
 from spark_kafka_eos.options import SinkOptions
+
+_log = logging.getLogger(__name__)
 
 Decide = Callable[[LedgerEntry | None, MicroBatch, recovery.CommittedOffsets | None], recovery.Verdict]
 
@@ -148,11 +150,12 @@ class SharedTransaction:
         open."""
         if self._transaction.state not in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT):
             return
-        if self._coordinator.transaction_version < 2:
-            try:
-                self._coordinator.end(self.identity, commit=False)
-            except ProducerFenced as error:
-                raise self._fenced(error) from error
+        try:
+            self._identity = self._coordinator.end(self.identity, commit=False)
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except TransactionAborted:
+            _log.info("the coordinator has given the transaction up already")
         self._initialise()
 
     def _initialise(self) -> None:
