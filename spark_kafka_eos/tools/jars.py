@@ -50,7 +50,7 @@ class Bundle:
     modules: tuple[Module, ...]
 
     def __str__(self) -> str:
-        return f"{self.name} {self.version}"
+        return f"{self.name.capitalize()} {self.version}"
 
 
 def kafka(version: str = DEFAULT_VERSION) -> Bundle:

@@ -17,7 +17,10 @@ COMMAND = [sys.executable, "-c", "from spark_kafka_eos.tools.cli import main; ma
 @pytest.fixture
 def running(tmp_path) -> Iterator[subprocess.Popen[str]]:
     arguments = ["--directory", str(tmp_path), "--topic", "orders:3", "--topic", "alerts"]
+    # A test run in the background of a script ignores Ctrl-C, and what it starts would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGINT, before)
         yield process
         process.kill()
 
