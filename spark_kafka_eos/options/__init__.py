@@ -16,7 +16,7 @@ Options are read on the driver; the values travel to the executors, secrets incl
 
 from spark_kafka_eos.options.client import ClientOptions
 from spark_kafka_eos.options.properties import from_properties
-from spark_kafka_eos.options.secret import Secret
+from spark_kafka_eos.options.secret import Secret, refuse_plain_keys
 from spark_kafka_eos.options.security import Security
 from spark_kafka_eos.options.sink import SinkOptions, sink_options
 from spark_kafka_eos.options.source import SourceOptions, Timestamps, source_options
@@ -29,6 +29,7 @@ __all__ = [
     "SourceOptions",
     "Timestamps",
     "from_properties",
+    "refuse_plain_keys",
     "sink_options",
     "source_options",
 ]

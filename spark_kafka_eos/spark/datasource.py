@@ -13,6 +13,8 @@ from pyspark.sql.datasource import DataSource
 from spark_kafka_eos.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -55,21 +57,28 @@ class KafkaEosDataSource(DataSource):
 
         if overwrite:
             raise ConfigurationError("mode", "a topic cannot be overwritten", action="Write with mode('append').")
-        return KafkaEosBatchWriter(sink_options(self.options), schema)
+        return KafkaEosBatchWriter(sink_options(self._shown()), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         # `overwrite` stands for outputMode("complete"): as in the built-in sink, each batch appends the whole result.
         from spark_kafka_eos.options import sink_options
         from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
 
-        return KafkaEosStreamWriter(sink_options(self.options), schema)
+        return KafkaEosStreamWriter(sink_options(self._shown()), schema)
+
+    def _shown(self) -> Mapping[str, str]:
+        """The options; what no one may see in a query plan is refused."""
+        from spark_kafka_eos.options import refuse_plain_keys
+
+        refuse_plain_keys(self.options)
+        return self.options
 
     def _source_options(self, schema: StructType | None = None, *, streaming: bool | None = None) -> SourceOptions:
         """The checked options; `schema` is the one Spark will expect of the rows, which a user may have set."""
         from spark_kafka_eos.options import source_options
         from spark_kafka_eos.spark.schema import source_schema
 
-        options = source_options(self.options, streaming=streaming)
+        options = source_options(self._shown(), streaming=streaming)
         expected = source_schema(include_headers=options.include_headers)
         if schema is not None and schema != expected:
             raise ConfigurationError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from dataclasses import dataclass
 
@@ -83,9 +84,14 @@ def connect(options: ClientOptions) -> Connection:
     return Connection(*options.bootstrap_servers[0], options)
 
 
-def test_one_token_serves_every_connection_of_the_process(site):
+def test_one_token_serves_every_connection_of_the_process_and_is_not_logged(site, caplog):
+    caplog.set_level(logging.DEBUG)
+    options = site.options()
     for _ in range(3):
-        connect(site.options()).close()
+        connect(options).close()
+    token = oauth.tokens.get(options.security, 5).reveal()
+    for secret in (SECRET, token, token[-20:]):
+        assert secret not in caplog.text + repr(options)
     assert site.server.requests == [{"grant_type": ["client_credentials"], "scope": ["kafka"]}]
 
 

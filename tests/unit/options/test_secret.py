@@ -1,4 +1,4 @@
-"""A secret leaves only through reveal()."""
+"""A secret leaves only through reveal(), and a key does not go where Spark would show it."""
 
 import copy
 import dataclasses
@@ -11,7 +11,8 @@ import traceback
 
 import pytest
 
-from spark_kafka_eos.options import Secret, Security
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options import Secret, Security, refuse_plain_keys
 
 WORD = "correct horse battery staple"
 
@@ -77,3 +78,31 @@ def test_two_of_the_same_text_are_equal_and_the_text_itself_is_not(secret):
     assert hash(secret) == hash(Secret(WORD))
     assert secret != Secret("other")
     assert secret != WORD
+
+
+@pytest.mark.parametrize("kind", ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "OPENSSH PRIVATE KEY"])
+@pytest.mark.parametrize(
+    "name", ["kafka.ssl.keystore.key", "kafka.ssl.key.pem", "kafka.ssl.keystore.certificate.chain"]
+)
+def test_a_private_key_in_the_clear_is_refused_wherever_it_stands(name, kind):
+    certificate = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
+    text = f"{certificate}-----BEGIN {kind}-----\nk3y\n-----END {kind}-----"
+    with pytest.raises(ConfigurationError, match=r"query plans.*kafka\.ssl\.key\.password") as caught:
+        refuse_plain_keys({"subscribe": "t", name: text})
+    assert caught.value.option == name
+    assert "k3y" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMII",
+        "-----BEGIN CERTIFICATE-----\nMII",
+        "/etc/kafka/PRIVATE KEY",
+        "",
+        None,
+    ],
+)
+def test_an_encrypted_key_a_certificate_and_a_path_may_pass(text):
+    refuse_plain_keys({"kafka.ssl.keystore.key": text})

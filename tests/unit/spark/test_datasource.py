@@ -44,6 +44,16 @@ def test_missing_bootstrap_servers_are_named() -> None:
         KafkaEosDataSource({"subscribe": "orders"}).schema()
 
 
+@pytest.mark.parametrize("way", ["reader", "streamReader", "writer", "streamWriter"])
+def test_a_private_key_that_a_plan_would_show_is_refused_before_anything_else(way: str) -> None:
+    key = {"kafka.ssl.keystore.key": "-----BEGIN PRIVATE KEY-----\nk3y\n-----END PRIVATE KEY-----"}
+    source = KafkaEosDataSource(OPTIONS | key)
+    overwrite = {"overwrite": False} if way.lower().endswith("writer") else {}
+    with pytest.raises(ConfigurationError, match=r"kafka\.ssl\.keystore\.key.*query plans") as caught:
+        getattr(source, way)(source_schema(include_headers=False), **overwrite)
+    assert "k3y" not in str(caught.value)
+
+
 def test_a_schema_of_the_users_own_is_refused() -> None:
     own = StructType([StructField("value", StringType())])
     with pytest.raises(ConfigurationError, match="the columns are always"):

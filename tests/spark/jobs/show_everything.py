@@ -1,0 +1,50 @@
+"""A driver that shows all it can: plans, progress, logs, the event log that the UI is made of. Argument: a folder.
+
+Standard input is JSON: the topics to read (`source`) and to write (`target`), and the `connection`'s options.
+"""
+
+import json
+import logging
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_kafka_eos import TransactionalWriter
+
+folder = sys.argv[1]
+given = json.load(sys.stdin)
+source, target, connection = given["source"], given["target"], given["connection"]
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
+logging.getLogger("py4j").setLevel(logging.INFO)  # its DEBUG is a copy of all that Python and the JVM say to each other
+spark = SparkSession.builder.appName("show").getOrCreate()
+spark.sparkContext.setLogLevel("DEBUG")
+
+
+def show(frame: DataFrame) -> None:
+    for mode in ("extended", "cost", "formatted"):
+        frame.explain(mode=mode)
+    execution = frame._jdf.queryExecution()
+    print(frame, execution.toString(), execution.logical().toJSON())
+
+
+table = spark.read.format("kafka-eos").options(**connection, subscribe=source).load().select("key", "value")
+show(table)
+print(table.count())
+writing = table.write.format("kafka-eos").mode("append").options(**connection, topic=target)
+writing.option("kafka.transactional.id", "show-batch").save()
+
+stream = spark.readStream.format("kafka-eos").options(**connection, subscribe=source, startingOffsets="earliest").load()
+show(stream)
+rows = stream.select("key", "value")
+for way in ("sink", "executors"):
+    sink = {**connection, "kafka.transactional.id": f"show-{way}", "topic": target}
+    start = rows.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/checkpoint-{way}")
+    if way == "sink":
+        query = start.format("kafka-eos").options(**sink).start()
+    else:
+        writer = TransactionalWriter(sink | {"appendMode": way})
+        print(writer, vars(writer))
+        query = start.foreachBatch(writer).start()
+    query.awaitTermination()
+    query.explain(extended=True)
+    print(query.lastProgress.json, query.status, query._jsq.toString())
