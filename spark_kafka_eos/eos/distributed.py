@@ -159,6 +159,9 @@ class SharedTransaction:
         self._initialise()
 
     def _initialise(self) -> None:
+        if self._transaction.state is State.FENCED:
+            # Not even InitProducerId: it would abort what the newer owner has open.
+            raise ProducerFenced(f"a newer owner of {self._options.transactional_id!r} exists", action="Stop this one.")
         try:
             self._identity = self._coordinator.init_producer_id(self._identity)
         except ProducerFenced as error:

@@ -100,7 +100,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("deliveryGuarantee", SINK, "delivery_guarantee", p.one_of("exactly-once", "at-least-once"),
            "`at-least-once` writes idempotently, without transaction and ledger."),
     Option("appendMode", SINK, "append_mode", p.one_of("auto", "driver", "executors"),
-           "Who sends to Kafka."),
+           "Who sends to Kafka. `auto`: the executors on a classic cluster without speculation, else the driver."),
     Option("stagingDir", SINK, "staging_dir", p.text,
            "Where encoded blocks wait for the driver. Default: beside the checkpoint."),
     Option("maxTries", SINK, "max_tries", p.number(1, 100),

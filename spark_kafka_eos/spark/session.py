@@ -36,6 +36,11 @@ def is_local(session: SparkSession) -> bool:
     return is_classic(session) and str(session.sparkContext.master).split("[")[0] == "local"
 
 
+def speculates(session: SparkSession) -> bool:
+    """Whether Spark starts second copies of slow tasks, which the barrier would take for a reason to begin anew."""
+    return is_classic(session) and session.sparkContext.getConf().get("spark.speculation", "false") == "true"
+
+
 def parallelism(session: SparkSession) -> int:
     """How many tasks the cluster runs at once, as Spark reckons it."""
     return int(session.sparkContext.defaultParallelism) if is_classic(session) else 1

@@ -41,6 +41,7 @@ from spark_kafka_eos.spark.session import (
     is_classic,
     is_local,
     parallelism,
+    speculates,
     stage_attempts,
 )
 
@@ -201,7 +202,8 @@ def _judge(session: SparkSession, reports: Sequence[AppendTaskReport]) -> Append
 
 def _append_mode(options: SinkOptions, session: SparkSession) -> str:
     if options.append_mode == "auto":
-        return "executors" if is_classic(session) and not is_local(session) else "driver"
+        several = is_classic(session) and not is_local(session) and not speculates(session)
+        return "executors" if several else "driver"
     if options.append_mode == "executors" and not is_classic(session):
         raise KafkaEosError(
             "appendMode=executors needs a classic Spark session: Spark Connect does not tell whether a task ran twice",
