@@ -19,9 +19,9 @@ from spark_kafka_eos.broker.fetch import Fetched, Fetcher
 from spark_kafka_eos.core.planning import plan
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
+from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import SourceOptions
-from spark_kafka_eos.wire.decode import control_marker, decode
+from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ def read(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster
     Batches have 16 k to 64 k rows where there are that many. Raises what `Fetcher.fetch` and `decode` raise.
     """
     bounds = {wanted.partition: wanted for wanted in ranges}
-    fetched = (_rows(part, bounds[part.partition], options) for part in _fetch(ranges, options, cluster))
-    return _of_decent_size(rows for rows in fetched if rows.num_rows)
+    parts = (_rows(part, bounds[part.partition], options) for part in _fetch(ranges, options, cluster))
+    return _of_decent_size(rows for part in parts for rows in part if rows.num_rows)
 
 
 def _fetch(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster) -> Iterator[Fetched]:
@@ -89,21 +89,30 @@ def _still_there(ranges: Iterable[OffsetRange], options: SourceOptions, cluster:
     return list(plan(start, end, earliest=offsets.earliest(cluster, start), fail_on_data_loss=False).ranges)
 
 
-def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> pa.RecordBatch:
+def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The visible records in one partition's part of a Fetch response that lie inside `bounds`."""
     try:
         batches = _visible_batches(fetched, options)
-        records = decode(fetched.buffer, batches, check_crc=options.check_crcs, include_headers=options.include_headers)
+        # In parts: compressed, a response of a few megabytes may hold gigabytes.
+        for records in decode_in_parts(
+            fetched.buffer, batches, check_crc=options.check_crcs, include_headers=options.include_headers
+        ):
+            yield _within(records, fetched.partition, bounds, options)
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(f"{fetched.partition}: {error.what}", action=error.action) from error
-    # A record batch may begin before the range and reach past its end; offsets ascend.
+
+
+def _within(
+    records: pa.RecordBatch, partition: TopicPartition, bounds: OffsetRange, options: SourceOptions
+) -> pa.RecordBatch:
+    """The records inside `bounds`: a record batch may begin before the range and reach past its end; offsets ascend."""
     first, behind = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
     records = records.slice(first, behind - first)
     columns = [
         records["key"],
         records["value"],
-        pa.repeat(fetched.partition.topic, records.num_rows),
-        pa.repeat(pa.scalar(fetched.partition.partition, pa.int32()), records.num_rows),
+        pa.repeat(partition.topic, records.num_rows),
+        pa.repeat(pa.scalar(partition.partition, pa.int32()), records.num_rows),
         records["offset"],
         records["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
         records["timestampType"],
