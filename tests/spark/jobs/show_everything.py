@@ -47,4 +47,5 @@ for way in ("sink", "executors"):
         query = start.foreachBatch(writer).start()
     query.awaitTermination()
     query.explain(extended=True)
+    assert query.lastProgress is not None
     print(query.lastProgress.json, query.status, query._jsq.toString())
