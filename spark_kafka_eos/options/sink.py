@@ -45,12 +45,18 @@ class SinkOptions:
         return f"{self.transactional_id}.ledger"
 
 
-def sink_options(options: Mapping[str, object]) -> SinkOptions:
-    """What a writer's options mean; keys in any case. Raises ConfigurationError naming the option that is wrong."""
+def sink_options(options: Mapping[str, object], *, default_transactional_id: str | None = None) -> SinkOptions:
+    """What a writer's options mean; keys in any case. Raises ConfigurationError naming the option that is wrong.
+
+    `default_transactional_id` is a batch write's, whose name nobody has to know again; `txnAppId`, which says that
+    somebody has, goes before it.
+    """
     found = take(options, SINK)
     client = client_options(found)
     values = select(found, SinkOptions)
     if values.get("delivery_guarantee") != "at-least-once":
+        if default_transactional_id is not None:
+            values.setdefault("transactional_id", values.get("txn_app_id", default_transactional_id))
         _require_transaction(values)
     topic, allowed = values.get("topic"), values.get("output_topics", ())
     if topic and allowed and topic not in allowed:

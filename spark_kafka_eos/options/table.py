@@ -96,7 +96,8 @@ OPTIONS: tuple[Option, ...] = (
            "Topic at whose partition 0 the ledger's offset is kept; topic or the first of outputTopics by default. "
            "One of the three is required."),
     Option("kafka.transactional.id", SINK, "transactional_id", p.text,
-           "Stable name of the query's transactions; required for exactly-once. A new owner fences the old one."),
+           "Stable name of the query's transactions; required for exactly-once, but for a batch write: there it is "
+           "txnAppId by default, else random. A new owner fences the old one."),
     Option("deliveryGuarantee", SINK, "delivery_guarantee", p.one_of("exactly-once", "at-least-once"),
            "`at-least-once` writes idempotently, without transaction and ledger."),
     Option("appendMode", SINK, "append_mode", p.one_of("auto", "driver", "executors"),

@@ -6,6 +6,7 @@ reader or a writer opens its connections when it is first asked for something.
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -57,7 +58,8 @@ class KafkaEosDataSource(DataSource):
 
         if overwrite:
             raise ConfigurationError("mode", "a topic cannot be overwritten", action="Write with mode('append').")
-        return KafkaEosBatchWriter(sink_options(self._shown()), schema)
+        options = sink_options(self._shown(), default_transactional_id=f"kafka-eos-{uuid.uuid4()}")
+        return KafkaEosBatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         # `overwrite` stands for outputMode("complete"): as in the built-in sink, each batch appends the whole result.

@@ -32,6 +32,21 @@ def test_exactly_once_needs_a_transactional_id():
     refused({"topic": "t"}, "kafka.transactional.id", "is required for exactly-once")
 
 
+def test_a_batch_write_is_named_by_its_id_else_by_txn_app_id_else_by_the_default():
+    def named(**options: object) -> str:
+        return sink_options(BROKER | {"topic": "t"} | options, default_transactional_id="random").transactional_id
+
+    versioned = {"txnAppId": "nightly", "txnVersion": 1}
+    assert named() == "random"
+    assert named(**versioned) == "nightly"
+    assert named(**versioned, **ID) == "orders"
+    assert named(deliveryGuarantee="at-least-once") == ""
+
+
+def test_txn_app_id_names_no_streaming_query():
+    refused({"topic": "t", "txnAppId": "nightly", "txnVersion": "1"}, "kafka.transactional.id", "is required")
+
+
 def test_the_ledger_needs_one_of_three_topics():
     refused(ID, "topic", r"Set one of topic, outputTopics, ledgerTopic\.")
 
