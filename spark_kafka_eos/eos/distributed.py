@@ -30,6 +30,7 @@ from spark_kafka_eos.core import ledger, recovery
 from spark_kafka_eos.core.transaction import Event, State, Transaction
 from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
+    Committed,
     KafkaEosError,
     LedgerRefused,
     ProducerFenced,
@@ -95,8 +96,8 @@ class SharedTransaction:
         if self._transaction.state is not State.READY:
             self._initialise()
         match self._verdict(batch):
-            case recovery.Refuse(reason=reason, meaning=meaning, action=action):
-                raise LedgerRefused(f"{reason}. {meaning}", action=action)
+            case recovery.Refuse() as refusal:
+                raise _refused(refusal)
             case verdict:
                 failpoint("initialised", batch.batch_id)
                 return verdict
@@ -200,14 +201,32 @@ class SharedTransaction:
             # TV1 would fence us for the transaction that may still be open. As a newcomer we are not, and the ledger
             # tells us if we are overtaken.
             self._identity = None
-        self._initialise()
+        try:
+            self._initialise()
+            verdict = self._verdict(batch)
+        except ProducerFenced:
+            raise
+        except KafkaEosError as second:
+            raise CommitOutcomeUnknown(
+                f"the commit of batch {batch.batch_id} failed ({error.what}), and what became of it could not be found "
+                f"out ({second.what})",
+                action=second.action,
+            ) from second
         if self._decide is None:
             raise CommitOutcomeUnknown(
                 f"the commit was not answered ({error.what}), and without txnAppId no ledger entry tells",
                 action="Look into the topic before you run the job again; with txnAppId a rerun is safe.",
             ) from error
-        if not isinstance(self._verdict(batch), recovery.Skip):
-            raise TransactionAborted(
-                f"the commit of batch {batch.batch_id} failed ({error.what}); the ledger shows that it did not happen",
-                action="The batch is written again.",
-            ) from error
+        match verdict:
+            case recovery.Write():
+                raise TransactionAborted(
+                    f"the commit of batch {batch.batch_id} failed ({error.what}); the ledger shows that it did not "
+                    "happen",
+                    action="The batch is written again.",
+                ) from error
+            case recovery.Refuse():
+                raise _refused(verdict, committed="unknown") from error
+
+
+def _refused(verdict: recovery.Refuse, committed: Committed = "nothing") -> LedgerRefused:
+    return LedgerRefused(f"{verdict.reason}. {verdict.meaning}", action=verdict.action, committed=committed)

@@ -1,0 +1,192 @@
+"""A commit in doubt, against a coordinator and groups in memory: what became of it, what is said if nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_eos.core import ledger
+from spark_kafka_eos.eos import distributed as module
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.errors import (
+    AuthorizationFailed,
+    BrokerUnreachable,
+    CommitOutcomeUnknown,
+    LedgerRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
+from spark_kafka_eos.model import LedgerEntry, MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import sink_options
+
+OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
+SOURCE = TopicPartition("in", 0)
+LEDGER = OPTIONS.ledger_group, TopicPartition(OPTIONS.ledger_topic, 0)
+UNREACHABLE = BrokerUnreachable("nobody answers")
+UNAUTHORIZED = AuthorizationFailed("InitProducerId", 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "'id'")
+FENCED = ProducerFenced("a newer owner")
+
+
+class Kafka:
+    """One transactional.id and its offsets; `loses` the end of a transaction before or after it is applied."""
+
+    def __init__(self, version):
+        self.version = version
+        self.epoch = 0
+        self.open = {}
+        self.committed = {}
+        self.loses = None
+        self.answers = {}  # of a request: the error it meets
+        self.afterwards = {}  # the same, once an end was lost
+        self.overtaken_by = None  # a newer owner's ledger entry, committed meanwhile
+        self.held = []  # the identities that InitProducerId was sent
+
+    def meet(self, request):
+        if request in self.answers:
+            raise self.answers[request]
+
+
+class Coordinator:
+    def __init__(self, kafka, transactional_id, timeout_ms):
+        self.kafka, self.transaction_version = kafka, kafka.version
+
+    def _identity(self):
+        return ProducerIdentity(transactional_id="id", producer_id=1, epoch=self.kafka.epoch)
+
+    def init_producer_id(self, held):
+        self.kafka.held.append(held)
+        self.kafka.meet("InitProducerId")
+        self.kafka.open.clear()
+        self.kafka.epoch += 1
+        return self._identity()
+
+    def add_offsets(self, identity, group_id):
+        pass
+
+    def end(self, identity, *, commit):
+        loses, self.kafka.loses = self.kafka.loses, None
+        if loses != "request":
+            if commit:
+                self.kafka.committed |= self.kafka.open
+            self.kafka.open.clear()
+            self.kafka.epoch += self.kafka.version >= 2
+        if loses:
+            self.kafka.answers = self.kafka.afterwards
+            if self.kafka.overtaken_by is not None:
+                self.kafka.committed[LEDGER] = self.kafka.overtaken_by
+            raise CommitOutcomeUnknown("the commit was sent and not answered")
+        return self._identity()
+
+
+class Group:
+    def __init__(self, kafka, group_id):
+        self.kafka, self.group_id = kafka, group_id
+
+    def fetch_offsets(self, partitions, *, require_stable):
+        assert require_stable
+        self.kafka.meet("OffsetFetch")
+        return {tp: self.kafka.committed.get((self.group_id, tp)) for tp in partitions}
+
+    def commit_in_transaction(self, identity, offsets, *, transaction_version):
+        self.kafka.open |= {(self.group_id, tp): at for tp, at in offsets.items()}
+
+
+@pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
+def kafka(request, monkeypatch):
+    monkeypatch.setattr(module, "TransactionCoordinator", Coordinator)
+    monkeypatch.setattr(module, "GroupCoordinator", Group)
+    return Kafka(request.param)
+
+
+@pytest.fixture
+def transaction(kafka):
+    return SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+
+
+def batch(number):
+    return MicroBatch(
+        query_id="query", batch_id=number, digest=f"digest {number}", start={SOURCE: number}, end={SOURCE: number + 1}
+    )
+
+
+def run(transaction, number, max_tries=2):
+    """The whole micro-batch `number`."""
+    return settle(
+        transaction,
+        batch(number),
+        lambda identity: Appended(partitions=1, records=1, bytes=1),
+        max_tries=max_tries,
+        append_mode="driver",
+    )
+
+
+def source_offset(kafka):
+    return kafka.committed[OPTIONS.group_id, SOURCE].offset
+
+
+def test_an_applied_commit_is_found_in_the_ledger_and_the_next_batch_goes_on(kafka, transaction):
+    kafka.loses = "response"
+    report = run(transaction, 0)
+    assert (report.outcome, report.redone) == ("committed", ())
+    assert run(transaction, 1).outcome == "committed"
+    assert source_offset(kafka) == 2
+
+
+def test_a_commit_that_was_not_applied_is_written_again(kafka, transaction):
+    kafka.loses = "request"
+    report = run(transaction, 0)
+    assert report.outcome == "committed"
+    assert ["the ledger shows that it did not happen" in why for why in report.redone] == [True]
+    assert run(transaction, 1).outcome == "committed"
+    assert source_offset(kafka) == 2
+
+
+def test_a_commit_that_was_not_applied_aborts_this_try(kafka, transaction):
+    transaction.begin(batch(0))
+    transaction.appending()
+    kafka.loses = "request"
+    with pytest.raises(TransactionAborted) as aborted:
+        transaction.commit(batch(0))
+    assert aborted.value.committed == "nothing"
+    assert kafka.committed == {}
+
+
+def test_tv1_settles_as_a_newcomer(kafka, transaction):
+    # With the identity it held it would be fenced for its own open transaction.
+    kafka.loses = "response"
+    run(transaction, 0)
+    assert [held is None for held in kafka.held] == [True, kafka.version < 2]
+
+
+@pytest.mark.parametrize("loses", ["request", "response"])
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [("InitProducerId", UNREACHABLE), ("InitProducerId", UNAUTHORIZED), ("OffsetFetch", UNREACHABLE)],
+    ids=["nobody answers", "the right was withdrawn", "the ledger's coordinator is gone"],
+)
+def test_where_nobody_tells_the_outcome_is_unknown(kafka, transaction, loses, request_, error):
+    kafka.loses, kafka.afterwards = loses, {request_: error}
+    with pytest.raises(CommitOutcomeUnknown, match=f"batch 0.*not answered.*{error.what[:20]}") as unknown:
+        run(transaction, 0)
+    assert unknown.value.committed == "unknown"
+    kafka.answers.clear()
+    assert run(transaction, 0).outcome == ("skipped" if loses == "response" else "committed")
+    assert source_offset(kafka) == 1
+
+
+def test_an_owner_that_is_fenced_before_it_knows_says_so(kafka, transaction):
+    kafka.loses, kafka.afterwards = "response", {"InitProducerId": FENCED}
+    with pytest.raises(ProducerFenced) as fenced:
+        run(transaction, 0)
+    assert fenced.value.committed == "unknown"
+    kafka.answers.clear()
+    with pytest.raises(ProducerFenced):
+        run(transaction, 1)
+
+
+def test_an_owner_that_finds_a_later_batch_in_the_ledger_cannot_say_what_became_of_its_own(kafka, transaction):
+    kafka.loses = "response"
+    kafka.overtaken_by = ledger.encode(LedgerEntry(query_id="query", batch_id=3, digest="digest 3"))
+    with pytest.raises(LedgerRefused, match="overtaken by a newer one") as refused:
+        run(transaction, 0)
+    assert refused.value.committed == "unknown"
