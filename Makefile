@@ -13,8 +13,8 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=1: the short one)
-	$(BIN)/kafka-eos demo $(if $(FAST),--fast)
+demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=1: the short one; CLUSTER=1: executors die too)
+	$(BIN)/kafka-eos demo $(if $(FAST),--fast) $(if $(CLUSTER),--cluster)
 
 .PHONY: test
 test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part

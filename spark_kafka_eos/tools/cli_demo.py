@@ -21,13 +21,19 @@ class AppendMode(StrEnum):
 
 
 def demo(
-    fast: Annotated[
-        bool, typer.Option("--fast", help="One month instead of the year, two kills instead of three.")
-    ] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="One month instead of the year, and fewer kills.")] = False,
     kafka_version: Annotated[str, typer.Option(help="Kafka's version; fetched once.")] = jars.DEFAULT_VERSION,
     append_mode: Annotated[AppendMode, typer.Option(help="Who appends to Kafka.")] = AppendMode.AUTO,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Run on two executors in processes of their own, and kill some of them.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint and the driver's log.")] = False,
 ) -> None:
     """Run a streaming job on 336,776 flights, kill its driver in the middle of batches, and check what came out."""
-    if not run(fast=fast, kafka_version=kafka_version, append_mode=append_mode, keep=keep, console=Console()):
+    if cluster and append_mode is AppendMode.DRIVER:
+        raise typer.BadParameter("with --append-mode driver no executor appends, so --cluster has none to kill there")
+    console = Console()
+    if not run(
+        fast=fast, cluster=cluster, kafka_version=kafka_version, append_mode=append_mode, keep=keep, console=console
+    ):
         raise typer.Exit(1)

@@ -1,7 +1,8 @@
 """`kafka-eos demo`: late departures from New York, exactly once, though the driver is killed in the middle of batches.
 
 An embedded broker, an input of which a tenth of the transactions is aborted, a streaming job (`jobs/flight_delays.py`)
-that dies by SIGKILL at chosen points and is started again, and a comparison of its output with the data set itself.
+that dies by SIGKILL at chosen points and is started again, and a comparison of its output with the data set itself. On
+a cluster executors die as well, and the job goes on by itself.
 """
 
 from __future__ import annotations
@@ -17,14 +18,23 @@ from confluent_kafka import Message
 from rich.console import Console
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.tools.demo_check import Figure, Survey, compare, figures
+from spark_kafka_eos.tools.demo_check import Crashes, Figure, Survey, compare, figures
+from spark_kafka_eos.tools.demo_plan import Life, Plan, plan
 from spark_kafka_eos.tools.demo_screen import Screen, table
-from spark_kafka_eos.tools.driver import Driver, Kill, batch_in_flight, committed_batches, python_environment
+from spark_kafka_eos.tools.driver import (
+    Driver,
+    Kill,
+    batch_in_flight,
+    committed_batches,
+    python_environment,
+    spark_home,
+)
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.flights import late_flights, read_airlines, read_flights
 from spark_kafka_eos.tools.flights_producer import produce
 from spark_kafka_eos.tools.read_offsets import ends, group_offsets
 from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.tools.redone import redone
 
 INPUT, OUTPUT = "flights", "flights-delayed"
 TRANSACTIONAL_ID = "flight-delays"
@@ -36,38 +46,11 @@ _SPARK = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a driver that lives a minute: a third less CPU
 }
+_CLUSTER = "local-cluster[2,1,1024]"  # executors, cores of each, MiB of each
 _PATIENCE = 300.0  # seconds for a driver to reach its failpoint, or the end, on a slow machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is sent and where the driver dies. `month` None is the whole year."""
-
-    month: int | None
-    flights_per_transaction: int
-    offsets_per_trigger: int
-    kills: tuple[Kill, ...]
-
-
-FULL = Plan(
-    month=None,
-    flights_per_transaction=2_000,
-    offsets_per_trigger=20_000,
-    kills=(
-        Kill(point="half appended", batch=3),
-        Kill(point="offsets committed", batch=8),
-        Kill(point="ended", batch=13),
-    ),
-)
-FAST = Plan(
-    month=1,
-    flights_per_transaction=500,
-    offsets_per_trigger=5_000,
-    kills=(Kill(point="half appended", batch=1), Kill(point="offsets committed", batch=3)),
-)
-
-
-def run(*, fast: bool, kafka_version: str, append_mode: str, keep: bool, console: Console) -> bool:
+def run(*, fast: bool, cluster: bool, kafka_version: str, append_mode: str, keep: bool, console: Console) -> bool:
     """Whether every figure holds. Checkpoint and driver's log stay with `keep`, or when something is off."""
     if not JOB.exists():
         raise ToolFailed(f"the job {JOB} is missing", action="Run the demo from a source checkout.")
@@ -77,10 +60,12 @@ def run(*, fast: bool, kafka_version: str, append_mode: str, keep: bool, console
         kafka.create_topic(INPUT, partitions=4)
         kafka.create_topic(OUTPUT, partitions=3)
         demo = Demo(
-            plan=FAST if fast else FULL,
+            plan=plan(fast=fast, cluster=cluster),
             bootstrap=kafka.bootstrap,
+            cluster=cluster,
             append_mode=append_mode,
             folder=folder,
+            spark_home=spark_home(folder / "spark"),
             screen=screen,
         )
         shown = demo.play()
@@ -95,12 +80,15 @@ def run(*, fast: bool, kafka_version: str, append_mode: str, keep: bool, console
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """One performance on a running broker with empty topics; `folder` takes the checkpoint and the driver's log."""
+    """One performance on a running broker with empty topics; `folder` takes the checkpoint and the driver's log,
+    `spark_home` the executors' logs in `work`."""
 
     plan: Plan
     bootstrap: str
+    cluster: bool
     append_mode: str
     folder: Path
+    spark_home: Path
     screen: Screen
 
     def play(self) -> list[Figure]:
@@ -116,14 +104,13 @@ class Demo:
             progress=lambda sent: self.screen.sent(sent.committed),
         )
         self.screen.say(f"{sent.committed:,} departures sent; {sent.aborted:,} copies more in aborted transactions")
-        survived = self._drive()
+        self._drive()
         self.screen.say("reading what came out, with librdkafka's consumer")
         return figures(
             flights=len(flights),
             late=len(expected),
             aborted_sent=sent.aborted,
-            kills=len(self.plan.kills),
-            survived=survived,
+            crashes=self._crashes(),
             survey=self._survey(expected),
         )
 
@@ -131,47 +118,68 @@ class Demo:
     def _checkpoint(self) -> Path:
         return self.folder / "checkpoint"
 
-    def _drive(self) -> int:
-        """Run the job to the end of the input, killing it on the way; how many batches cut short were done after."""
+    @property
+    def _log(self) -> Path:
+        return self.folder / "driver.log"
+
+    def _drive(self) -> None:
+        """Run the job to the end of the input, one driver after another, with everything killed as planned."""
         offsets = sum(ends(self.bootstrap, INPUT, "read_committed").values())
         self.screen.expect_batches(-(-offsets // self.plan.offsets_per_trigger))
-        self.screen.expect_kills(len(self.plan.kills))
-        for number, kill in enumerate(self.plan.kills, start=1):
-            armed = self.folder / f"kill-{number}"
-            armed.mkdir()
-            with self._start(kill.environment(armed)) as driver:
-                self.screen.say(
-                    f"driver {number} (pid {driver.pid}) is to die in batch {kill.batch}, at {kill.point!r}"
-                )
-                driver.wait_until((armed / "reached").exists, meanwhile=self._look, timeout=_PATIENCE)
-                processes = driver.kill()
-            self.screen.killed(f"SIGKILL to {processes} processes {self._evidence(kill)}")
-        with self._start({}) as driver:
-            self.screen.say(f"driver {len(self.plan.kills) + 1} (pid {driver.pid}) is to run to the end")
-            driver.wait(meanwhile=self._look, timeout=_PATIENCE)
-        return sum(committed_batches(self._checkpoint) > kill.batch for kill in self.plan.kills)
+        self.screen.expect_kills(len(self.plan.driver_kills) + len(self.plan.executor_kills))
+        for number, life in enumerate(self.plan.lives, start=1):
+            dying, losing = self.folder / f"driver-{number}", self.folder / f"executor-of-{number}"
+            with self._start(
+                life.driver.environment(_made(dying)) if life.driver else {},
+                life.executor.environment(_made(losing)) if life.executor else {},
+            ) as driver:
+                self.screen.say(f"driver {number} (pid {driver.pid}) is to {_fate(life)}")
+                if life.executor is not None:
+                    self._kill_executor(driver, life.executor, losing / "reached")
+                if life.driver is not None:
+                    self._kill_driver(driver, life.driver, dying / "reached")
+                else:
+                    driver.wait(meanwhile=self._look, timeout=_PATIENCE)
 
-    def _start(self, environment: Mapping[str, str]) -> Driver:
+    def _kill_executor(self, driver: Driver, kill: Kill, reached: Path) -> None:
+        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_PATIENCE)
+        evidence = self._evidence(kill)  # before the kill: the driver aborts soon after
+        processes = driver.kill_executor(int(reached.read_text()))
+        self.screen.killed(f"SIGKILL to the {processes} processes of an executor {evidence}")
+
+    def _kill_driver(self, driver: Driver, kill: Kill, reached: Path) -> None:
+        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_PATIENCE)
+        processes = driver.kill()
+        self.screen.killed(f"SIGKILL to {processes} processes {self._evidence(kill)}")
+
+    def _start(self, driver: Mapping[str, str], executors: Mapping[str, str]) -> Driver:
+        """Start the job; the two mappings are added to the environment of the driver and of a cluster's executors."""
         arguments = ["--bootstrap-servers", self.bootstrap, "--checkpoint", str(self._checkpoint), "--available-now"]
         arguments += ["--from", INPUT, "--to", OUTPUT, "--transactional-id", TRANSACTIONAL_ID]
         arguments += ["--append-mode", self.append_mode]
         arguments += ["--max-offsets-per-trigger", str(self.plan.offsets_per_trigger)]
+        environment = python_environment()
+        executors = {"PYTHONPATH": environment["PYTHONPATH"], **executors}
+        settings = _SPARK | {f"spark.executorEnv.{name}": value for name, value in executors.items()}
         return Driver(
             JOB,
             arguments,
-            conf=["--master", "local[2]", *(word for pair in _SPARK.items() for word in ("--conf", "=".join(pair)))],
-            env=python_environment() | dict(environment),
-            log=self.folder / "driver.log",
+            conf=[
+                *("--master", _CLUSTER if self.cluster else "local[2]"),
+                *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
+            ],
+            env=environment | {"SPARK_HOME": str(self.spark_home)} | dict(driver),
+            log=self._log,
         )
 
     def _look(self) -> None:
         self.screen.committed(committed_batches(self._checkpoint))
 
     def _evidence(self, kill: Kill) -> str:
-        """What shows that the driver died in the middle of the batch: its checkpoint, its ledger, and Kafka's log."""
+        """What shows that it was killed in the middle of the batch: its checkpoint, its ledger, and Kafka's log."""
         batch = batch_in_flight(self._checkpoint)
         if batch != kill.batch:
-            raise ToolFailed(f"the driver was to die in batch {kill.batch}, but the checkpoint says {batch}")
+            raise ToolFailed(f"the kill was to be in batch {kill.batch}, but the checkpoint says {batch}")
         ledger = group_offsets(self.bootstrap, f"{TRANSACTIONAL_ID}.ledger", OUTPUT)
         if ledger.get(0) == batch + 1:
             return f"in batch {batch}: committed in Kafka, and Spark has not noted it yet"
@@ -179,6 +187,17 @@ class Demo:
             sum(ends(self.bootstrap, OUTPUT, level).values()) for level in ("read_uncommitted", "read_committed")
         )
         return f"in batch {batch}: {written - visible:,} offsets of {OUTPUT} hang in its open transaction"
+
+    def _crashes(self) -> Crashes:
+        aborted = redone(self._log.read_text(errors="replace").splitlines())
+        for batch, reasons in aborted.items():
+            self.screen.say(f"batch {batch} was written again: {'; '.join(reasons)}")
+        return Crashes(
+            drivers=tuple(kill.batch for kill in self.plan.driver_kills),
+            executors=tuple(kill.batch for kill in self.plan.executor_kills),
+            committed=committed_batches(self._checkpoint),
+            redone=frozenset(aborted),
+        )
 
     def _survey(self, expected: Mapping[int, Mapping[str, object]]) -> Survey:
         """Read input and output to their ends, as a read_committed and as a read_uncommitted consumer."""
@@ -196,6 +215,17 @@ class Demo:
             output=compare(expected, _records(read_topic(self.bootstrap, OUTPUT, "read_committed"))),
             output_uncommitted=sum(1 for _ in read_topic(self.bootstrap, OUTPUT, "read_uncommitted")),
         )
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _fate(life: Life) -> str:
+    executor, driver = life.executor, life.driver
+    loses = f"lose an executor in batch {executor.batch}, at {executor.point!r}, and to " if executor else ""
+    return loses + (f"die in batch {driver.batch}, at {driver.point!r}" if driver else "run to the end")
 
 
 def _records(messages: Iterator[Message]) -> Iterator[tuple[str, dict[str, object]]]:

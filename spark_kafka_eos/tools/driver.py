@@ -1,4 +1,5 @@
-"""A Spark driver as a process that can be killed in the middle of a micro-batch, and what its checkpoint tells then."""
+"""A Spark driver as a process that can be killed in the middle of a micro-batch, or lose an executor there, and what
+its checkpoint tells then."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ _LOOK_EVERY = 0.1  # seconds between two looks at files that the driver writes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """Where a driver shall die: a failpoint of `failpoints.POINTS`, in micro-batch `batch`."""
+    """Where a driver or an executor shall die: a failpoint of `failpoints.POINTS`, in micro-batch `batch`."""
 
     point: str
     batch: int
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What arms the failpoint in a driver and its workers; `folder` must be empty and exist."""
+        """What arms the failpoint in a driver or an executor, and its workers; `folder` must be empty and exist."""
         return {"KAFKA_EOS_FAILPOINT": f"{self.point}@{self.batch}", "KAFKA_EOS_FAILPOINT_DIR": str(folder)}
 
 
@@ -88,16 +89,24 @@ class Driver:
         raise self._failure(f"the driver was not done within {timeout:g} s")
 
     def kill(self) -> int:
-        """SIGKILL to the whole tree (JVM, Python driver, workers), the JVM first; returns how many were alive."""
-        try:
-            root = psutil.Process(self.pid)
-            tree = [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            tree = []
-        killed = sum(_kill(process) for process in tree)
+        """SIGKILL to the whole tree (JVM, Python driver, workers, a local cluster's executors), the JVM first; returns
+        how many were alive."""
+        killed = _kill_tree(self.pid)
         self._process.wait()
         self._supervised.close()
         return killed
+
+    def kill_executor(self, worker: int) -> int:
+        """SIGKILL to the executor of a `local-cluster` to which the Python worker belongs, JVM first; returns how many
+        processes were alive. The driver lives on. Raises ToolFailed when there is no such executor.
+
+        `worker` is a process id. Such an executor is a child of the driver's JVM.
+        """
+        process = psutil.Process(worker)
+        executor = next((parent for parent in process.parents() if parent.ppid() == self.pid), None)
+        if executor is None:
+            raise self._failure(f"process {worker} is not a worker of an executor of this driver")
+        return _kill_tree(executor.pid)
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +145,16 @@ def spark_submit() -> Path:
     return _package("pyspark") / "bin" / "spark-submit"
 
 
+def spark_home(folder: Path) -> Path:
+    """Make `folder` a SPARK_HOME of the installed pyspark, by links. A `local-cluster` leaves its executors' logs below
+    it, in `work`."""
+    folder.mkdir()
+    for entry in _package("pyspark").iterdir():
+        if entry.name != "work":
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
 def python_environment() -> dict[str, str]:
     """Makes driver and workers run this Python and this very package, installed or not."""
     root = str(_package("spark_kafka_eos").parent)
@@ -153,6 +172,16 @@ def _package(name: str) -> Path:
 def _ids(folder: Path) -> list[int]:
     """Ids of a checkpoint log's entries; temporary files and checksums have other names."""
     return [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.exists() else []
+
+
+def _kill_tree(root: int) -> int:
+    """SIGKILL to a process and, after it, all below it; returns how many were alive."""
+    try:
+        process = psutil.Process(root)
+        tree = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        tree = []
+    return sum(_kill(process) for process in tree)
 
 
 def _kill(process: psutil.Process) -> bool:

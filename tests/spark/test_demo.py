@@ -15,6 +15,7 @@ def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
     out = io.StringIO()
     assert run(
         fast=True,
+        cluster=False,
         kafka_version=jars.DEFAULT_VERSION,
         append_mode="auto",
         keep=False,

@@ -29,10 +29,17 @@ def test_a_figure_that_is_off_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, called = invoke(monkeypatch, "--fast", "--kafka-version", "3.9.1", "--append-mode", "executors", holds=True)
-    assert (called["fast"], called["kafka_version"], called["append_mode"]) == (True, "3.9.1", "executors")
+    chosen = ("--fast", "--cluster", "--kafka-version", "3.9.1", "--append-mode", "executors")
+    _, called = invoke(monkeypatch, *chosen, holds=True)
+    assert (called["fast"], called["cluster"]) == (True, True)
+    assert (called["kafka_version"], called["append_mode"]) == ("3.9.1", "executors")
 
 
 def test_an_append_mode_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     code, called = invoke(monkeypatch, "--append-mode", "magic", holds=True)
+    assert (code, called) == (2, {})
+
+
+def test_executors_that_append_nothing_are_not_killed_for_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, called = invoke(monkeypatch, "--cluster", "--append-mode", "driver", holds=True)
     assert (code, called) == (2, {})

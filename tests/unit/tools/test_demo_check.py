@@ -1,6 +1,6 @@
 """Each way in which the output could be wrong turns its own figure, so the demo can fail."""
 
-from spark_kafka_eos.tools.demo_check import Comparison, Survey, compare, figures
+from spark_kafka_eos.tools.demo_check import Comparison, Crashes, Survey, compare, figures
 
 
 def value(number: int, *, delay: int = 5, airport: str = "EWR", aborted: bool = False) -> dict[str, object]:
@@ -53,8 +53,12 @@ def survey(output: Comparison | None = None, *, read: int = 10, visible: int = 0
     )
 
 
-def off(found: Survey, *, survived: int = 2) -> list[str]:
-    shown = figures(flights=10, late=3, aborted_sent=2, kills=2, survived=survived, survey=found)
+def crashes(*, executors: tuple[int, ...] = (), redone: tuple[int, ...] = (), committed: int = 6) -> Crashes:
+    return Crashes(drivers=(1, 3), executors=executors, committed=committed, redone=frozenset(redone))
+
+
+def off(found: Survey, crashed: Crashes | None = None) -> list[str]:
+    shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashed or crashes(), survey=found)
     return [figure.name for figure in shown if not figure.holds]
 
 
@@ -69,7 +73,7 @@ def test_each_deviation_turns_its_figure_off() -> None:
     assert off(survey(counts(wrong=1))) == ["wrong or unexpected"]
     assert off(survey(counts(aborted=1))) == ["aborted records seen"]
     assert off(survey(visible=1)) == ["aborted records seen"]
-    assert off(survey(), survived=1) == ["kills survived"]
+    assert off(survey(), crashes(committed=3)) == ["driver kills survived"]
 
 
 def test_an_input_without_its_aborted_records_proves_nothing() -> None:
@@ -77,6 +81,24 @@ def test_an_input_without_its_aborted_records_proves_nothing() -> None:
 
 
 def test_the_contrast_counts_what_the_jobs_own_aborted_tries_left_in_the_log() -> None:
-    shown = figures(flights=10, late=3, aborted_sent=2, kills=2, survived=2, survey=survey())
+    shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashes(), survey=survey())
     (contrast,) = (figure for figure in shown if figure.note)
-    assert "and 4 of killed drivers" in contrast.note
+    assert "and 4 cut short" in contrast.note
+
+
+def test_killed_executors_must_have_made_their_batches_be_written_again() -> None:
+    assert off(survey(), crashes(executors=(2, 5), redone=(2, 5))) == []
+    assert off(survey(), crashes(executors=(2, 5), redone=(2,))) == ["batches written again"]
+    assert off(survey(), crashes(executors=(2, 5), redone=(2, 4))) == ["batches written again"]
+    assert off(survey(), crashes(executors=(2, 5), redone=(2, 5), committed=5)) == ["executor kills survived"]
+
+
+def test_where_no_executor_is_killed_the_table_does_not_speak_of_them() -> None:
+    shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashes(redone=(4,)), survey=survey())
+    assert shown[-1].name == "driver kills survived"
+
+
+def test_a_batch_written_again_though_its_executors_lived_is_named_and_counts_for_nothing() -> None:
+    crashed = crashes(executors=(2,), redone=(2, 4))
+    shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashed, survey=survey())
+    assert (shown[-1].expected, shown[-1].found, shown[-1].note) == (1, 1, "for other reasons: 4")

@@ -9,7 +9,7 @@ import pytest
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.tools import driver as module
-from spark_kafka_eos.tools.driver import Driver, Kill, batch_in_flight, committed_batches
+from spark_kafka_eos.tools.driver import Driver, Kill, batch_in_flight, committed_batches, spark_home, spark_submit
 
 PARENT = """
 import subprocess, sys
@@ -19,6 +19,22 @@ with open(sys.argv[1] + ".part", "w") as file:
 import os
 os.rename(sys.argv[1] + ".part", sys.argv[1])
 child.wait()
+"""
+
+CLUSTER = """
+import subprocess, sys
+code, *codes = sys.argv[2:]
+child = subprocess.Popen([sys.executable, "-c", code, sys.argv[1], *codes])
+print("executor ended with", child.wait(), flush=True)
+import signal
+signal.pause()
+"""
+WORKER = """
+import os, signal, sys
+with open(sys.argv[1] + ".part", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+signal.pause()
 """
 
 
@@ -58,6 +74,26 @@ def test_a_kill_takes_the_children_along(start: Start, tmp_path: Path) -> None:
         assert driver.kill() == 2
     _, alive = psutil.wait_procs([child], timeout=10)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_worker_dies_with_its_executor_and_the_driver_lives_on(start: Start, tmp_path: Path) -> None:
+    pid_file, log = tmp_path / "worker", tmp_path / "driver.log"
+    with start(CLUSTER, str(pid_file), CLUSTER, WORKER) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        worker = psutil.Process(int(pid_file.read_text()))
+        assert driver.kill_executor(worker.pid) == 2
+        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), meanwhile=idle, timeout=20)
+    _, alive = psutil.wait_procs([worker], timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_process_of_the_driver_itself_has_no_executor_to_kill(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "child"
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        with pytest.raises(ToolFailed, match="not a worker of an executor"):
+            driver.kill_executor(int(pid_file.read_text()))
+        assert driver.kill() == 2, "nothing was killed"
 
 
 def test_a_driver_that_ends_before_its_point_is_a_failure_that_shows_its_log(start: Start) -> None:
@@ -117,3 +153,11 @@ def test_between_batches_none_is_in_flight(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_not_there_yet_has_no_batches(tmp_path: Path) -> None:
     assert committed_batches(tmp_path) == 0
     assert batch_in_flight(tmp_path) is None
+
+
+def test_what_executors_leave_in_a_spark_home_of_links_does_not_reach_the_package(tmp_path: Path) -> None:
+    home, package = spark_home(tmp_path / "spark"), spark_submit().parent.parent
+    assert (home / "bin" / "spark-submit").resolve() == spark_submit().resolve()
+    assert (home / "jars").is_dir()
+    (home / "work" / "app-of-this-test").mkdir(parents=True)
+    assert not (package / "work" / "app-of-this-test").exists()
