@@ -1,0 +1,170 @@
+"""A commit whose answer is lost, or that never leaves, on real brokers: one copy is visible and the query goes on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.core import ledger
+from spark_kafka_eos.eos.appending import append
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown
+from spark_kafka_eos.model import LedgerEntry, MicroBatch, TopicPartition
+from spark_kafka_eos.options import sink_options
+
+pytestmark = pytest.mark.broker
+
+numbers = itertools.count(1)
+
+
+class Network:
+    """What becomes of EndTxn, from `lose` on until the client gives up and initialises anew.
+
+    "response": applied and not answered; "request": never sent. With `for_good` the client reaches nobody any more.
+    Whatever is lost costs the client 10 s by its clock, and nobody who runs the tests.
+    """
+
+    def __init__(self):
+        self.loses = None
+        self.for_good = False
+        self.down = False
+        self.lost = 0
+        self.waited = 0.0
+
+    def clock(self):
+        return time.monotonic() + self.waited
+
+    def lose(self, what, *, for_good=False):
+        self.loses, self.for_good = what, for_good
+
+    def connect(self, host, port, options):
+        return LossyConnection(self, host, port, options)
+
+
+class LossyConnection(Connection):
+    def __init__(self, network, host, port, options):
+        self._network = network
+        super().__init__(host, port, options)
+
+    def call(self, request, *, newest=None):
+        network = self._network
+        if request.name == "EndTxnRequest" and network.loses:
+            if network.loses == "response":
+                super().call(request, newest=newest)
+            network.lost += 1
+            network.down = network.for_good
+            raise self._nothing(f"the {network.loses} was lost")
+        if network.down:
+            raise self._nothing("the network is down")
+        if request.name == "InitProducerIdRequest" and network.lost:
+            network.loses = None
+        return super().call(request, newest=newest)
+
+    def _nothing(self, why):
+        self.close()
+        self._network.waited += 10
+        return BrokerUnreachable(f"{self.where}: {why}")
+
+
+@pytest.fixture
+def topic(either_kafka):
+    return either_kafka.create_topic(f"doubt-{next(numbers)}", 2)
+
+
+@pytest.fixture
+def network():
+    return Network()
+
+
+@pytest.fixture
+def doubtful(either_kafka, options, network):
+    """A cluster behind `network`, whose requests are given up after 15 s."""
+    changed = options(either_kafka.bootstrap, delivery_timeout_ms=15_000)
+    with Cluster(changed, connect=network.connect, clock=network.clock) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sink(either_kafka, topic):
+    return sink_options(
+        {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
+    )
+
+
+@pytest.fixture
+def run(sink, topic, cluster, record_batch):
+    """`run(transaction, number)`: the whole micro-batch `number`, one record in each of two partitions."""
+
+    def run(transaction, number):
+        def write(identity):
+            blocks = [(TopicPartition(topic, p), 1, record_batch(None, 0, [b"%d" % number])) for p in (0, 1)]
+            append(cluster, identity, blocks)
+            return Appended(partitions=2, records=2, bytes=2)
+
+        return settle(transaction, batch(sink, number), write, max_tries=3, append_mode="driver")
+
+    return run
+
+
+def batch(sink, number):
+    """Micro-batch `number`, which reads one record of a source (any topic will do, this one exists)."""
+    source = TopicPartition(sink.topic, 0)
+    return MicroBatch(
+        query_id="query", batch_id=number, digest=f"digest {number}", start={source: number}, end={source: number + 1}
+    )
+
+
+@pytest.fixture
+def check(cluster, sink, topic, consumed):
+    """`check(number)`: batches 0 to `number` are visible once each, the ledger and the source's offsets say so."""
+
+    def committed(group, at):
+        found = GroupCoordinator(cluster, group).fetch_offsets([at])[at]
+        assert found is not None
+        return found
+
+    def check(number):
+        for partition in (0, 1):
+            assert consumed(topic, partition) == [b"%d" % n for n in range(number + 1)]
+        entry = committed(sink.ledger_group, TopicPartition(sink.ledger_topic, 0))
+        assert ledger.decode(entry) == LedgerEntry(query_id="query", batch_id=number, digest=f"digest {number}")
+        ((source, end),) = batch(sink, number).end.items()
+        assert committed(sink.group_id, source).offset == end
+
+    return check
+
+
+@pytest.mark.parametrize(("loses", "tries_lost"), [("response", 0), ("request", 1)])
+def test_a_commit_that_is_not_answered_within_the_budget_is_settled(
+    doubtful, network, sink, run, check, loses, tries_lost
+):
+    transaction = SharedTransaction(sink, doubtful, decide_micro_batch(sink))
+    run(transaction, 0)
+    network.lose(loses)
+    report = run(transaction, 1)
+    assert network.lost > 1, "it was not tried again"
+    assert report.outcome == "committed"
+    assert len(report.redone) == tries_lost
+    check(1)
+    run(transaction, 2)
+    check(2)
+
+
+@pytest.mark.parametrize(("loses", "outcome"), [("response", "skipped"), ("request", "committed")])
+def test_where_nobody_answers_any_more_the_next_owner_finds_out(
+    doubtful, network, sink, cluster, run, check, loses, outcome
+):
+    network.lose(loses, for_good=True)
+    with pytest.raises(CommitOutcomeUnknown, match="batch 0"):
+        run(SharedTransaction(sink, doubtful, decide_micro_batch(sink)), 0)
+    successor = SharedTransaction(sink, cluster, decide_micro_batch(sink))
+    assert run(successor, 0).outcome == outcome
+    check(0)
+    run(successor, 1)
+    check(1)
