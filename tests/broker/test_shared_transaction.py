@@ -10,6 +10,7 @@ import pytest
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.core.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerError, CommitOutcomeUnknown, InvalidRow, ProducerFenced, TransactionAborted
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
@@ -184,6 +185,22 @@ def test_many_batches_keep_their_order(cluster, transaction, tp, record_batch, c
     assert len(acks) == 400
     transaction.end(identity, commit=True)
     assert consumed(tp.topic, 0) == consumed(tp.topic, 1) == [b"%d" % number for number in range(200)]
+
+
+def test_the_broker_takes_the_sequence_0_after_the_last_one(cluster, tp, record_batch, consumed):
+    # Without a transaction a partition takes any first sequence of a producer id that is new to it: 2^31 records need
+    # not come before. (In a transaction of TV2 it takes 0 only.)
+    identity = idempotent_identity(cluster)
+    sequence, sequences = 2**31 - 3, []
+    with Appender(cluster, identity) as appender:
+        for number in range(4):
+            appender.append(tp, record_batch(identity, sequence, [b"%d" % number] * 5), 5, sequence)
+            sequences.append(sequence)
+            sequence = next_sequence(sequence, 5)
+        acks = appender.flush()
+    assert sequences == [2**31 - 3, 2, 7, 12]
+    assert [ack.base_offset for ack in acks] == [0, 5, 10, 15]
+    assert consumed(tp.topic) == [b"%d" % (n // 5) for n in range(20)]
 
 
 def test_there_may_be_nothing_to_abort(transaction):
