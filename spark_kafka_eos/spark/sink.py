@@ -128,7 +128,9 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._run = uuid.uuid4().hex
-        super().__init__(options, schema, staging_of(options, tempfile.gettempdir()))
+        # Each run has its own folder in it; one for each transactional.id would stay behind where that is random.
+        staging = Staging(f"{options.staging_dir or tempfile.gettempdir()}/kafka-eos-staging/batch-writes")
+        super().__init__(options, schema, staging)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""

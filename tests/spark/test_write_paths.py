@@ -1,0 +1,218 @@
+"""Every way to write × what it is given × both transaction protocols, told by librdkafka's consumer.
+
+The ways: `foreachBatch` with records sent by the driver or by executors, the streaming sink, the batch write. The run
+ends with a table of all that was tried (conftest.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.eos.staging import INLINE_BYTES
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import source_options
+from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.read_topic import read_topic
+from tests.producing import KEEP, produce
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipe:
+    """One way into one new topic of 3 partitions, `out`, under a transactional.id of that name."""
+
+    spark: SparkSession
+    kafka: EmbeddedKafka
+    way: str
+    folder: Path
+    out: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def source(self, *partitions: list[str], config: dict[str, str] | None = None) -> str:
+        """A new topic with these values in its partitions, each one's key the part before the colon."""
+        name = self.kafka.create_topic(f"paths-in-{next(_numbers)}", len(partitions), config)
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
+        for partition, values in enumerate(partitions):
+            for value in values:
+                producer.produce(name, key=value.split(":")[0], value=value, partition=partition)
+        assert producer.flush(30) == 0
+        return name
+
+    def read(self, topic: str, form: str = "kafka-eos") -> DataFrame:
+        """The stream of a topic, from its beginning."""
+        options = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return self.spark.readStream.format(form).options(**options).load()
+
+    def write(self, frame: DataFrame, mode: str = "append", **options: str) -> None:
+        """Run the query until nothing is left to read."""
+        checkpoint = str(self.folder / "checkpoint")
+        given = {"kafka.bootstrap.servers": self.kafka.bootstrap, "kafka.transactional.id": self.out}
+        given |= options or {"topic": self.out}
+        stream = frame.writeStream.outputMode(mode).option("checkpointLocation", checkpoint)
+        if self.way == "sink":
+            stream = stream.format("kafka-eos").options(**given)
+        else:
+            stream = stream.foreachBatch(TransactionalWriter(given | {"appendMode": self.way}))
+        stream.trigger(availableNow=True).start().awaitTermination()
+
+    def written(self) -> list[str]:
+        """The values that a read_committed consumer sees, in order within a partition."""
+        return [(m.value() or b"").decode() for m in read_topic(self.kafka.bootstrap, self.out, "read_committed")]
+
+    def committed(self, topic: str, partitions: int = 1) -> list[int | None]:
+        """The offsets of the source topic that the group has, by partition."""
+        wanted = [TopicPartition(topic, number) for number in range(partitions)]
+        options = source_options({"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic})
+        with Cluster(options.client) as cluster:
+            found = GroupCoordinator(cluster, self.out).fetch_offsets(wanted)
+        return [None if (at := found[tp]) is None else at.offset for tp in wanted]
+
+
+@pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])
+def broker(request: pytest.FixtureRequest) -> EmbeddedKafka:
+    found: EmbeddedKafka = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """`tell(way)` notes the cell of the final table that this test fills."""
+    scenario = request.node.originalname.removeprefix("test_").replace("_", " ")
+    protocol = request.node.callspec.id.split("-")[-1]
+    return lambda way: record_property("write path", (scenario, way, protocol))
+
+
+@pytest.fixture(params=["driver", "executors", "sink"])
+def pipe(request, spark, broker, tmp_path, tell) -> Pipe:
+    way = request.param
+    tell(way if way == "sink" else f"foreachBatch, {way}")
+    out = broker.create_topic(f"paths-out-{next(_numbers)}", 3)
+    return Pipe(spark=spark, kafka=broker, way=way, folder=tmp_path, out=out)
+
+
+def test_a_stateful_query_writes_its_counts(pipe: Pipe) -> None:
+    topic = pipe.source(["a:1", "b:1", "a:2"], ["c:1"])
+    counts = pipe.read(topic).groupBy("key").count().select("key", F.concat("key", F.lit("="), "count").alias("value"))
+    pipe.write(counts, "complete" if pipe.way == "sink" else "update")  # Spark lets no Python data source have update
+    assert sorted(pipe.written()) == ["a=2", "b=1", "c=1"]
+    assert pipe.committed(topic, 2) == [3, 1]
+
+
+def test_a_batch_without_new_data_writes_what_the_watermark_lets_go(pipe: Pipe) -> None:
+    topic = pipe.source([], config=KEEP)
+    for second, key in enumerate([b"a", b"b", b"a"]):
+        produce(pipe.kafka.bootstrap, topic, [b""], key=key, timestamp=1_700_000_000_000 + 60_000 * second)
+    window = F.window("timestamp", "1 minute")
+    counts = pipe.read(topic).withWatermark("timestamp", "0 seconds").groupBy(window, "key").count()
+    pipe.write(counts.select("key", F.concat("key", F.lit("="), "count").alias("value")))
+    assert sorted(pipe.written()) == ["a=1", "b=1"]
+    assert pipe.committed(topic) == [3]
+
+
+def test_two_kafka_sources_have_their_offsets_in_the_group(pipe: Pipe) -> None:
+    one, other = pipe.source(["a:1", "a:2"]), pipe.source(["b:1"], ["c:1", "c:2"])
+    pipe.write(pipe.read(one).select("key", "value").unionByName(pipe.read(other).select("key", "value")))
+    assert sorted(pipe.written()) == ["a:1", "a:2", "b:1", "c:1", "c:2"]
+    assert (pipe.committed(one), pipe.committed(other, 2)) == ([2], [1, 2])
+
+
+def test_the_built_in_source_comes_before_us(pipe: Pipe) -> None:
+    topic = pipe.source(["a:1", "a:2"], ["b:1"])
+    pipe.write(pipe.read(topic, "kafka").select("key", "value"))
+    assert sorted(pipe.written()) == ["a:1", "a:2", "b:1"]
+    assert pipe.committed(topic, 2) == [2, 1]
+
+
+def test_a_source_that_is_not_kafka(pipe: Pipe) -> None:
+    rate = pipe.spark.readStream.format("rate-micro-batch").options(rowsPerBatch="50", numPartitions="2").load()
+    pipe.write(rate.select(F.col("value").cast("string").alias("value")))
+    assert sorted(map(int, pipe.written())) == list(range(50))
+
+
+def test_a_batch_that_spark_runs_again_is_written_once(pipe: Pipe) -> None:
+    topic = pipe.source(["a:1", "a:2", "b:1"])
+    frame = pipe.read(topic).select("key", "value")
+    pipe.write(frame)
+    for name in ("0", ".0.crc"):
+        (pipe.folder / "checkpoint" / "commits" / name).unlink()  # as if the driver had died before noting the commit
+    pipe.write(frame)
+    assert sorted(pipe.written()) == ["a:1", "a:2", "b:1"]
+    assert pipe.committed(topic) == [3]
+
+
+def test_a_row_without_a_topic_leaves_nothing_visible(pipe: Pipe) -> None:
+    topic = pipe.source(["a:1", "a:2", "b:1"])
+    named = F.when(F.col("value") != b"b:1", F.lit(pipe.out)).alias("topic")
+    with pytest.raises(Exception, match="topic") as raised:
+        pipe.write(pipe.read(topic).select("key", "value", named), outputTopics=pipe.out)
+    assert "Nothing was committed" in str(raised.value)
+    assert pipe.written() == []
+    assert pipe.committed(topic) == [None]
+
+
+def test_rows_of_a_key_keep_their_order_over_many_blocks(pipe: Pipe) -> None:
+    block = 2_000
+    wanted = {str(key): [f"{key}:{number:0100}" for number in range(400)] for key in range(6)}
+    mixed = [[wanted[str(key)][n] for n in range(400) for key in keys] for keys in (range(3), range(3, 6))]
+    topic = pipe.source(*mixed)
+    pipe.write(pipe.read(topic).select("key", "value"), topic=pipe.out, **{"kafka.max.request.size": str(block)})
+    found: dict[str, list[str]] = defaultdict(list)
+    places: dict[str, set[int | None]] = defaultdict(set)
+    for record in read_topic(pipe.kafka.bootstrap, pipe.out, "read_committed"):
+        key = (record.key() or b"").decode()
+        found[key].append((record.value() or b"").decode())
+        places[key].add(record.partition())
+    assert found == wanted
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert sum(len(value) for values in wanted.values() for value in values) > 100 * block  # so, over 100 blocks
+
+
+@pytest.fixture
+def batch(spark, broker, tmp_path, tell) -> Pipe:
+    tell("batch write")
+    out = broker.create_topic(f"paths-out-{next(_numbers)}", 3)
+    return Pipe(spark=spark, kafka=broker, way="batch", folder=tmp_path, out=out)
+
+
+def save(pipe: Pipe, values: Sequence[str | None], column: str = "value", **options: str) -> None:
+    frame = pipe.spark.createDataFrame([(value, "") for value in values], f"{column} string, other string")
+    frame = frame if column == "value" else frame.withColumn("value", F.lit("x"))
+    writer = frame.write.format("kafka-eos").mode("append").option("kafka.bootstrap.servers", pipe.kafka.bootstrap)
+    writer.options(**(options or {"topic": pipe.out})).save()
+
+
+def test_a_write_needs_no_transactional_id_and_leaves_no_folder_behind(batch: Pipe) -> None:
+    large = "x" * (2 * INLINE_BYTES)
+    save(batch, ["1", large], topic=batch.out, stagingDir=str(batch.folder))
+    left = list(batch.folder.rglob("*"))
+    save(batch, ["2", large], topic=batch.out, stagingDir=str(batch.folder))
+    assert sorted(batch.written()) == ["1", "2", large, large]
+    assert list(batch.folder.rglob("*")) == left
+
+
+def test_a_version_is_written_once_and_a_newer_one_after_it(batch: Pipe) -> None:
+    for version, values in [("1", ["1", "2"]), ("1", ["1", "2"]), ("3", ["3"]), ("2", ["2"])]:
+        save(batch, values, topic=batch.out, txnAppId=batch.out, txnVersion=version)
+    assert sorted(batch.written()) == ["1", "2", "3"]
+
+
+def test_a_row_without_a_topic_fails_the_whole_write(batch: Pipe) -> None:
+    with pytest.raises(Exception, match="topic") as raised:
+        save(batch, [batch.out] * 3 + [None], "topic", outputTopics=batch.out)
+    assert "Nothing was committed" in str(raised.value)
+    assert batch.written() == []
