@@ -28,14 +28,16 @@ KILLS = [
 ]
 
 
-@pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])
-def broker(request: pytest.FixtureRequest) -> EmbeddedKafka:
-    broker: EmbeddedKafka = request.getfixturevalue(request.param)
-    return broker
-
-
-@pytest.mark.parametrize("way", ["driver", "executors", "sink"])
-def test_a_query_killed_in_every_state_writes_each_record_once(broker: EmbeddedKafka, way: str, tmp_path: Path) -> None:
+# Every way on the newer protocol, the one with most steps of its own on the older: six drivers each, so not all of them.
+@pytest.mark.parametrize(
+    ("fixture", "way"),
+    [("kafka", "driver"), ("kafka", "executors"), ("kafka", "sink"), ("kafka39", "driver")],
+    ids=["TV2-driver", "TV2-executors", "TV2-sink", "TV1-driver"],
+)
+def test_a_query_killed_in_every_state_writes_each_record_once(
+    request: pytest.FixtureRequest, fixture: str, way: str, tmp_path: Path
+) -> None:
+    broker: EmbeddedKafka = request.getfixturevalue(fixture)
     source = broker.create_topic(f"crash-in-{way}", 2)
     target = broker.create_topic(f"crash-out-{way}", 3)
     produce(broker.bootstrap, source)
@@ -47,7 +49,11 @@ def test_a_query_killed_in_every_state_writes_each_record_once(broker: EmbeddedK
         return Driver(
             JOB,
             [broker.bootstrap, source, target, str(checkpoint), way, str(BATCH)],
-            conf=["--master", "local[2]", "--conf", "spark.ui.enabled=false"],
+            conf=[
+                *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+                # A driver that lives a minute is not worth optimising: a third less CPU.
+                *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
+            ],
             env=python_environment() | (kill.environment(folder) if kill else {}),
             log=tmp_path / "driver.log",
         )
