@@ -28,7 +28,7 @@ KILLS = [
 ]
 
 
-# Every way on the newer protocol, the one with most steps of its own on the older: six drivers each, so not all of them.
+# Every way on the newer protocol, one on the older: six drivers each, so not all of them.
 @pytest.mark.parametrize(
     ("fixture", "way"),
     [("kafka", "driver"), ("kafka", "executors"), ("kafka", "sink"), ("kafka39", "driver")],
