@@ -14,7 +14,10 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.eos import distributed
+from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.wire.decode import decode
 
@@ -132,3 +135,27 @@ def test_a_transaction_is_committed_although_its_coordinators_are_killed_one_aft
     transaction.end(identity, commit=True)
     assert group.fetch_offsets(partitions) == offsets
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
+
+
+def test_a_batch_is_committed_once_although_its_coordinator_is_killed_between_its_offsets_and_its_end(
+    all_up, cluster, partitions, record_batch, monkeypatch
+):
+    topic = partitions[0].topic
+    options = sink_options(
+        {"kafka.bootstrap.servers": all_up.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
+    )
+    batch = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
+
+    def write(identity):
+        append_all(cluster, identity, record_batch, partitions, lambda: None)
+        return Appended(partitions=3, records=3 * BATCHES * RECORDS, bytes=0)
+
+    def kill(name, batch_id=None):
+        if name == "offsets committed":
+            all_up.kill(cluster.coordinator("transaction", options.transactional_id))
+
+    monkeypatch.setattr(distributed, "failpoint", kill)
+    transaction = distributed.SharedTransaction(options, cluster, distributed.decide_micro_batch(options))
+    assert settle(transaction, batch, write, max_tries=1, append_mode="driver").outcome == "committed"
+    assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
+    assert settle(transaction, batch, write, max_tries=1, append_mode="driver").outcome == "skipped"
