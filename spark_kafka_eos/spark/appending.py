@@ -14,17 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from spark_kafka_eos.broker.cluster import shared_cluster
 from spark_kafka_eos.core.barrier import AppendReport, Counts
 from spark_kafka_eos.eos.appending import append, records_by_partition
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.spark.encoding import Batches, EncodeNote, task_context
+from spark_kafka_eos.spark.encoding import Batches, EncodeNote, report_row, task_context
 
-_REPORT = pa.schema([("report", pa.binary())])
 _log = logging.getLogger(__name__)
 
 
@@ -43,8 +40,7 @@ def append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int)
     """For `mapInArrow(…, REPORT)` behind the shuffle: one row per task, a pickled AppendTaskReport."""
 
     def run(batches: Batches) -> Batches:
-        report = _append(batches, options, identity, batch_id)
-        yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=_REPORT)
+        yield report_row(_append(batches, options, identity, batch_id))
 
     return run
 

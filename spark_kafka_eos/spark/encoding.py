@@ -78,7 +78,7 @@ def staging_task(client: ClientOptions, layout: Layout, staging: Staging, batch:
 
     def run(batches: Batches) -> Batches:
         report = stage_rows(batches, client, layout, staging, batch)
-        yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=_REPORT)
+        yield report_row(report)
 
     return run
 
@@ -103,6 +103,11 @@ def shuffling_task(client: ClientOptions, layout: Layout, slots: int) -> Callabl
             yield _note_row(EncodeNote(task=task, records=dict(records), milliseconds=elapsed), task % slots)
 
     return run
+
+
+def report_row(report: object) -> pa.RecordBatch:
+    """What a task of schema REPORT yields: one row, the pickled report."""
+    return pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=_REPORT)
 
 
 def task_context() -> TaskContext:
