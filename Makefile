@@ -7,6 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTS ?= tests
+# Each has its own brokers and Spark, about 4 GB. A file's tests stay together: they share topics' brokers and sessions.
+JOBS ?= 2
 
 .PHONY: help
 help: ## Show this help
@@ -17,9 +19,9 @@ demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=
 	$(BIN)/kafka-eos demo $(if $(FAST),--fast) $(if $(CLUSTER),--cluster)
 
 .PHONY: test
-test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part
+test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time
 	@mkdir -p build
-	$(BIN)/pytest --junitxml=build/tests.xml $(TESTS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --junitxml=build/tests.xml $(TESTS)
 
 .PHONY: test-unit
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds

@@ -10,6 +10,9 @@ import pytest
 
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from tests.certificates import Certificates, issue
+from tests.matrix import cell, pytest_terminal_summary  # pytest finds fixtures and hooks by their names here
+
+__all__ = ["cell", "pytest_terminal_summary"]
 
 TopicFactory = Callable[..., str]
 _ALLOWED, _DENIED = ("alice", "alice-secret"), ("bob", "bob-secret")

@@ -1,4 +1,4 @@
-"""One local Spark session for every test that needs one, and the table of what test_write_paths.py tried."""
+"""One local Spark session for every test that needs one."""
 
 from __future__ import annotations
 
@@ -32,21 +32,3 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Every scenario with each way to write, and how it went under both transaction protocols."""
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    for outcome, shown in (("passed", "ok"), ("failed", "FAILED"), ("error", "ERROR")):
-        for report in terminalreporter.getreports(outcome):
-            cell = dict(report.user_properties).get("write path")
-            if cell is not None:
-                scenario, way, protocol = cell
-                cells.setdefault((scenario, way), {})[protocol] = shown
-    if not cells:
-        return
-    terminalreporter.section("write paths")
-    widths = [max(len(names[column]) for names in cells) for column in (0, 1)]
-    for (scenario, way), found in sorted(cells.items()):
-        protocols = "  ".join(f"{name} {found.get(name, '-'):6}" for name in ("TV1", "TV2"))
-        terminalreporter.write_line(f"{scenario:{widths[0]}}  {way:{widths[1]}}  {protocols}")

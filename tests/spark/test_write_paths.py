@@ -25,6 +25,7 @@ from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.read_topic import read_topic
+from tests.matrix import Cell
 from tests.producing import KEEP, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -90,11 +91,11 @@ def broker(request: pytest.FixtureRequest) -> EmbeddedKafka:
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+def tell(request: pytest.FixtureRequest, cell: Cell) -> Callable[[str], None]:
     """`tell(way)` notes the cell of the final table that this test fills."""
     scenario = request.node.originalname.removeprefix("test_").replace("_", " ")
     protocol = request.node.callspec.id.split("-")[-1]
-    return lambda way: record_property("write path", (scenario, way, protocol))
+    return lambda way: cell("write paths", f"{scenario}: {way}", protocol)
 
 
 @pytest.fixture(params=["driver", "executors", "sink"])
