@@ -30,7 +30,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tables: dict[str, dict[tuple[str, str], Counter[str]]] = {}
     for outcome, shown in _OUTCOMES.items():
         for report in terminalreporter.getreports(outcome):
-            for name, value in report.user_properties:
+            # A file that could not be collected is reported too, and has no properties.
+            for name, value in getattr(report, "user_properties", ()):
                 if name == _PROPERTY:
                     table, row, column = value
                     tables.setdefault(table, {}).setdefault((row, column), Counter())[shown] += 1
