@@ -23,6 +23,10 @@ test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a p
 	@mkdir -p build
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --junitxml=build/tests.xml $(TESTS)
 
+.PHONY: test-slow
+test-slow: $(READY) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
+	$(BIN)/pytest -m slow $(TESTS)
+
 .PHONY: test-unit
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds
 	$(BIN)/pytest tests/unit
