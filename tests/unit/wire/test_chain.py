@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.wire import chain
@@ -18,6 +19,9 @@ FILLER = 0x55
 SIZES = st.one_of(
     st.lists(st.integers(6, 200), min_size=1, max_size=30),  # all different
     st.builds(lambda size, count: [size] * count, st.integers(6, 9000), st.integers(1, 100)),  # all the same
+    st.lists(st.tuples(st.integers(6, 9000), st.integers(1, 600)), min_size=1, max_size=4).map(
+        lambda runs: [size for size, count in runs for _ in range(count)]
+    ),
     st.builds(lambda size, a, b: [size] * a + [size + 1] * b, st.integers(6, 80), st.just(64), st.integers(0, 50)),
 )
 
@@ -76,9 +80,9 @@ def test_only_what_is_left_of_many_batches_is_walked_one_by_one(monkeypatch: pyt
     walked: list[int] = []
     walk = chain._walk
 
-    def watched(view: memoryview, position: int, records: int) -> list[int]:
+    def watched(data: NDArray[np.uint8], position: int, records: int) -> NDArray[np.int64]:
         walked.append(records)
-        return walk(view, position, records)
+        return walk(data, position, records)
 
     monkeypatch.setattr(chain, "_walk", watched)
     batches = [[6, 7, 9]] * chain._ABREAST + [[6, 7, 9, 10, 8]]
@@ -92,6 +96,21 @@ def test_equal_records_are_found_without_a_walk(size: int, monkeypatch: pytest.M
     sizes = [size] * 64 + [size + 1] * (8192 - 64) + [size + 2] * 10
     monkeypatch.setattr(chain, "_walk", lambda *_: pytest.fail("walked"))
     assert bounds([batch_of(sizes)] * 2, [len(sizes)] * 2) == expected([sizes] * 2)
+
+
+def test_a_run_of_equal_records_is_walked_in_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where timestamp deltas grow by a byte somewhere in the batch."""
+    sizes = [100] * 1000 + [101] * 5000
+    stepped: list[int] = []
+    singly = chain._walk_singly
+
+    def watched(view: memoryview, position: int, records: int) -> tuple[list[int], int]:
+        stepped.append(records)
+        return singly(view, position, records)
+
+    monkeypatch.setattr(chain, "_walk_singly", watched)
+    assert bounds([batch_of(sizes)], [len(sizes)]) == expected([sizes])
+    assert sum(stepped) == 0
 
 
 def test_a_guess_that_fits_the_size_but_not_the_lengths_is_dropped() -> None:
