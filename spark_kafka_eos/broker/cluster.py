@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -72,6 +73,7 @@ class Cluster:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
+        self._kept: dict[Hashable, tuple[float, int | None]] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._reached = False
 
@@ -98,6 +100,14 @@ class Cluster:
             self.refresh([name])
             _, description = self._topics[name]
         return description
+
+    def kept(self, what: Hashable, look_up: Callable[[], int | None]) -> int | None:
+        """`look_up()`'s answer about `what`, kept as long as a topic's description."""
+        looked_up, found = self._kept.get(what, (-math.inf, None))
+        if self._clock() - looked_up > _METADATA_MAX_AGE_S:
+            found = look_up()
+            self._kept[what] = self._clock(), found
+        return found
 
     def topic_names(self) -> list[str]:
         """All topics this principal may describe, without Kafka's internal ones, sorted."""

@@ -58,6 +58,28 @@ def topics(
     return len(found.brokers), facts
 
 
+def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
+    """The largest record batch that the topic takes, in bytes; None where this principal may not read it.
+
+    As last looked up, at most five minutes ago. `topic` exists, so that it may be unknown to a broker for a moment
+    only. Raises UnknownTopic, BrokerUnreachable, BrokerError.
+    """
+    name = "max.message.bytes"
+
+    def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
+        for result in response.results:
+            if result.error_code == _UNKNOWN_TOPIC:
+                yield Subject(topic=topic), result.error_code
+
+    def look_up() -> int | None:
+        request = _describe_configs(_TOPIC, [topic], [name])
+        response = cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
+        settings = _read_settings(response, [name], "")[topic]
+        return None if isinstance(settings, Unread) else int(settings[name])
+
+    return cluster.kept((name, topic), look_up)
+
+
 def coordinator_settings(cluster: Cluster, transactional_id: str, names: Sequence[str]) -> Settings | Unread:
     """The named settings of the broker that coordinates `transactional_id`."""
     try:

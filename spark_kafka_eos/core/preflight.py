@@ -3,7 +3,7 @@
 Errors, where no batch could succeed or the ledger is not ours alone:
 - an output topic or the ledger's does not exist, or an ACL that the query itself needs is missing;
 - kafka.transaction.timeout.ms above the brokers' transaction.max.timeout.ms;
-- min.insync.replicas above the replication factor; max.message.bytes below kafka.max.request.size;
+- min.insync.replicas above the replication factor;
 - a group that the sink commits offsets to has live members.
 
 Warnings, where committed data depends on luck:
@@ -314,10 +314,8 @@ def _size(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
     largest = int(topic.settings["max.message.bytes"])
     if largest < options.max_request_size:
         yield _Judgement(
-            Severity.ERROR,
-            f"max.message.bytes is {largest}, kafka.max.request.size is {options.max_request_size}",
-            "The first batch with enough rows would fail: the broker refuses record batches as large as they may get",
-            f"Set kafka.max.request.size to {largest}, or raise the topic's max.message.bytes",
+            Severity.OK,
+            f"max.message.bytes is {largest}, below kafka.max.request.size: its record batches are cut to that",
         )
 
 

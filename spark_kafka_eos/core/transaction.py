@@ -121,10 +121,6 @@ class Transaction:
         """What an error raised now must say of the transaction at hand; after being fenced only the ledger knows."""
         return _COMMITTED.get(self._state, "nothing")
 
-    def allows(self, event: Event) -> bool:
-        """Whether `apply(event)` would be legal now."""
-        return (self._state, event) in TRANSITIONS
-
     def apply(self, event: Event) -> State:
         """Move to the next state and return it; an illegal move raises IllegalTransactionState and changes nothing."""
         try:

@@ -4,8 +4,11 @@ A block is encoded where the rows are (any task, any retry: it has no side effec
 and base sequence where it is appended. Blocks, not rows, cross the shuffle or the staging files: a few big binaries
 instead of millions of rows.
 
-What is not obvious: blocks are cut by an upper bound of their encoded size, before compression, as the Java producer
-does with `max.request.size`; a record that breaks the bound alone is an error that names its topic and partition.
+Not obvious:
+- Blocks are cut by an upper bound of their encoded size, before compression, as the Java producer does with
+  `max.request.size`; a record that breaks that bound alone is an error that names its topic and partition.
+- A topic's own `max.message.bytes` counts after compression (the broker's check), so a single record is only judged
+  once it is encoded. Compression can also add a little: a block that comes out too large is cut in two.
 """
 
 from __future__ import annotations
@@ -53,15 +56,24 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A topic that is written. `max_message_bytes` is its own limit of a block's size, None where it may not be
+    read."""
+
+    partitions: int
+    max_message_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Where rows may go, fixed by the driver for the whole micro-batch, so that all tasks agree.
 
-    `partitions` maps each known topic to its partition count. `registered` lists the topics rows may name (KIP-609's
+    `targets` has the topics that are known already. `registered` lists the topics rows may name (KIP-609's
     pre-registration); empty means any topic.
     """
 
     topic: str | None
-    partitions: Mapping[str, int]
+    targets: Mapping[str, Target]
     registered: tuple[str, ...] = ()
     partitioner: str = "murmur2"
     compression: str = "none"
@@ -82,16 +94,16 @@ class _Pending:
 class BlockEncoder:
     """Turns one task's rows into blocks, in order per partition, holding at most `layout.max_buffered_bytes` of rows.
 
-    `lookup` tells the partition count of a topic the layout does not know (raises UnknownTopic); `clock` gives the
-    timestamp, in ms, of rows that bring none. Raises InvalidRow for a row that cannot become a record.
+    `lookup` tells of a topic the layout does not know (raises UnknownTopic); `clock` gives the timestamp, in ms, of
+    rows that bring none. Raises InvalidRow for a row that cannot become a record.
     """
 
-    def __init__(self, layout: Layout, task: int, lookup: Callable[[str], int], clock: Callable[[], int]) -> None:
+    def __init__(self, layout: Layout, task: int, lookup: Callable[[str], Target], clock: Callable[[], int]) -> None:
         self._layout = layout
         self._task = task
         self._lookup = lookup
         self._clock = clock
-        self._counts = dict(layout.partitions)
+        self._targets = dict(layout.targets)
         self._partitioner = Partitioner(layout.partitioner, start=task)
         self._pending: dict[TopicPartition, _Pending] = {}
         self._buffered = 0
@@ -136,9 +148,9 @@ class BlockEncoder:
             yield topic, rows if pc.all(mask).as_py() else rows.filter(mask)
 
     def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Block]:
-        count = self._counts.get(topic)
-        if count is None:
-            count = self._counts[topic] = self._lookup(topic)
+        if topic not in self._targets:
+            self._targets[topic] = self._lookup(topic)
+        count = self._targets[topic].partitions
         explicit = rows.column("partition") if "partition" in rows.schema.names else None
         numbers = self._partitioner.partition(topic, rows.column("key"), count, explicit)
         sizes = _sizes(rows)
@@ -168,45 +180,59 @@ class BlockEncoder:
             return
         rows = pa.Table.from_batches(pending.rows).combine_chunks().to_batches()[0]
         sizes = np.concatenate(pending.sizes)
-        limit = self._layout.max_block_bytes - _BATCH_OVERHEAD
-        if (too_large := np.flatnonzero(sizes > limit)).size:
-            raise InvalidRow(
-                f"a row for {partition} makes a record of about {int(sizes[too_large[0]]):,} bytes, above the limit of "
-                f"{self._layout.max_block_bytes:,} (kafka.max.request.size)",
-                action="Raise kafka.max.request.size and the topic's max.message.bytes, or make the row smaller.",
-            )
+        limit = self._layout.max_block_bytes
+        if (too_large := np.flatnonzero(sizes > limit - _BATCH_OVERHEAD)).size:
+            raise _too_large(partition, int(sizes[too_large[0]]), limit, "kafka.max.request.size")
+        own = self._targets[partition.topic].max_message_bytes
+        largest = min(limit, own or limit)
         ends = np.cumsum(sizes)
         start, done = 0, 0
         while start < len(sizes):
-            stop = int(np.searchsorted(ends, done + limit, side="right"))
+            stop = int(np.searchsorted(ends, done + largest - _BATCH_OVERHEAD, side="right"))
             if stop == len(sizes) and not final:
                 break
-            yield self._block(partition, pending, rows.slice(start, stop - start))
+            stop = max(stop, start + 1)
+            yield from self._blocks(partition, pending, rows.slice(start, stop - start), largest, own)
             start, done = stop, int(ends[stop - 1])
         self._buffered -= done
         pending.bytes -= done
         pending.rows = [rows.slice(start)] if start < len(sizes) else []
         pending.sizes = [sizes[start:]] if start < len(sizes) else []
 
-    def _block(self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch) -> Block:
+    def _blocks(
+        self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch, largest: int, own: int | None
+    ) -> Iterator[Block]:
+        """One block of at most `largest` bytes, or as many as it takes; `own` is the topic's limit, if it is known."""
+        data = self._encoded(rows)
+        if len(data) > largest and rows.num_rows > 1:
+            half = rows.num_rows // 2
+            yield from self._blocks(partition, pending, rows.slice(0, half), largest, own)
+            yield from self._blocks(partition, pending, rows.slice(half), largest, own)
+            return
+        if own is not None and len(data) > own:
+            raise _too_large(partition, len(data), own, "the topic's max.message.bytes")
+        number, pending.blocks = pending.blocks, pending.blocks + 1
+        yield Block(partition=partition, task=self._task, number=number, records=rows.num_rows, data=data)
+
+    def _encoded(self, rows: pa.RecordBatch) -> bytearray:
         names = rows.schema.names
         timestamps: Any = self._clock()
         if "timestamp" in names:
             timestamps = rows.column("timestamp").fill_null(timestamps).to_numpy()
-        number, pending.blocks = pending.blocks, pending.blocks + 1
-        return Block(
-            partition=partition,
-            task=self._task,
-            number=number,
-            records=rows.num_rows,
-            data=encode(
-                rows.column("key"),
-                rows.column("value"),
-                timestamps,
-                rows.column("headers") if "headers" in names else None,
-                compression=self._layout.compression,
-            ),
+        return encode(
+            rows.column("key"),
+            rows.column("value"),
+            timestamps,
+            rows.column("headers") if "headers" in names else None,
+            compression=self._layout.compression,
         )
+
+
+def _too_large(partition: TopicPartition, size: int, limit: int, option: str) -> InvalidRow:
+    return InvalidRow(
+        f"a row for {partition} makes a record of about {size:,} bytes, above the limit of {limit:,} ({option})",
+        action="Raise kafka.max.request.size and the topic's max.message.bytes, or make the row smaller.",
+    )
 
 
 def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

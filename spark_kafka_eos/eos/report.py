@@ -10,7 +10,8 @@ class CommitReport:
     """One micro-batch, settled. `milliseconds` has the wall time of the steps `encode`, `append`, `offsets` and `end`.
 
     `outcome` is `committed`, or `skipped` when the ledger shows that the batch was committed before; `redone` holds the
-    reason of each try that was aborted. `append_mode` is what `auto` chose.
+    reason of each try that was aborted. `append_mode` is who appended, `driver` or `executors`, and `append_reason` why
+    (core.append_mode).
     """
 
     query_id: str
@@ -19,6 +20,7 @@ class CommitReport:
     producer_id: int
     epoch: int
     append_mode: str
+    append_reason: str = ""
     partitions: int = 0
     records: int = 0
     bytes: int = 0
@@ -27,9 +29,10 @@ class CommitReport:
 
     def __str__(self) -> str:
         steps = " ".join(f"{name}={value:.0f}ms" for name, value in self.milliseconds.items())
+        why = f" ({self.append_reason})" if self.append_reason else ""
         redone = f" redone={len(self.redone)} ({'; '.join(self.redone)})" if self.redone else ""
         return (
             f"batch {self.batch_id} of query {self.query_id} {self.outcome}: records={self.records} bytes={self.bytes} "
             f"partitions={self.partitions} producer={self.producer_id}/{self.epoch} "
-            f"mode={self.append_mode} {steps}{redone}"
+            f"mode={self.append_mode}{why} {steps}{redone}"
         )

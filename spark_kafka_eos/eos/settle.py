@@ -14,11 +14,12 @@ from typing import Protocol
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import recovery
+from spark_kafka_eos.core.append_mode import Choice, Mode
 from spark_kafka_eos.eos.appending import append, records_by_partition
 from spark_kafka_eos.eos.distributed import Decide, SharedTransaction
 from spark_kafka_eos.eos.idempotent import IdempotentWrites
 from spark_kafka_eos.eos.report import CommitReport
-from spark_kafka_eos.eos.staging import StageReport, Staging
+from spark_kafka_eos.eos.staging import StageReport, Staging, TooLargeToTravel
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
@@ -28,12 +29,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What one try brought into the transaction, every record acknowledged exactly once."""
+    """What one try brought into the transaction, every record acknowledged exactly once.
+
+    `choice` is who appended, where that is another than was chosen before.
+    """
 
     partitions: int
     records: int
     bytes: int
     milliseconds: dict[str, float] = field(default_factory=dict)
+    choice: Choice | None = None
 
 
 class Owner(Protocol):
@@ -66,20 +71,24 @@ def settle(
     write: Callable[[ProducerIdentity], Appended],
     *,
     max_tries: int,
-    append_mode: str,
+    append_mode: Mode,
+    append_reason: str = "",
 ) -> CommitReport:
     """Commit `batch` unless the ledger shows that it is committed; `write` is called once per try.
+
+    `append_mode` and `append_reason` are for the report, unless `write` says that others appended.
 
     Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown and whatever `write` raises; unless the error says
     otherwise nothing was committed, and what was appended is aborted.
     """
     redone: list[str] = []
+    choice = Choice(mode=append_mode, reason=append_reason)
     while True:
         verdict = transaction.begin(batch)
         identity = transaction.identity
         if isinstance(verdict, recovery.Skip):
             _log.info("batch %d of query %s: nothing to write, %s", batch.batch_id, batch.query_id, verdict.reason)
-            return _report(batch, "skipped", identity, append_mode, None, {}, redone)
+            return _report(batch, "skipped", identity, choice, None, {}, redone)
         try:
             transaction.appending()
             appended = write(identity)
@@ -97,13 +106,17 @@ def settle(
             _abort_after(transaction, error)
             raise
         else:
-            report = _report(batch, "committed", identity, append_mode, appended, transaction.milliseconds, redone)
+            choice = appended.choice or choice
+            report = _report(batch, "committed", identity, choice, appended, transaction.milliseconds, redone)
             _log.info("%s", report)
             return report
 
 
 class StagedWrite:
-    """Appends what encode tasks staged: the driver's way, and the sink's. A further try stamps the same blocks anew."""
+    """Appends what encode tasks staged: the driver's way, and the sink's. A further try stamps the same blocks anew.
+
+    Raises a row's error, and TooLargeToTravel, before anything is appended.
+    """
 
     def __init__(
         self,
@@ -127,6 +140,8 @@ class StagedWrite:
         for report in reports:
             if report.error is not None:
                 raise report.error
+        if any(report.too_large for report in reports):
+            raise TooLargeToTravel
         blocks = [block for report in reports for block in report.blocks]
         expected: dict[TopicPartition, int] = {}
         for block in blocks:
@@ -169,7 +184,7 @@ def _report(
     batch: MicroBatch,
     outcome: str,
     identity: ProducerIdentity,
-    append_mode: str,
+    choice: Choice,
     appended: Appended | None,
     milliseconds: dict[str, float],
     redone: Sequence[str],
@@ -180,7 +195,8 @@ def _report(
         outcome=outcome,
         producer_id=identity.producer_id,
         epoch=identity.epoch,
-        append_mode=append_mode,
+        append_mode=choice.mode,
+        append_reason=choice.reason,
         partitions=appended.partitions if appended else 0,
         records=appended.records if appended else 0,
         bytes=appended.bytes if appended else 0,

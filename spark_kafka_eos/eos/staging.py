@@ -36,12 +36,14 @@ class StagedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """What one encode task made, in order. `error` says why it stopped: then nothing of the batch may be appended."""
+    """What one encode task made, in order. `error` says why it stopped: then nothing of the batch may be appended, nor
+    where its blocks were `too_large` to travel inline and had no other place."""
 
     task: int
     path: str | None
     blocks: tuple[StagedBlock, ...]
     error: KafkaEosError | None = None
+    too_large: bool = False
     milliseconds: float = 0.0
 
     @property
@@ -49,11 +51,19 @@ class StageReport:
         return sum(block.length for block in self.blocks)
 
 
-class Staging:
-    """The staging directory of one transactional.id; opens nothing until it is used (picklable)."""
+class TooLargeToTravel(Exception):
+    """Blocks that were to travel in the tasks' reports did not fit; nothing of them was kept."""
 
-    def __init__(self, directory: str) -> None:
+
+class Staging:
+    """The staging directory of one transactional.id; opens nothing until it is used (picklable).
+
+    What a task makes beyond `inline_bytes` goes into a file; without a directory it is dropped, and the report says so.
+    """
+
+    def __init__(self, directory: str | None, inline_bytes: int = INLINE_BYTES) -> None:
         self._directory = directory
+        self._inline_bytes = inline_bytes
 
     def stage(self, batch: str, task: int, blocks: Iterable[Block]) -> StageReport:
         """Write one task's blocks down and say where; runs in the task."""
@@ -63,7 +73,9 @@ class Staging:
         for block in source:
             held.append(block)
             size += len(block.data)
-            if size > INLINE_BYTES:
+            if size > self._inline_bytes:
+                if self._directory is None:
+                    return StageReport(task=task, path=None, blocks=(), too_large=True)
                 return self._write(batch, task, held, source)
         return StageReport(task=task, path=None, blocks=tuple(_staged(block, 0, bytes(block.data)) for block in held))
 
@@ -110,6 +122,8 @@ class Staging:
     def clean(self, batch: str) -> None:
         """Remove the files of `batch` and, if batches are numbered, of all before it. A file that is gone already is
         fine."""
+        if self._directory is None:
+            return
         filesystem, directory = self._open()
         found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
         for info in found:
@@ -118,6 +132,7 @@ class Staging:
                 filesystem.delete_dir(info.path)
 
     def _open(self) -> tuple[fs.FileSystem, str]:
+        assert self._directory is not None
         filesystem, path = open_filesystem(self._directory, "stagingDir")
         return filesystem, path.rstrip("/")
 

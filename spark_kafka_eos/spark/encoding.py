@@ -10,14 +10,15 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from spark_kafka_eos.broker.cluster import shared_cluster
-from spark_kafka_eos.eos.blocks import Block, BlockEncoder, Layout
+from spark_kafka_eos.eos.blocks import Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.eos.layout import target
 from spark_kafka_eos.eos.staging import StageReport, Staging
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
@@ -68,9 +69,7 @@ def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging:
         report = staging.stage(batch, task, _encode(batches, client, layout, task))
     except KafkaEosError as error:
         return StageReport(task=task, path=None, blocks=(), error=error)
-    return StageReport(
-        task=task, path=report.path, blocks=report.blocks, milliseconds=(time.perf_counter() - started) * 1e3
-    )
+    return replace(report, milliseconds=(time.perf_counter() - started) * 1e3)
 
 
 def staging_task(client: ClientOptions, layout: Layout, staging: Staging, batch: str) -> Callable[[Batches], Batches]:
@@ -118,8 +117,8 @@ def task_context() -> TaskContext:
 
 
 def _encode(batches: Batches, client: ClientOptions, layout: Layout, task: int) -> Iterator[Block]:
-    def lookup(topic: str) -> int:
-        return len(shared_cluster(client).topic(topic).partitions)
+    def lookup(topic: str) -> Target:
+        return target(shared_cluster(client), topic)
 
     encoder = BlockEncoder(layout, task, lookup, lambda: time.time_ns() // 1_000_000)
     for rows in arrow_rows(batches):

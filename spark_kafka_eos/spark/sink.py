@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.checkpoint import micro_batch
 from spark_kafka_eos.eos.distributed import Decide, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.eos.files import open_filesystem, read_text
+from spark_kafka_eos.eos.layout import layout
 from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
@@ -51,15 +51,8 @@ class _Sink:
         self._staging = staging
 
     def _stage(self, batches: Iterator[pa.RecordBatch], files: str) -> StagedMessage:
-        # Partition counts are looked up by the task: no code of ours runs on the driver before it.
-        where = Layout(
-            topic=self._options.topic,
-            partitions={},
-            registered=self._options.output_topics,
-            partitioner=self._options.partitioner,
-            compression=self._options.compression,
-            max_block_bytes=self._options.max_request_size,
-        )
+        # Topics are looked up by the task: no code of ours runs on the driver before it.
+        where = layout(self._options, self._options.topic)
         return StagedMessage(stage_rows(batches, self._options.client, where, self._staging, files))
 
     def _settle(

@@ -3,7 +3,7 @@
     writer = TransactionalWriter({"kafka.bootstrap.servers": …, "kafka.transactional.id": "orders", "topic":
     "orders-clean"}) orders.writeStream.foreachBatch(writer).option("checkpointLocation", path).start()
 
-Two ways for the records to get into the transaction (option `appendMode`):
+Two ways for the records to get into the transaction (option `appendMode`; core.append_mode chooses):
 - `driver`: the encode tasks stage their blocks in files, the driver appends them. No shuffle and one Python stage: the
   fastest on one machine and for small batches; bounded by the driver's network on a cluster.
 - `executors`: the blocks go through a shuffle to append tasks, each of which owns some partitions. Scales with the
@@ -16,36 +16,34 @@ import functools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from spark_kafka_eos.broker.cluster import Cluster, shared_cluster
-from spark_kafka_eos.core import barrier
+from spark_kafka_eos.core.append_mode import (
+    FIRST_BYTES_PER_OFFSET,
+    SMALL_BYTES,
+    Choice,
+    SessionKind,
+    choose,
+    larger_than_expected,
+    offsets,
+)
 from spark_kafka_eos.eos.blocks import Layout
 from spark_kafka_eos.eos.distributed import decide_micro_batch
 from spark_kafka_eos.eos.layout import layout
 from spark_kafka_eos.eos.preflight import preflight
 from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.eos.settle import Appended, Owner, StagedWrite, owner, settle
-from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
-from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.eos.staging import StageReport, Staging, TooLargeToTravel, staging_of
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.spark.appending import AppendTaskReport, append_task
-from spark_kafka_eos.spark.encoding import REPORT, SHUFFLED, shuffling_task, staging_task
+from spark_kafka_eos.spark.append_stage import append_stage
+from spark_kafka_eos.spark.encoding import REPORT, staging_task
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
-from spark_kafka_eos.spark.session import (
-    RunningQuery,
-    cannot_run_again,
-    is_classic,
-    is_local,
-    parallelism,
-    speculates,
-    stage_attempts,
-)
-
-_WRITTEN_AGAIN = "The whole batch is written again under a new epoch."
+from spark_kafka_eos.spark.session import RunningQuery, is_classic, is_local, speculates
 
 
 class BatchTransaction:
@@ -87,6 +85,7 @@ class TransactionalWriter:
         self._cluster: Cluster | None = None
         self._transaction: Owner | None = None
         self._last_commit: CommitReport | None = None
+        self._bytes_per_offset = FIRST_BYTES_PER_OFFSET
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
         with self.transaction(batch_df, batch_id) as transaction:
@@ -105,7 +104,8 @@ class TransactionalWriter:
 
     @property
     def last_commit(self) -> CommitReport | None:
-        """What the last batch left behind: outcome, records, producer id and epoch, milliseconds per step, tries."""
+        """What the last batch left behind: outcome, records, producer id and epoch, who appended and why, milliseconds
+        per step, tries."""
         return self._last_commit
 
     def __getstate__(self) -> dict[str, object]:
@@ -119,29 +119,59 @@ class TransactionalWriter:
             cluster = shared_cluster(self._options.client)
             preflight(cluster, self._options)
             self._cluster, self._transaction = cluster, self._own(cluster)
-        mode = _append_mode(self._options, session)
-        staging = staging_of(self._options, query.checkpoint_location)
-        write: Callable[[ProducerIdentity], Appended]
-        if rows is None:
-            write = StagedWrite(self._cluster, self._options, staging, list, batch_id)
-        elif mode == "driver":
-            stage = functools.partial(
-                self._stage, rows, layout(self._cluster, self._options, topic), staging, str(batch_id)
-            )
-            write = StagedWrite(self._cluster, self._options, staging, stage, batch_id)
+        choice = _choose(self._options, session, batch, self._bytes_per_offset)
+        if choice.small:
+            staging = Staging(None, inline_bytes=SMALL_BYTES)
         else:
-            write = functools.partial(
-                self._append, session, rows, layout(self._cluster, self._options, topic), batch_id
-            )
+            staging = staging_of(self._options, query.checkpoint_location)
+        write = self._way(session, rows, topic, choice, staging, batch_id)
         try:
-            return settle(self._transaction, batch, write, max_tries=self._options.max_tries, append_mode=mode)
+            report = settle(
+                self._transaction,
+                batch,
+                write,
+                max_tries=self._options.max_tries,
+                append_mode=choice.mode,
+                append_reason=choice.reason,
+            )
         except BaseException:
             # The identity's state may be anything now; whoever comes next begins with InitProducerId.
             self._transaction = self._own(self._cluster)
             raise
         finally:
-            if mode == "driver":
+            if choice.mode == "driver":
                 staging.clean(str(batch_id))
+        if report.outcome == "committed" and (count := offsets(batch)):
+            self._bytes_per_offset = report.bytes / count
+        return report
+
+    def _way(
+        self,
+        session: SparkSession,
+        rows: DataFrame | None,
+        topic: str | None,
+        choice: Choice,
+        staging: Staging,
+        batch_id: int,
+    ) -> Callable[[ProducerIdentity], Appended]:
+        """What brings the rows into the transaction as was chosen."""
+        assert self._cluster is not None
+        if rows is None:
+            return StagedWrite(self._cluster, self._options, staging, list, batch_id)
+        where = layout(self._options, topic, self._cluster)
+        by_executors = functools.partial(append_stage, session, rows, self._options, where, batch_id)
+        if choice.mode == "executors":
+            return by_executors
+        stage = functools.partial(self._stage, rows, where, staging, str(batch_id))
+        by_driver = StagedWrite(self._cluster, self._options, staging, stage, batch_id)
+
+        def as_it_comes(identity: ProducerIdentity) -> Appended:
+            try:
+                return by_driver(identity)
+            except TooLargeToTravel:
+                return replace(by_executors(identity), choice=larger_than_expected())
+
+        return as_it_comes if choice.small else by_driver
 
     def _own(self, cluster: Cluster) -> Owner:
         return owner(self._options, cluster, decide_micro_batch(self._options))
@@ -150,63 +180,12 @@ class TransactionalWriter:
         staged = rows.mapInArrow(staging_task(self._options.client, where, staging, batch), REPORT)
         return [pickle.loads(row.report) for row in staged.collect()]
 
-    def _append(
-        self, session: SparkSession, rows: DataFrame, where: Layout, batch_id: int, identity: ProducerIdentity
-    ) -> Appended:
-        slots = max(1, min(sum(where.partitions.values()) or parallelism(session), parallelism(session)))
-        appended = (
-            rows.mapInArrow(shuffling_task(self._options.client, where, slots), SHUFFLED)
-            .repartitionById(slots, "slot")
-            # Notes first, so that an encode error stops the first append; then each partition's blocks in the source's
-            # order.
-            .sortWithinPartitions(F.col("note").isNull(), "task", "number")
-            .mapInArrow(append_task(self._options, identity, batch_id), REPORT)
-        )
-        try:
-            reports: list[AppendTaskReport] = [pickle.loads(row.report) for row in appended.collect()]
-        except Exception as error:
-            if not cannot_run_again(error):
-                raise
-            raise TransactionAborted(
-                "Spark lost encoded blocks after an append task had ended, and could not run the append stage again",
-                action=_WRITTEN_AGAIN,
-            ) from error
-        return _judge(session, reports)
 
-
-def _judge(session: SparkSession, reports: Sequence[AppendTaskReport]) -> Appended:
-    """The barrier: every record appended exactly once, or TransactionAborted, or the error a task reported."""
-    errors = [report.error for report in reports if report.error is not None]
-    for error in sorted(errors, key=lambda error: isinstance(error, TransactionAborted)):
-        raise error  # one that no further try mends comes first
-    notes = [note for report in reports for note in report.notes]
-    expected: dict[TopicPartition, int] = {}
-    for note in notes:
-        for partition, records in note.records.items():
-            expected[partition] = expected.get(partition, 0) + records
-    stages = stage_attempts(session, {report.report.stage_id for report in reports})
-    match barrier.decide([report.report for report in reports], stages, expected):
-        case barrier.Redo(reason=reason):
-            raise TransactionAborted(reason, action=_WRITTEN_AGAIN)
-        case barrier.Commit(records=records):
-            return Appended(
-                partitions=len(expected),
-                records=records,
-                bytes=sum(report.bytes for report in reports),
-                milliseconds={
-                    "encode": max((note.milliseconds for note in notes), default=0.0),
-                    "append": max((report.milliseconds for report in reports), default=0.0),
-                },
-            )
-
-
-def _append_mode(options: SinkOptions, session: SparkSession) -> str:
-    if options.append_mode == "auto":
-        several = is_classic(session) and not is_local(session) and not speculates(session)
-        return "executors" if several else "driver"
-    if options.append_mode == "executors" and not is_classic(session):
+def _choose(options: SinkOptions, session: SparkSession, batch: MicroBatch, bytes_per_offset: float) -> Choice:
+    kind = SessionKind(classic=is_classic(session), local=is_local(session), speculates=speculates(session))
+    if options.append_mode == "executors" and not kind.classic:
         raise KafkaEosError(
             "appendMode=executors needs a classic Spark session: Spark Connect does not tell whether a task ran twice",
             action="Use appendMode=driver (or auto).",
         )
-    return options.append_mode
+    return choose(options.append_mode, kind, batch, bytes_per_offset)

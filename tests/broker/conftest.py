@@ -15,7 +15,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.wire.encode import encode, stamp
 
 _APPEND = Path(__file__).with_name("append_elsewhere.py")
@@ -36,6 +37,15 @@ def either_kafka(request):
 def cluster(either_kafka):
     with Cluster(options_of(either_kafka.bootstrap)) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def owner(either_kafka, cluster, topic):
+    """`owner()`: a driver that writes to the module's `topic` under always the same transactional.id."""
+    options = sink_options(
+        {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
+    )
+    return lambda: SharedTransaction(options, cluster, decide_micro_batch(options))
 
 
 @pytest.fixture

@@ -12,10 +12,8 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.eos.appending import append
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 
 pytestmark = pytest.mark.broker
@@ -45,15 +43,6 @@ def either_kafka(request):
 @pytest.fixture
 def topic(either_kafka):
     return either_kafka.create_topic(f"long-{next(numbers)}", 1)
-
-
-@pytest.fixture
-def owner(either_kafka, cluster, topic):
-    """`owner()`: a driver that writes to `topic` under always the same transactional.id."""
-    options = sink_options(
-        {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
-    )
-    return lambda: SharedTransaction(options, cluster, decide_micro_batch(options))
 
 
 @pytest.fixture

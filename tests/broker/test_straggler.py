@@ -12,11 +12,9 @@ import pytest
 
 from spark_kafka_eos.core.recovery import Skip, Write
 from spark_kafka_eos.eos.appending import append
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.options import sink_options
 
 pytestmark = pytest.mark.broker
 
@@ -26,15 +24,6 @@ numbers = itertools.count(1)
 @pytest.fixture
 def topic(either_kafka):
     return either_kafka.create_topic(f"straggler-{next(numbers)}", 2)
-
-
-@pytest.fixture
-def owner(either_kafka, cluster, topic):
-    """`owner()`: a driver that writes to `topic` under always the same transactional.id."""
-    options = sink_options(
-        {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
-    )
-    return lambda: SharedTransaction(options, cluster, decide_micro_batch(options))
 
 
 @pytest.fixture

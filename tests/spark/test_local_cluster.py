@@ -42,7 +42,7 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
     environment = python_environment()
     with Driver(
         JOB,
-        [kafka.bootstrap, source, target, str(tmp_path / "checkpoint"), "auto", str(RECORDS // 2)],
+        [kafka.bootstrap, source, target, str(tmp_path / "checkpoint"), "executors", str(RECORDS // 2)],
         conf=[
             *("--master", "local-cluster[2,1,1024]"),
             *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),

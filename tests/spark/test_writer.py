@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos.eos.report import CommitReport
+from spark_kafka_eos.spark import writer as writer_module
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.tools.read_topic import read_topic
 
@@ -207,6 +208,30 @@ def source(bootstrap: str, topic: Callable[..., str]) -> Callable[[int, int], st
     return produce
 
 
+def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors(
+    spark, options, source, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(writer_module, "is_local", lambda session: False)
+    name = source(0, 10)
+    stream = spark.readStream.format("kafka-eos").option("subscribe", name).option("startingOffsets", "earliest")
+    stream = stream.option("kafka.bootstrap.servers", options["kafka.bootstrap.servers"]).load()
+    large = F.expr("if(int(string(value)) < 10, '', repeat('x', 300000))")
+    frame = stream.select(F.col("value").alias("key"), F.concat("value", large).alias("value"))
+    writer = TransactionalWriter(options)
+    found = []
+    for first, last in [(10, 20), (20, 30), (30, 31)]:
+        run(frame, writer, tmp_path / "checkpoint")
+        assert writer.last_commit is not None
+        found.append((writer.last_commit.append_mode, writer.last_commit.append_reason))
+        source(first, last)
+    assert [mode for mode, _ in found] == ["driver", "executors", "executors"]
+    assert "at most 1,000,000" in found[0][1], "batch 0 is small"
+    assert "not expected" in found[1][1], "batch 1 looks as small"
+    assert "more than 1,000,000" in found[2][1], "and batch 2 does not"
+    messages = read_topic(options["kafka.bootstrap.servers"], options["topic"], "read_committed")
+    assert sorted(int(message.key() or b"") for message in messages) == list(range(30))
+
+
 def start(frame: DataFrame, options: dict[str, str], way: str, checkpoint: Path) -> None:
     if way == "foreachBatch":
         run(frame, TransactionalWriter(options), checkpoint)
@@ -249,3 +274,19 @@ def test_a_new_query_that_would_repeat_records_is_refused(spark, options, source
         start(stream, options, way, tmp_path / "two")
     assert "Nothing was committed" in str(raised.value)
     assert written(options) == list(range(100))
+
+
+@WAYS
+def test_record_batches_are_cut_to_what_the_topic_takes_and_a_row_too_large_for_it_names_it(
+    options, numbers, topic, tmp_path, way
+):
+    small = topic("small", config={"max.message.bytes": 1_000})
+    options |= {"topic": small}
+    frame = numbers(0, 300).withColumn("value", F.expr("if(value = '305', repeat('x', 1000), value)"))
+    start(frame, options, way, tmp_path / "checkpoint")
+    assert written(options) == list(range(300))
+    numbers(300, 310)
+    with pytest.raises(Exception, match=f"{small}-0 .*max.message.bytes") as raised:
+        start(frame, options, way, tmp_path / "checkpoint")
+    assert "Nothing was committed" in str(raised.value)
+    assert written(options) == list(range(300))

@@ -239,10 +239,11 @@ def test_a_broker_that_does_not_say_what_is_allowed_is_believed():
     assert wrong(with_topic(operations=None)) == []
 
 
-def test_record_batches_larger_than_the_topic_takes_are_an_error_that_names_both_limits():
-    severity, _, found = only(with_topic(settings=SETTINGS | {"max.message.bytes": "100000"}))
-    assert severity is Severity.ERROR
-    assert found.found == "max.message.bytes is 100000, kafka.max.request.size is 1048576"
+def test_a_topic_that_takes_smaller_record_batches_gets_smaller_ones():
+    facts = with_topic(settings=SETTINGS | {"max.message.bytes": "100000"})
+    assert wrong(facts) == []
+    said = [finding.found for finding in findings(facts, sink()) if "max.message.bytes" in finding.found]
+    assert said == ["max.message.bytes is 100000, below kafka.max.request.size: its record batches are cut to that"]
 
 
 def test_record_batches_as_large_as_the_topic_takes_are_allowed():
@@ -307,7 +308,7 @@ def test_an_internal_topic_that_is_not_there_yet_is_no_trouble():
 
 def test_several_things_may_be_wrong_at_once():
     facts = replace(
-        with_topic(settings=SETTINGS | {"min.insync.replicas": "4", "max.message.bytes": "10"}),
+        with_topic(settings=SETTINGS | {"min.insync.replicas": "4"}, operations=EVERYTHING - {"Write"}),
         transaction_version=1,
         groups={**HEALTHY.groups, "copy": GroupFacts(state="Stable", members=("a at b",), operations=None)},
     )

@@ -20,7 +20,6 @@ def after(*events: Event) -> Transaction:
 
 def refuses(transaction: Transaction, event: Event) -> IllegalTransactionState:
     before = transaction.state
-    assert not transaction.allows(event)
     with pytest.raises(IllegalTransactionState) as raised:
         transaction.apply(event)
     assert transaction.state is before
@@ -142,11 +141,11 @@ def test_every_state_can_be_reached_and_left_except_fenced() -> None:
 def walks(draw: st.DrawFn) -> list[tuple[State, Event, State]]:
     transaction, walk = Transaction(), []
     for _ in range(draw(st.integers(0, 40))):
-        legal = [event for event in Event if transaction.allows(event) and event is not Event.FENCED]
+        legal = [event for event in Event if (transaction.state, event) in TRANSITIONS and event is not Event.FENCED]
         anything = not legal or draw(st.integers(0, 9)) == 0
         event: Event = draw(st.sampled_from(list(Event) if anything else legal))
         before = transaction.state
-        if transaction.allows(event):
+        if (before, event) in TRANSITIONS:
             walk.append((before, event, transaction.apply(event)))
         else:
             refuses(transaction, event)

@@ -36,6 +36,14 @@ def test_few_small_blocks_travel_inline_and_leave_no_file(tmp_path: Path):
     assert contents(staging, report) == expected(*made)
 
 
+def test_without_a_directory_blocks_that_do_not_fit_into_the_report_are_dropped_and_it_says_so():
+    nowhere = Staging(None, inline_bytes=100)
+    assert contents(nowhere, nowhere.stage("3", 0, blocks(0, 60, 40))) == expected(*blocks(0, 60, 40))
+    report = nowhere.stage("3", 0, blocks(0, 60, 41, 5))
+    assert (report.too_large, report.blocks) == (True, ())
+    nowhere.clean("3")
+
+
 def test_large_blocks_come_back_from_a_file_in_order(tmp_path: Path):
     staging, made = Staging(str(tmp_path)), blocks(0, 10, INLINE_BYTES, 7, INLINE_BYTES, 1)
     report = staging.stage("3", 0, made)

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_kafka_eos.core.append_mode import FIRST_BYTES_PER_OFFSET, Choice
 from spark_kafka_eos.errors import PreflightFailed
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.spark import writer as module
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
+ORDERS = TopicPartition("orders", 0)
 FRAME = SimpleNamespace(sparkSession=None)
 OPTIONS = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "topic": "a", "appendMode": "driver"}
 
@@ -22,14 +24,18 @@ def steps(monkeypatch, tmp_path):
     taken = []
 
     def batch(number):
-        return MicroBatch(query_id="q", batch_id=number, digest="", start=None, end={})
+        return MicroBatch(query_id="q", batch_id=number, digest="", start={ORDERS: 0}, end={ORDERS: 10})
+
+    def settle(owner, batch, write, **_):
+        taken.append(f"batch {batch.batch_id}")
+        return SimpleNamespace(outcome="committed", bytes=700)
 
     query = SimpleNamespace(checkpoint_location=str(tmp_path), micro_batch=batch)
     monkeypatch.setattr(module, "RunningQuery", lambda frame, location: query)
     monkeypatch.setattr(module, "shared_cluster", lambda options: "cluster")
     monkeypatch.setattr(module, "owner", lambda options, cluster, decide: "owner")
     monkeypatch.setattr(module, "preflight", lambda cluster, options: taken.append("preflight"))
-    monkeypatch.setattr(module, "settle", lambda owner, batch, write, **_: taken.append(f"batch {batch.batch_id}"))
+    monkeypatch.setattr(module, "settle", settle)
     return taken
 
 
@@ -43,6 +49,20 @@ def test_the_preflight_runs_once_before_the_first_batch_whichever_that_is(steps)
     run(writer, 7)
     run(writer, 8)
     assert steps == ["preflight", "batch 7", "batch 8"]
+
+
+def test_a_batchs_size_is_reckoned_from_what_the_one_before_made_of_its_offsets(steps, monkeypatch):
+    reckoned = []
+
+    def choose(asked, session, batch, bytes_per_offset):
+        reckoned.append(bytes_per_offset)
+        return Choice(mode="driver", reason="")
+
+    monkeypatch.setattr(module, "choose", choose)
+    writer = TransactionalWriter(OPTIONS)
+    run(writer, 0)
+    run(writer, 1)
+    assert reckoned == [FIRST_BYTES_PER_OFFSET, 70]
 
 
 def test_a_writer_in_another_process_runs_it_again(steps):
