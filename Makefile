@@ -7,6 +7,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTS ?= tests
+# Of the brokers that the tests start; by default the newest that is supported.
+KAFKA ?=
+ON := $(if $(KAFKA),--kafka-version $(KAFKA))
 # Each has its own brokers and Spark, about 4 GB. A file's tests stay together: they share topics' brokers and sessions.
 JOBS ?= 2
 
@@ -19,13 +22,13 @@ demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=
 	$(BIN)/kafka-eos demo $(if $(FAST),--fast) $(if $(CLUSTER),--cluster)
 
 .PHONY: test
-test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time
+test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time, KAFKA=3.9.1 on that release
 	@mkdir -p build
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --junitxml=build/tests.xml $(TESTS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
-	$(BIN)/pytest -m slow $(TESTS)
+	$(BIN)/pytest -m slow $(ON) $(TESTS)
 
 .PHONY: test-unit
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds

@@ -1,13 +1,19 @@
-"""The embedded brokers, started once for a whole test run and only when a test asks for them."""
+"""The embedded brokers, started once for a whole test run and only when a test asks for them.
+
+`--kafka-version 3.9.1` runs any selection of tests on brokers of that release, without those that are about a newer
+one's protocol (TV2 in their names).
+"""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
 
+from spark_kafka_eos.tools import jars
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from tests.certificates import Certificates, issue
 from tests.matrix import cell, pytest_terminal_summary  # pytest finds fixtures and hooks by their names here
@@ -16,19 +22,43 @@ __all__ = ["cell", "pytest_terminal_summary"]
 
 TopicFactory = Callable[..., str]
 _ALLOWED, _DENIED = ("alice", "alice-secret"), ("bob", "bob-secret")
+KAFKA_39 = "3.9.1"
+_topics = itertools.count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kafka-version", default=jars.DEFAULT_VERSION, help="the brokers' release (%(default)s)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before Kafka 4.0 there is no transaction.version 2 to test."""
+    if int(str(config.getoption("--kafka-version")).split(".")[0]) < 4:
+        newer = [item for item in items if re.search(r"[\[-]TV2[\]-]", item.name)]
+        config.hook.pytest_deselected(items=newer)
+        items[:] = [item for item in items if item not in newer]
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[EmbeddedKafka]:
-    """One broker, transaction.version 2, shared by every test: don't kill or pause it, name topics and ids uniquely."""
-    with EmbeddedKafka() as broker:
+def kafka_version(pytestconfig: pytest.Config) -> str:
+    """The release of Kafka that is tested."""
+    return str(pytestconfig.getoption("--kafka-version"))
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_version: str) -> Iterator[EmbeddedKafka]:
+    """One broker, by default of transaction.version 2, shared by every test: don't kill or pause it, name topics and
+    ids uniquely."""
+    with EmbeddedKafka(kafka_version) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def kafka39() -> Iterator[EmbeddedKafka]:
+def kafka39(request: pytest.FixtureRequest, kafka_version: str) -> Iterator[EmbeddedKafka]:
     """One broker of Kafka 3.9, with the transaction protocol before KIP-890; shared as `kafka` is."""
-    with EmbeddedKafka("3.9.1") as broker:
+    if kafka_version == KAFKA_39:
+        yield request.getfixturevalue("kafka")
+        return
+    with EmbeddedKafka(KAFKA_39) as broker:
         yield broker
 
 
@@ -41,10 +71,14 @@ def bootstrap(kafka: EmbeddedKafka) -> str:
 @pytest.fixture(scope="session")
 def topic(kafka: EmbeddedKafka) -> TopicFactory:
     """`topic(prefix="t", partitions=1, config=None)`: create a topic on `kafka`, return its unique name."""
-    numbers = itertools.count(1)
+    return topic_factory(kafka)
+
+
+def topic_factory(kafka: EmbeddedKafka) -> TopicFactory:
+    """What the fixture `topic` is, for another broker."""
 
     def create(prefix: str = "t", partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
-        return kafka.create_topic(f"{prefix}-{next(numbers)}", partitions, config)
+        return kafka.create_topic(f"{prefix}-{next(_topics)}", partitions, config)
 
     return create
 
@@ -64,7 +98,7 @@ class SecuredKafka:
 
 
 @pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+def secured(tmp_path_factory: pytest.TempPathFactory, kafka_version: str) -> Iterator[SecuredKafka]:
     """TLS, SASL and ACLs on one broker, shared as `kafka` is."""
     users = dict([_ALLOWED, _DENIED])
     certificates = issue(tmp_path_factory.mktemp("certificates"))
@@ -84,6 +118,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
         "scram-sha-512.sasl.jaas.config": scram,
     }
     with EmbeddedKafka(
+        kafka_version,
         listeners={"SSL": tls, "SASL_PLAINTEXT": sasl, "SASL_SSL": tls | sasl},
         scram_users=users,
         config={

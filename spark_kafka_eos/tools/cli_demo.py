@@ -32,6 +32,8 @@ def demo(
     """Run a streaming job on 336,776 flights, kill its driver in the middle of batches, and check what came out."""
     if cluster and append_mode is AppendMode.DRIVER:
         raise typer.BadParameter("with --append-mode driver no executor appends, so --cluster has none to kill there")
+    if cluster:
+        append_mode = AppendMode.EXECUTORS  # its batches are small, so the driver would be chosen
     console = Console()
     if not run(
         fast=fast, cluster=cluster, kafka_version=kafka_version, append_mode=append_mode, keep=keep, console=console

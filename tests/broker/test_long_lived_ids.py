@@ -14,7 +14,9 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.eos.appending import append
 from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.tools import jars
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from tests.conftest import KAFKA_39
 
 pytestmark = pytest.mark.broker
 
@@ -29,7 +31,7 @@ numbers = itertools.count(1)
 
 def brokers(config):
     """One of each protocol, this module's own."""
-    versions = [("4.3.1", config), ("3.9.1", config)]
+    versions = [(jars.DEFAULT_VERSION, config), (KAFKA_39, config)]
     return pytest.mark.parametrize("either_kafka", versions, indirect=True, ids=["TV2", "TV1"])
 
 

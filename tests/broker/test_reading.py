@@ -11,9 +11,20 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.eos.positions import Positions
 from spark_kafka_eos.eos.reading import arrow_schema, read
 from spark_kafka_eos.options import source_options
+from tests.conftest import topic_factory
 from tests.producing import KEEP, produce, transact
 
 pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def bootstrap(either_kafka):
+    return either_kafka.bootstrap
+
+
+@pytest.fixture
+def topic(either_kafka):
+    return topic_factory(either_kafka)
 
 
 @pytest.fixture
@@ -130,7 +141,7 @@ def test_records_larger_than_the_fetch_sizes_are_read(bootstrap, topic, rows):
     ]
 
 
-def test_compacted_topics_have_gaps_and_are_read_to_their_end(bootstrap, topic, rows, kafka):
+def test_compacted_topics_have_gaps_and_are_read_to_their_end(bootstrap, topic, rows):
     name = topic(
         "compacted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
     )

@@ -35,6 +35,11 @@ def test_the_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (called["kafka_version"], called["append_mode"]) == ("3.9.1", "executors")
 
 
+def test_on_a_cluster_the_executors_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert invoke(monkeypatch, "--cluster", holds=True)[1]["append_mode"] == "executors"
+    assert invoke(monkeypatch, holds=True)[1]["append_mode"] == "auto"
+
+
 def test_an_append_mode_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     code, called = invoke(monkeypatch, "--append-mode", "magic", holds=True)
     assert (code, called) == (2, {})
