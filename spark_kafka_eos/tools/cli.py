@@ -13,6 +13,7 @@ import spark_kafka_eos
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.tools.cli_bench import bench
 from spark_kafka_eos.tools.cli_broker import broker
+from spark_kafka_eos.tools.cli_chaos import chaos
 from spark_kafka_eos.tools.cli_demo import demo
 from spark_kafka_eos.tools.cli_preflight import preflight
 
@@ -25,6 +26,7 @@ app.command()(bench)
 app.command()(broker)
 app.command()(demo)
 app.command()(preflight)
+app.add_typer(chaos, name="chaos")
 
 
 def _print_version(wanted: bool) -> None:
