@@ -27,18 +27,16 @@ def _chaos() -> None:
 @chaos.command()
 def proxy(
     bootstrap: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the cluster; plaintext only.")],
-    rule: Annotated[
-        list[str] | None, typer.Option(metavar="RULE", help="API[@CLIENT][:COUNT]:ACTION; may be repeated.")
-    ] = None,
+    rule: Annotated[list[str] | None, typer.Option(metavar="RULE", help="API:COUNT:ACTION; may be repeated.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show every request, not only what meets a rule.")] = False,
 ) -> None:
     """Stand between clients and a Kafka cluster and let chosen requests meet chosen faults, until Ctrl-C.
 
     Standard output has one line, the bootstrap servers to give to the clients; what happens is shown on standard error.
 
-    A rule is API[@CLIENT][:COUNT]:ACTION. API is Kafka's name of a request (EndTxn, Produce, …) or *; CLIENT a pattern
-    for the client.id; COUNT the third such request (3), the second to the fourth (2-4), all from the second on (2-), or
-    all (*); by default the first. The actions:
+    A rule is API:ACTION, API:COUNT:ACTION or API@CLIENT:COUNT:ACTION. API is Kafka's name of a request (EndTxn,
+    Produce, …) or *; CLIENT a pattern for the client.id; COUNT the third such request (3), the second to the fourth
+    (2-4), all from the second on (2-), or all (*); by default the first. The actions:
 
     \b
     drop-request      never reaches the broker, and nobody hangs up

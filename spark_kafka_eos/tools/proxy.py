@@ -33,7 +33,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, ToolFailed
-from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.options.client import client_options
+from spark_kafka_eos.options.table import SOURCE, take
 from spark_kafka_eos.tools.ports import free_ports
 from spark_kafka_eos.tools.proxy_frames import (
     RequestHeader,
@@ -116,7 +117,8 @@ class Proxy:
     """Listeners for every broker of the cluster behind `bootstrap` (plaintext), and the rules its clients meet.
 
     A context manager. `on_request` is told of every request, before it is forwarded, in the threads that serve the
-    connections. Raises BrokerUnreachable when no broker answers at the start, ToolFailed for text that is no rule.
+    connections. Raises BrokerUnreachable when no broker answers at the start, ConfigurationError for
+    a bootstrap that is not host:port, ToolFailed for text that is no rule.
     """
 
     def __init__(
@@ -191,20 +193,17 @@ class Proxy:
             link.join()
 
     def _metadata(self) -> Any:
-        servers = [
-            (host, int(port)) for host, _, port in (s.strip().rpartition(":") for s in self._upstream.split(","))
-        ]
-        options = ClientOptions(
-            bootstrap_servers=tuple(servers), client_id="kafka-eos-proxy", request_timeout_ms=_CONNECT_MS
-        )
-        for number, (host, port) in enumerate(servers, 1):
+        """From the first of the bootstrap servers that answers."""
+        connecting = {"kafka.client.id": "kafka-eos-proxy", "kafka.request.timeout.ms": _CONNECT_MS}
+        options = client_options(take({"kafka.bootstrap.servers": self._upstream, **connecting}, SOURCE))
+        unreachable: list[BrokerUnreachable] = []
+        for host, port in options.bootstrap_servers:
             try:
                 with closing(Connection(host, port, options)) as connection:
                     return connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-            except BrokerUnreachable:
-                if number == len(servers):
-                    raise
-        raise AssertionError("there is at least one server")
+            except BrokerUnreachable as error:
+                unreachable.append(error)
+        raise unreachable[-1]
 
     # -- for the connections
 

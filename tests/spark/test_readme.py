@@ -68,6 +68,13 @@ def test_every_example_of_the_usage_page_shows_what_it_says(
     assert run("docs/usage.md", spark, kafka.bootstrap, tmp_path) > 10
 
 
+def test_the_example_of_the_chaos_page_shows_what_it_says(
+    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    kafka.create_topic("survived", partitions=3)
+    assert run("docs/chaos.md", spark, kafka.bootstrap, tmp_path) == 1
+
+
 def test_a_shown_value_that_is_not_the_lines_value_fails() -> None:
     exec(compare("1 + 1  # -> 2\n"), {"check": check})
     with pytest.raises(AssertionError):
