@@ -15,8 +15,10 @@ from pathlib import Path
 
 # In the order in which a micro-batch meets them.
 POINTS = (
+    "begun",  # nothing of the batch was sent; the one before is noted by Spark
     "initialised",  # InitProducerId answered, ledger read
     "before append",  # nothing appended yet
+    "partitions added",  # AddPartitionsToTxn answered (TV1; in TV2 the first append adds a partition), nothing appended
     "half appended",  # at least one record batch acknowledged, at least one not yet sent
     "all appended",  # every append acknowledged, no offsets committed
     "offsets committed",  # TxnOffsetCommit acknowledged, EndTxn not sent

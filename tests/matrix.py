@@ -10,17 +10,19 @@ from collections.abc import Callable
 
 import pytest
 
-Cell = Callable[[str, str, str], None]
+Cell = Callable[..., None]
 _PROPERTY = "cell"
-_OUTCOMES = {"passed": "ok", "failed": "FAILED", "error": "ERROR"}
+_PASSED = "ok"
+_OUTCOMES = {"passed": _PASSED, "failed": "FAILED", "error": "ERROR"}
 
 
 @pytest.fixture
 def cell(request: pytest.FixtureRequest) -> Cell:
-    """`cell(table, row, column)`: this test's outcome belongs there; several tests may fill one cell."""
+    """`cell(table, row, column, shown="ok")`: this test's outcome belongs there, `shown` if it passes. Several
+    tests may fill one cell."""
 
-    def fill(table: str, row: str, column: str) -> None:
-        request.node.user_properties.append((_PROPERTY, (table, row, column)))
+    def fill(table: str, row: str, column: str, shown: str = _PASSED) -> None:
+        request.node.user_properties.append((_PROPERTY, (table, row, column, shown)))
 
     return fill
 
@@ -28,12 +30,13 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One section per table: rows and columns sorted, in each cell the outcome, and how many tests had it."""
     tables: dict[str, dict[tuple[str, str], Counter[str]]] = {}
-    for outcome, shown in _OUTCOMES.items():
+    for outcome, failed in _OUTCOMES.items():
         for report in terminalreporter.getreports(outcome):
             # A file that could not be collected is reported too, and has no properties.
             for name, value in getattr(report, "user_properties", ()):
                 if name == _PROPERTY:
-                    table, row, column = value
+                    table, row, column, shown = value
+                    shown = shown if outcome == "passed" else failed
                     tables.setdefault(table, {}).setdefault((row, column), Counter())[shown] += 1
     for table, cells in sorted(tables.items()):
         terminalreporter.section(table)

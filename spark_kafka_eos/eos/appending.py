@@ -45,6 +45,7 @@ def append(
             added.update(missing)
 
     add(set(partitions))
+    failpoints.failpoint("partitions added", batch_id)
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
     with Appender(cluster, identity, transaction_version=coordinator.transaction_version) as appender:

@@ -93,6 +93,7 @@ class SharedTransaction:
 
     def begin(self, batch: MicroBatch) -> recovery.Write | recovery.Skip:
         """Own a fresh epoch and decide on `batch`. Raises LedgerRefused where going on could lose or repeat data."""
+        failpoint("begun", batch.batch_id)
         if self._transaction.state is not State.READY:
             self._initialise()
         match self._verdict(batch):

@@ -12,6 +12,8 @@ find a way around. Not obvious:
   successor has finished.
 - Answers keep the requests' order, those the proxy gives itself included, as Kafka's protocol demands.
 - A broker that closes a connection closes the client's; one that does not take connections closes it at once.
+- A broker that advertises the address of a `relay` is reached through it even by itself and by its like: so
+  WriteTxnMarkers, which ends a transaction, can meet a rule.
 - Plaintext and SASL_PLAINTEXT only: what is encrypted cannot be read.
 """
 
@@ -116,13 +118,17 @@ class Fault:
 class Proxy:
     """Listeners for every broker of the cluster behind `bootstrap` (plaintext), and the rules its clients meet.
 
-    A context manager. `on_request` is told of every request, before it is forwarded, in the threads that serve the
-    connections. Raises BrokerUnreachable when no broker answers at the start, ConfigurationError for
-    a bootstrap that is not host:port, ToolFailed for text that is no rule.
+    A context manager. Without `bootstrap` there is nothing but what `relay` adds. `on_request` is told of every
+    request, before it is forwarded, in the threads that serve the connections. Raises BrokerUnreachable when no broker
+    answers at the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is no rule.
     """
 
     def __init__(
-        self, bootstrap: str, rules: Iterable[Rule | str] = (), *, on_request: Callable[[Passed], None] = lambda _: None
+        self,
+        bootstrap: str | None = None,
+        rules: Iterable[Rule | str] = (),
+        *,
+        on_request: Callable[[Passed], None] = lambda _: None,
     ) -> None:
         self._upstream = bootstrap
         self._on_request = on_request
@@ -135,9 +141,9 @@ class Proxy:
             self.add(rule)
 
     def __enter__(self) -> Self:
-        found = self._metadata()
-        for broker in found.brokers:
-            self._address(broker.node_id, broker.host, broker.port)
+        if self._upstream is not None:
+            for broker in self._metadata(self._upstream).brokers:
+                self._address(broker.node_id, broker.host, broker.port)
         return self
 
     def __exit__(
@@ -172,6 +178,12 @@ class Proxy:
         for fault in faults:
             fault.release()
 
+    def relay(self, node: int, port: int, *, to: int) -> None:
+        """A listener on `port`, which the broker `node` advertises as its own; it listens on `to`, all on loopback."""
+        with self._lock:
+            listener = self._listeners[node] = _Listener(self._accepted, node, port)
+            listener.upstream = _LOOPBACK, to
+
     def cut(self) -> None:
         """Close every connection, whatever is in flight; new ones are taken."""
         with self._lock:
@@ -192,10 +204,10 @@ class Proxy:
         for link in links:
             link.join()
 
-    def _metadata(self) -> Any:
+    def _metadata(self, bootstrap: str) -> Any:
         """From the first of the bootstrap servers that answers."""
         connecting = {"kafka.client.id": "kafka-eos-proxy", "kafka.request.timeout.ms": _CONNECT_MS}
-        options = client_options(take({"kafka.bootstrap.servers": self._upstream, **connecting}, SOURCE))
+        options = client_options(take({"kafka.bootstrap.servers": bootstrap, **connecting}, SOURCE))
         unreachable: list[BrokerUnreachable] = []
         for host, port in options.bootstrap_servers:
             try:
@@ -227,8 +239,9 @@ class Proxy:
                 raise ConnectionAbortedError("the proxy is closed")
             listener = self._listeners.get(node)
             if listener is None:
-                listener = self._listeners[node] = _Listener(self._accepted, node)
-            listener.upstream = host, port
+                listener = self._listeners[node] = _Listener(self._accepted, node, *free_ports(1))
+            if port != listener.port:  # a relay's is what the broker says itself
+                listener.upstream = host, port
         return _LOOPBACK, listener.port
 
     def _accepted(self, client: socket.socket, node: int, upstream: tuple[str, int]) -> None:
@@ -247,10 +260,10 @@ class Proxy:
 class _Listener:
     """Takes a broker's clients, each in a thread of its own; `upstream` is where the broker is now."""
 
-    def __init__(self, accepted: Callable[[socket.socket, int, tuple[str, int]], None], node: int) -> None:
-        (self.port,) = free_ports(1)
+    def __init__(self, accepted: Callable[[socket.socket, int, tuple[str, int]], None], node: int, port: int) -> None:
+        self.port = port
         self.upstream = (_LOOPBACK, 0)
-        self._socket = socket.create_server((_LOOPBACK, self.port))
+        self._socket = socket.create_server((_LOOPBACK, port))
         self._accepted, self._node = accepted, node
         self._thread = _started(self._accept, f"proxy-{node}-accepts")
 
