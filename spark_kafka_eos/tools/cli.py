@@ -16,6 +16,7 @@ from spark_kafka_eos.tools.cli_broker import broker
 from spark_kafka_eos.tools.cli_chaos import chaos
 from spark_kafka_eos.tools.cli_demo import demo
 from spark_kafka_eos.tools.cli_preflight import preflight
+from spark_kafka_eos.tools.cli_verify import verify
 
 app = typer.Typer(
     help="Tools around the exactly-once Kafka connector for PySpark.",
@@ -26,6 +27,7 @@ app.command()(bench)
 app.command()(broker)
 app.command()(demo)
 app.command()(preflight)
+app.command()(verify)
 app.add_typer(chaos, name="chaos")
 
 

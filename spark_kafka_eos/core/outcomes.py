@@ -1,0 +1,79 @@
+"""What became of each record batch of a partition, from its log alone: everything in it, and the control batches.
+
+`core.visibility` answers this from a Fetch response's list of aborted transactions, as readers do. This is the same
+question answered without that list, to check both it and its readers: a producer's transactional batches wait for its
+next control batch, which says what they become. What still waits at the log's end is open, and nothing from the first
+such batch on is stable yet. Source: KIP-98 ("control messages", "last stable offset").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Kind(IntEnum):
+    """A record batch: data, or a control batch and what it marks."""
+
+    DATA = 0
+    COMMIT = 1
+    ABORT = 2
+    OTHER = 3
+
+
+class Outcome(IntEnum):
+    """What became of a record batch; data outside of transactions is committed."""
+
+    CONTROL = 0
+    COMMITTED = 1
+    ABORTED = 2
+    OPEN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """A partition's record batches in log order, one element each; `kind` as in `Kind`, `records` 0 for control."""
+
+    base_offset: NDArray[np.int64]
+    next_offset: NDArray[np.int64]
+    producer_id: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    transactional: NDArray[np.bool_]
+    kind: NDArray[np.int8]
+    records: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """`of` has each batch's `Outcome`; `open` the first offset of each producer's open transaction."""
+
+    of: NDArray[np.int8]
+    open: Mapping[int, int]
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where a read_committed reader must stop, in a log that ends at `high_watermark`."""
+        return min(self.open.values(), default=high_watermark)
+
+
+def outcomes(batches: Batches) -> Outcomes:
+    """Follow every producer through the log."""
+    of = np.where(batches.kind == Kind.DATA, np.int8(Outcome.COMMITTED), np.int8(Outcome.CONTROL))
+    waiting: dict[int, list[int]] = {}
+    # Only transactional data and markers take part; the loop is over batches, of which there are few.
+    columns = (batches.transactional | (batches.kind != Kind.DATA), batches.kind, batches.producer_id)
+    concerned = np.flatnonzero(columns[0])
+    kinds, producers = (column[concerned].tolist() for column in columns[1:])
+    for index, kind, producer in zip(concerned.tolist(), kinds, producers, strict=True):
+        if kind == Kind.DATA:
+            waiting.setdefault(producer, []).append(index)
+        elif kind in (Kind.COMMIT, Kind.ABORT):
+            ended = waiting.pop(producer, [])
+            if kind == Kind.ABORT:
+                of[ended] = Outcome.ABORTED
+    for unended in waiting.values():
+        of[unended] = Outcome.OPEN
+    return Outcomes(of=of, open={producer: int(batches.base_offset[at[0]]) for producer, at in waiting.items()})

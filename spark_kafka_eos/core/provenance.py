@@ -1,0 +1,59 @@
+"""Where a record came from, written into its value, so that a checker can tell what became of every source record.
+
+    magic             uint32  "eos" and a version byte
+    source partition  int32
+    source offset     int64
+    batch             int64   the micro-batch that wrote it
+    attempt           int32   whatever tells tries apart: a task's attempt, a driver's start; -1 for unknown
+
+28 bytes, big-endian as all of Kafka's own; what follows them in the value is the payload and not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+MAGIC = 0x656F7301
+PROVENANCE = np.dtype([("magic", ">u4"), ("partition", ">i4"), ("offset", ">i8"), ("batch", ">i8"), ("attempt", ">i4")])
+SIZE = PROVENANCE.itemsize
+
+Provenance = NDArray[np.void]  # one element per record, of dtype PROVENANCE
+
+
+def pack(partition: Any, offset: Any, batch: Any, attempt: Any = -1, *, payload: bytes = b"") -> pa.BinaryArray:
+    """Values that tell where they come from: integers or arrays of one length; `payload` follows in each of them."""
+    columns = np.broadcast_arrays(*(np.atleast_1d(column) for column in (partition, offset, batch, attempt)))
+    rows = len(columns[0])
+    values = np.zeros(rows, [("provenance", PROVENANCE), ("payload", f"S{len(payload)}")])
+    values["provenance"]["magic"] = MAGIC
+    for name, column in zip(("partition", "offset", "batch", "attempt"), columns, strict=True):
+        values["provenance"][name] = column
+    values["payload"] = payload
+    ends = np.arange(rows + 1, dtype=np.int32) * values.itemsize
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(values.tobytes())])
+
+
+def unpack(values: pa.BinaryArray) -> Provenance:
+    """The provenance of each value, copied; all zeros (so without the magic) where a value has none."""
+    rows = len(values)
+    found = np.zeros(rows, PROVENANCE)
+    _, offsets, data = values.buffers()
+    if not rows or data is None:
+        return found
+    edges = np.frombuffer(offsets, np.int32, rows + 1, 4 * values.offset)
+    size = np.diff(edges)
+    raw = np.frombuffer(data, np.uint8)
+    if int(size.min()) == int(size.max()) >= SIZE and not values.null_count:  # as tests and benchmarks write them
+        cut = raw[edges[0] : edges[-1]].reshape(rows, -1)[:, :SIZE]
+        found = cut.copy().view(PROVENANCE)[:, 0]
+    else:
+        long = size >= SIZE
+        if values.null_count:
+            long &= values.is_valid().to_numpy(zero_copy_only=False)
+        found[long] = raw[edges[:-1][long][:, None] + np.arange(SIZE)].view(PROVENANCE)[:, 0]
+    found[found["magic"] != MAGIC] = 0
+    return found
