@@ -6,6 +6,7 @@ Offsets are Kafka's: the position of the next record to read. A range is half op
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -47,11 +48,16 @@ def offsets_from_json(value: str | Mapping[str, Mapping[str, int]]) -> dict[Topi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Offsets `[start, end)` of one partition. There may be fewer records than `end - start`: markers, compaction."""
+    """Offsets `[start, end)` of one partition. There may be fewer records than `end - start`: markers, compaction.
+
+    `topic_id` is the topic's that the offsets belong to (KIP-516), None if nobody knows: a topic of the same name that
+    was created since has the same offsets and other records.
+    """
 
     partition: TopicPartition
     start: int
     end: int
+    topic_id: uuid.UUID | None = None
 
     @property
     def size(self) -> int:

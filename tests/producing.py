@@ -41,13 +41,21 @@ def transact(
     end: Literal["commit", "abort", "leave open"],
     *,
     partition: int = 0,
+    key: bytes | None = None,
 ) -> Producer:
     """Append `values` to one partition in one transaction. An open one stays so until the producer is garbage."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": next(_transactional_ids), "linger.ms": 50})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": next(_transactional_ids),
+            "transaction.timeout.ms": 600_000,  # what is left open stays open while tests look at it
+            "linger.ms": 50,
+        }
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:
-        producer.produce(topic, value, partition=partition)
+        producer.produce(topic, value, key, partition)
     assert producer.flush(30) == 0
     if end == "commit":
         producer.commit_transaction(30)

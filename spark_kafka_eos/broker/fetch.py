@@ -2,6 +2,10 @@
 
 One request per leader is always on its way while the caller works on the one before. A range ends by position: offsets
 have gaps (control batches, aborted data, compaction), so counting records would wait for ever.
+
+That the records belong together is checked twice. Requests go by topic id, and a topic created again has another. And
+each names the leader epoch of the last record batch that came (KIP-595, as followers do), so a leader whose log was
+truncated by an unclean election says so instead of giving the records that now stand at those offsets.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData, read_fetch_response
+from spark_kafka_eos.broker.fetch_response import EpochEndOffset, FetchResponse, PartitionData, read_fetch_response
 from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
@@ -29,6 +33,9 @@ from spark_kafka_eos.wire.record_batch import scan
 # that a range rarely needs one more round trip, yet a small range of a large topic does not fetch megabytes in vain.
 _BYTES_PER_OFFSET = 128.0
 _SURPLUS, _SURPLUS_BYTES = 1.25, 65_536
+# What is known here, or to the broker that is asked, may be older than the plan.
+_OUTDATED_METADATA_MS = 2_000
+_GO_ON = "Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +61,8 @@ class _Cursor:
     partition: TopicPartition
     position: int
     end: int
-    topic_id: uuid.UUID | None = None  # once data came: a topic created again must not be taken for the same
+    topic_id: uuid.UUID | None  # from the plan, or once data came: a topic created again must not be taken for the same
+    epoch: int = -1  # of the last record batch that came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +100,11 @@ class Fetcher:
         Raises DataLoss for offsets that are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError,
         BrokerUnreachable.
         """
-        waiting = deque(_Cursor(partition=r.partition, position=r.start, end=r.end) for r in ranges if r.start < r.end)
+        waiting = deque(
+            _Cursor(partition=r.partition, position=r.start, end=r.end, topic_id=r.topic_id)
+            for r in ranges
+            if r.start < r.end
+        )
         in_flight: dict[int, _InFlight] = {}
         budget = self._cluster.budget(self._cluster.options.delivery_timeout_ms)
         try:
@@ -144,13 +156,19 @@ class Fetcher:
                 waiting.remove(cursor)
 
     def _topic_id(self, cursor: _Cursor) -> uuid.UUID:
-        found = self._cluster.topic(cursor.partition.topic).id
-        if cursor.topic_id not in (None, found):
-            raise DataLoss(
-                f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} "
-                f"was being read at offset {cursor.position}",
-                action="Start the query with a new checkpoint.",
-            )
+        topic = cursor.partition.topic
+        budget = self._cluster.budget(_OUTDATED_METADATA_MS)
+        while cursor.topic_id not in (None, found := self._cluster.topic(topic).id):
+            delay = budget.delay()
+            if delay is None:
+                raise DataLoss(
+                    f"topic {topic!r} was deleted and created again while {cursor.partition} was being read at offset "
+                    f"{cursor.position}: offsets up to {cursor.end} were to be read of topic id {cursor.topic_id}, "
+                    f"now it is {found}",
+                    action=_GO_ON,
+                )
+            self._cluster.sleep(delay)
+            self._cluster.refresh([topic])
         return found
 
     def _request(self, asked: dict[tuple[uuid.UUID, int], _Cursor]) -> Any:
@@ -162,7 +180,7 @@ class Fetcher:
                     partition=number,
                     current_leader_epoch=self._cluster.leader_epoch(cursor.partition),
                     fetch_offset=cursor.position,
-                    last_fetched_epoch=-1,
+                    last_fetched_epoch=cursor.epoch,
                     log_start_offset=-1,
                     partition_max_bytes=self._partition_bytes(cursor),
                 )
@@ -209,6 +227,8 @@ class Fetcher:
                 trouble = failure("Fetch", data.error_code, _subject(cursor)), react
                 waiting.append(cursor)
                 continue
+            if data.diverging is not None:
+                raise _truncated(cursor, data.diverging)
             batches = _batches(cursor, data, is_first=key == first)
             if not batches:
                 waiting.append(cursor)
@@ -217,6 +237,7 @@ class Fetcher:
             covered = last.next_offset - max(cursor.position, batches[0][1].base_offset)
             self._bytes_per_offset[cursor.partition] = (position + last.size) / max(covered, 1)
             cursor.position, cursor.topic_id = last.next_offset, data.topic_id
+            cursor.epoch = last.partition_leader_epoch
             found.append(
                 Fetched(
                     partition=cursor.partition,
@@ -242,8 +263,17 @@ class Fetcher:
         return DataLoss(
             f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were to be read, "
             f"but the broker holds {first} to {end}",
-            action="Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint.",
+            action=_GO_ON,
         )
+
+
+def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:
+    return DataLoss(
+        f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
+        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has those of epoch {diverging.epoch} "
+        f"up to {diverging.end_offset} only, and offsets from there to {cursor.end} are lost or replaced",
+        action=_GO_ON,
+    )
 
 
 def _subject(cursor: _Cursor) -> Subject:

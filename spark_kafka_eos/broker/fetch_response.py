@@ -1,7 +1,7 @@
 """Read a Fetch response (versions 13 to 16) without copying the records out of the buffer it was received into.
 
 Layout: Kafka's FetchResponse.json. In flexible versions lengths are unsigned varints of n + 1, and every structure ends
-in tagged fields, which are skipped here.
+in tagged fields, most of which are skipped here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,24 @@ _TOP = struct.Struct(">ihi")  # throttle time, error code, session id
 _PARTITION = struct.Struct(">ihqqq")  # index, error code, high watermark, last stable offset, log start offset
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _PREFERRED_READ_REPLICA = struct.Struct(">i")
+_EPOCH_END_OFFSET = struct.Struct(">iq")  # epoch, end offset
+_DIVERGING_EPOCH_TAG = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEndOffset:
+    """The leader's own log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
+
+    epoch: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionData:
-    """One partition's part of a Fetch response; `records` is a slice of its buffer, the last batch maybe cut short."""
+    """One partition's part of a Fetch response; `records` is a slice of its buffer, the last batch maybe cut short.
+
+    `diverging` is there instead of records when what the reader has last fetched is not in the leader's log.
+    """
 
     topic_id: uuid.UUID
     partition: int
@@ -31,6 +44,7 @@ class PartitionData:
     log_start_offset: int
     aborted: tuple[AbortedTransaction, ...]
     records: memoryview
+    diverging: EpochEndOffset | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +80,7 @@ def _partition(read: _Reader, topic_id: uuid.UUID) -> PartitionData:
         aborted.append(AbortedTransaction(producer_id=producer_id, first_offset=first_offset))
     read.fields(_PREFERRED_READ_REPLICA)
     records = read.slice(read.count())
-    read.skip_tags()
+    diverging = read.tags().get(_DIVERGING_EPOCH_TAG)
     return PartitionData(
         topic_id=topic_id,
         partition=index,
@@ -76,7 +90,13 @@ def _partition(read: _Reader, topic_id: uuid.UUID) -> PartitionData:
         log_start_offset=log_start_offset,
         aborted=tuple(aborted),
         records=records,
+        diverging=None if diverging is None else _epoch_end_offset(diverging),
     )
+
+
+def _epoch_end_offset(structure: memoryview) -> EpochEndOffset:
+    epoch, end_offset = _EPOCH_END_OFFSET.unpack_from(structure)
+    return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
 class _Reader:
@@ -110,7 +130,9 @@ class _Reader:
         """The length of a compact array or of compact bytes; null counts as empty."""
         return max(self.varint() - 1, 0)
 
+    def tags(self) -> dict[int, memoryview]:
+        """The tagged fields that end a structure, undecoded."""
+        return {self.varint(): self.slice(self.varint()) for _ in range(self.varint())}
+
     def skip_tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            self.slice(self.varint())
+        self.tags()

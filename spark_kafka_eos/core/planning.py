@@ -16,7 +16,7 @@ Source: Spark's KafkaMicroBatchStream and KafkaOffsetReader, for their meaning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
@@ -24,11 +24,12 @@ from spark_kafka_eos.model import OffsetRange, Offsets, TopicPartition
 from spark_kafka_eos.options.source import Timestamps
 
 EARLIEST, LATEST = -2, -1  # in explicit offsets
+_GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Offsets `[start, end)` of a partition that cannot be read any more; `end` is None where the partition is gone."""
+    """Offsets `[start, end)` of a partition that cannot be read any more; `end` is None where nobody knows it."""
 
     partition: TopicPartition
     start: int
@@ -145,17 +146,17 @@ def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: 
     ranges, lost = [], []
     for tp in sorted(start.keys() | end.keys()):
         if tp not in end:
-            lost.append(Lost(partition=tp, start=start[tp], end=None, why="the partition is gone"))
+            lost.append(Lost(partition=tp, start=start[tp], end=None, why=_GONE))
         elif tp not in earliest:
-            lost.append(Lost(partition=tp, start=start.get(tp, 0), end=end[tp], why="the partition is gone"))
+            lost.append(Lost(partition=tp, start=start.get(tp, 0), end=end[tp], why=_GONE))
         elif end[tp] < start.get(tp, 0):
-            why = "the log ends before; was the topic deleted and created again?"
-            lost.append(Lost(partition=tp, start=end[tp], end=start[tp], why=why))
+            why = f"the log ends at {end[tp]}: the topic was deleted and created again, or its log truncated"
+            lost.append(Lost(partition=tp, start=start[tp], end=None, why=why))
         else:
             # A partition that was added since should be read from its very beginning.
             first, there = start.get(tp, 0), earliest[tp]
             if there > first:
-                lost.append(Lost(partition=tp, start=first, end=there, why="deleted by retention, or by request"))
+                lost.append(Lost(partition=tp, start=first, end=there, why=_DELETED))
             if max(first, there) < end[tp]:
                 ranges.append(OffsetRange(partition=tp, start=max(first, there), end=end[tp]))
     if lost and fail_on_data_loss:
@@ -164,6 +165,27 @@ def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: 
             action="To go on without them, set failOnDataLoss=false.",
         )
     return Plan(ranges=tuple(ranges), lost=tuple(lost))
+
+
+def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offsets) -> Plan:
+    """What can still be read of `ranges`, where each partition holds `earliest` to `latest` by now, and what cannot.
+
+    A partition that is not in `earliest` is gone.
+    """
+    kept, lost = [], []
+    for wanted in ranges:
+        tp = wanted.partition
+        if tp not in earliest:
+            lost.append(Lost(partition=tp, start=wanted.start, end=wanted.end, why=_GONE))
+            continue
+        start, end = max(wanted.start, earliest[tp]), min(wanted.end, latest[tp])
+        if start > wanted.start:
+            lost.append(Lost(partition=tp, start=wanted.start, end=min(start, wanted.end), why=_DELETED))
+        if end < wanted.end:
+            lost.append(Lost(partition=tp, start=max(start, end), end=wanted.end, why=f"the log ends at {latest[tp]}"))
+        if start < end:
+            kept.append(replace(wanted, start=start, end=end))
+    return Plan(ranges=tuple(kept), lost=tuple(lost))
 
 
 def _waiting(start: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:

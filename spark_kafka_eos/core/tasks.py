@@ -14,6 +14,7 @@ Source: Spark's KafkaOffsetRangeCalculator, for the meaning of the two options.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from spark_kafka_eos.model import OffsetRange
@@ -59,9 +60,7 @@ def _share(size: int, total: int, tasks: int) -> int:
 def _cut(one: OffsetRange, parts: int) -> list[OffsetRange]:
     """Pieces that differ by one offset at most, none empty."""
     bounds = [one.start + one.size * part // parts for part in range(parts + 1)]
-    return [
-        OffsetRange(partition=one.partition, start=start, end=end) for start, end in pairwise(bounds) if start < end
-    ]
+    return [replace(one, start=start, end=end) for start, end in pairwise(bounds) if start < end]
 
 
 def _grouped(ranges: Sequence[OffsetRange], tasks: int) -> list[Task]:

@@ -6,6 +6,12 @@ What is not obvious:
   not reproducible is left `UNRESOLVED`, and batch 0 reads nothing: its end, which Spark writes down before the batch
   runs, is the start. (With `latest`, batch 0 of the built-in source is empty as well.)
 - Spark compares offsets as text. Nothing new is said by equal text, which `offsets_to_json` makes of equal offsets.
+- Offsets have no room for a topic's id. A query that runs remembers the ids, and puts them into the ranges, so that no
+  task reads a topic that was created again as if it were the old one. Once that is noticed, a micro-batch of its own
+  goes back to the beginning of the new topic and reads nothing. It is data loss, and since Spark has written that end
+  down, it still is after a restart; with failOnDataLoss=false the next micro-batch reads the new topic, all of it.
+- A checkpoint may stand past the last stable offset, if its batches were once read uncommitted (the built-in source's
+  default). Nothing is lost then: the query waits until the transactions there have ended.
 """
 
 from __future__ import annotations
@@ -14,7 +20,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +38,7 @@ from spark_kafka_eos.options import SourceOptions, Timestamps
 log = logging.getLogger(__name__)
 
 JsonOffsets = dict[str, dict[str, int]]
+_Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]
 
 # How late an added partition or a new topic may be noticed; the built-in source looks every time.
 _LOOK_AGAIN_SECONDS = 5.0
@@ -50,6 +59,11 @@ class Positions:
         self._clock = clock
         self._partitions: tuple[TopicPartition, ...] = ()
         self._looked = float("-inf")
+        self._known: set[TopicPartition] = set()  # read before: if one does not exist, it was deleted
+        self._ids: dict[str, uuid.UUID] = {}  # of the topics that the query's offsets belong to
+        self._current_ids: dict[str, uuid.UUID] = {}
+        self._past_ids: set[uuid.UUID] = set()  # a broker that lags behind may still show one
+        self._first: JsonOffsets | None = None
         self._seen: dict[TopicPartition, int] = {}
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
@@ -71,11 +85,10 @@ class Positions:
     def starting(self) -> dict[TopicPartition, int]:
         """Where a new query starts, for every partition."""
         wanted = self._options.starting_offsets
-        partitions = self._look()
-        earliest, latest = offsets.earliest(self._cluster, partitions), self._latest()
+        earliest, latest = self._earliest(), self._latest()
         if isinstance(wanted, Timestamps):
             return self._at("startingOffsetsByTimestamp", wanted, latest)
-        committed = self._committed(partitions) if wanted == "committed" else None
+        committed = self._committed(self._look()) if wanted == "committed" else None
         return planning.starting_offsets(wanted, earliest=earliest, latest=latest, committed=committed)
 
     def ending(self) -> dict[TopicPartition, int]:
@@ -89,13 +102,13 @@ class Positions:
         """What each Spark task reads. What is gone raises DataLoss, or is logged if failOnDataLoss is false."""
         if start == end:
             return []
-        named = start.keys() | end.keys()
-        earliest = offsets.earliest(self._cluster, [tp for tp in self._look() if tp in named])
+        self._known |= start.keys()
+        earliest = self._earliest(start.keys() | end.keys())
         plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=self._options.fail_on_data_loss)
         for lost in plan.lost:
             log.warning("data was lost and is left out (failOnDataLoss is false): %s", lost)
         return split(
-            plan.ranges,
+            [replace(one, topic_id=self._ids.get(one.partition.topic)) for one in plan.ranges],
             parallelism=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
@@ -107,7 +120,8 @@ class Positions:
         """Where a new stream starts; UNRESOLVED unless the same is said when Spark asks again after a crash."""
         wanted = self._options.starting_offsets
         if wanted == "earliest" or (isinstance(wanted, Mapping) and planning.LATEST not in wanted.values()):
-            return offsets_to_json(self.starting())
+            self._first = offsets_to_json(self.starting())
+            return self._first
         return {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
 
     def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
@@ -118,8 +132,12 @@ class Positions:
         if start == UNRESOLVED:
             pinned = self._pinned or {}
             return offsets_to_json({tp: min(offset, pinned.get(tp, offset)) for tp, offset in self.starting().items()})
-        begin, end = offsets_from_json(start), self._latest() if self._pinned is None else self._pinned
-        earliest = offsets.earliest(self._cluster, end.keys() - begin.keys())  # of partitions that are new
+        begin = offsets_from_json(start)
+        self._known |= begin.keys()
+        if begin != (again := begin | self._created_again(begin)):
+            return offsets_to_json(again)
+        end = self._ends(begin)
+        earliest = self._earliest(end.keys() - begin.keys())  # of partitions that are new
         if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return start
         self._last_advance = self._clock()
@@ -140,15 +158,55 @@ class Positions:
         if start == UNRESOLVED:
             return []
         begin, ends = offsets_from_json(start), offsets_from_json(end)
-        # A first batch that runs again has asked for its start anew: partitions added since belong to the next one.
-        later = {tp for tp in begin.keys() - ends.keys() if tp in self._look()}
-        return self.tasks({tp: offset for tp, offset in begin.items() if tp not in later}, ends)
+        if start == self._first:
+            # A first batch that runs again has asked for its start anew: partitions added since belong to the next one.
+            begin = {tp: offset for tp, offset in begin.items() if tp in ends or tp not in self._look()}
+        return self.tasks(begin, ends)
 
     # -- asking
 
+    def _earliest(self, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), wanted)
+
     def _latest(self) -> dict[TopicPartition, int]:
-        self._seen = offsets.latest(self._cluster, self._look(), isolation=self._options.isolation)
+        isolation = self._options.isolation
+        self._seen = self._of_existing(lambda tps: offsets.latest(self._cluster, tps, isolation=isolation))
         return dict(self._seen)
+
+    def _of_existing(self, ask: _Ask, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """`ask`, of the partitions there are (of `wanted` only); again, if one has gone since they were looked up."""
+
+        def existing(*, now: bool) -> list[TopicPartition]:
+            return [tp for tp in self._look(now=now) if wanted is None or tp in wanted]
+
+        try:
+            return ask(existing(now=False))
+        except UnknownTopic:
+            return ask(existing(now=True))
+
+    def _ends(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """The last stable offsets, now or as pinned; where `begin` is already past one, it stays where it is."""
+        end = self._latest() if self._pinned is None else dict(self._pinned)
+        past = [tp for tp, offset in end.items() if begin.get(tp, 0) > offset]
+        if past and self._options.isolation == "read_committed":
+            high_watermarks = offsets.latest(self._cluster, past, isolation="read_uncommitted")
+            end |= {tp: begin[tp] for tp, offset in high_watermarks.items() if begin[tp] <= offset}
+        return end
+
+    def _created_again(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """Where the partitions of `begin` now begin whose topic is not the one that it was; said once for each."""
+        self._look()
+        past = self._past_ids
+        again = {name: new for name, new in self._current_ids.items() if new != self._ids[name] and new not in past}
+        if not again:
+            return {}
+        for name, found in sorted(again.items()):
+            log.warning("topic %s was deleted and created again: its id is %s and was %s", name, found, self._ids[name])
+            past.add(self._ids[name])
+        self._ids |= again
+        if self._pinned is not None:
+            self._pinned |= {tp: offset for tp, offset in self._latest().items() if tp.topic in again}
+        return self._earliest([tp for tp in begin if tp.topic in again])
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The group's offsets, after any transaction that is about to commit some (KIP-447)."""
@@ -171,17 +229,33 @@ class Positions:
         """The partitions to read, looked up again every few seconds."""
         if now or self._clock() - self._looked > _LOOK_AGAIN_SECONDS:
             self._partitions = tuple(sorted(self._read_partitions()))
+            self._known.update(self._partitions)
+            self._current_ids = {tp.topic: self._cluster.topic(tp.topic).id for tp in self._partitions}
+            self._ids = self._current_ids | self._ids
             self._looked = self._clock()
         return self._partitions
 
     def _read_partitions(self) -> Iterable[TopicPartition]:
         options, cluster = self._options, self._cluster
         if options.subscribe_pattern is not None:
-            topics = [name for name in cluster.topic_names() if re.fullmatch(options.subscribe_pattern, name)]
+            wanted = [name for name in cluster.topic_names() if re.fullmatch(options.subscribe_pattern, name)]
         else:
-            topics = list(options.subscribe) or [tp.topic for tp in options.assign]
-        cluster.refresh(topics)
+            wanted = list(options.subscribe) or [tp.topic for tp in options.assign]
+        topics = self._existing(wanted)
         existing = {TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions}
-        if missing := sorted(set(options.assign) - existing):
+        if missing := sorted(set(options.assign) - existing - self._known):
             raise UnknownTopic(f"{missing[0]} is to be read (option 'assign') but does not exist")
-        return set(options.assign) or existing
+        return existing.intersection(options.assign) if options.assign else existing
+
+    def _existing(self, topics: Sequence[str]) -> Sequence[str]:
+        """Look `topics` up and leave those out that were read before and do not exist any more."""
+        try:
+            self._cluster.refresh(topics)
+        except UnknownTopic:
+            there = set(self._cluster.topic_names())
+            deleted = set(topics) - there
+            if not deleted <= {tp.topic for tp in self._known}:
+                raise
+            topics = [name for name in topics if name in there]
+            self._cluster.refresh(topics)
+        return topics

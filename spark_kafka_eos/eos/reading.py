@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetched, Fetcher
-from spark_kafka_eos.core.planning import plan
+from spark_kafka_eos.core.planning import remaining
 from spark_kafka_eos.core.visibility import visible
-from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss
+from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
@@ -51,13 +51,17 @@ def read(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster
 
     Batches have 16 k to 64 k rows where there are that many. Raises what `Fetcher.fetch` and `decode` raise.
     """
-    bounds = {wanted.partition: wanted for wanted in ranges}
-    parts = (_rows(part, bounds[part.partition], options) for part in _fetch(ranges, options, cluster))
+    parts = (_rows(part, bounds, options) for part, bounds in _fetch(ranges, options, cluster))
     return _of_decent_size(rows for part in parts for rows in part if rows.num_rows)
 
 
-def _fetch(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster) -> Iterator[Fetched]:
-    """All of `ranges`; what retention deleted since they were planned is left out if failOnDataLoss is false."""
+def _fetch(
+    ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster
+) -> Iterator[tuple[Fetched, OffsetRange]]:
+    """All of `ranges`, each part with what was still wanted of its partition.
+
+    What has got lost since they were planned is left out and logged if failOnDataLoss is false.
+    """
     fetcher = Fetcher(
         cluster,
         isolation=options.isolation,
@@ -66,27 +70,46 @@ def _fetch(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Clust
         max_wait_ms=options.fetch_max_wait_ms,
     )
     left = {wanted.partition: wanted for wanted in ranges}
+    stopped_at: list[OffsetRange] = []
     while left:
         try:
             for part in fetcher.fetch(tuple(left.values())):
-                left[part.partition] = replace(left[part.partition], start=part.next_offset)
-                yield part
+                wanted = left[part.partition]
+                left[part.partition] = replace(wanted, start=part.next_offset)
+                yield part, wanted
             return
-        except DataLoss as loss:
+        except (DataLoss, UnknownTopic) as error:
             unread = [wanted for wanted in left.values() if wanted.start < wanted.end]
-            there = [] if options.fail_on_data_loss else _still_there(unread, options, cluster)
-            if options.fail_on_data_loss or there == unread:
-                raise
-            log.warning("data was lost and is left out (failOnDataLoss is false): %s", loss.what)
-            left = {wanted.partition: wanted for wanted in there}
+            loss = error if isinstance(error, DataLoss) else _deleted(error, unread)
+            if options.fail_on_data_loss or unread == stopped_at:  # a second time, although it should still be there
+                raise loss from None
+            log.warning("data was lost, the task goes on (failOnDataLoss is false): %s", loss.what)
+            stopped_at = unread
+            left = {wanted.partition: wanted for wanted in _still_there(unread, cluster)}
 
 
-def _still_there(ranges: Iterable[OffsetRange], options: SourceOptions, cluster: Cluster) -> list[OffsetRange]:
+def _deleted(error: UnknownTopic, unread: Iterable[OffsetRange]) -> DataLoss:
+    ranges = ", ".join(f"{wanted.partition} from {wanted.start} to {wanted.end}" for wanted in unread)
+    return DataLoss(f"a topic was deleted while it was being read ({error.what}); still to be read: {ranges}")
+
+
+def _still_there(ranges: Sequence[OffsetRange], cluster: Cluster) -> Sequence[OffsetRange]:
     """What of `ranges`, each cut to what its partition holds now."""
-    start = {wanted.partition: wanted.start for wanted in ranges}
-    latest = offsets.latest(cluster, start, isolation=options.isolation)
-    end = {wanted.partition: min(wanted.end, latest[wanted.partition]) for wanted in ranges}
-    return list(plan(start, end, earliest=offsets.earliest(cluster, start), fail_on_data_loss=False).ranges)
+    existing = [wanted.partition for wanted in ranges if _exists(wanted, cluster)]
+    # Not the last stable offset: what lies behind it is undecided, but not lost.
+    latest = offsets.latest(cluster, existing, isolation="read_uncommitted")
+    plan = remaining(ranges, earliest=offsets.earliest(cluster, existing), latest=latest)
+    for lost in plan.lost:
+        log.warning("data was lost and is left out (failOnDataLoss is false): %s", lost)
+    return plan.ranges
+
+
+def _exists(wanted: OffsetRange, cluster: Cluster) -> bool:
+    try:
+        topic = cluster.topic(wanted.partition.topic)
+    except UnknownTopic:
+        return False
+    return wanted.topic_id in (None, topic.id) and wanted.partition.partition in topic.partitions
 
 
 def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:

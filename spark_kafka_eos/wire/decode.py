@@ -105,11 +105,14 @@ def control_marker(
     """What the control batch at `position` says of its producer's transaction; "other" for markers that end none.
 
     Its one record's key is version int16, type int16 (0 abort, 1 commit). Source: Kafka documentation, "Control
-    Batches". CorruptRecordBatch as in `decode`, and for a control batch without such a key.
+    Batches". CorruptRecordBatch as in `decode`, and for a control record without such a key. Where compaction has
+    removed a marker, the leader keeps its batch without the record: that ends no transaction any more.
     """
     view = memoryview(buffer)
     part = _open(view, position, header, check_crc, MAX_BYTES)
-    key = _decode(view, [part], include_headers=False)["key"][0].as_py() if header.record_count else None
+    if not header.record_count:
+        return "other"
+    key = _decode(view, [part], include_headers=False)["key"][0].as_py()
     if key is None or len(key) < _CONTROL_KEY.size:
         raise CorruptRecordBatch(f"the control batch at offset {header.base_offset} has no control record")
     _, kind = _CONTROL_KEY.unpack_from(key)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 
-import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.eos.positions import Positions
-from spark_kafka_eos.eos.reading import arrow_schema, read
-from spark_kafka_eos.options import source_options
 from tests.conftest import topic_factory
 from tests.producing import KEEP, produce, transact
+from tests.reading import table
 
 pytestmark = pytest.mark.broker
 
@@ -31,14 +27,7 @@ def topic(either_kafka):
 def rows(bootstrap):
     """`rows(topic, **options)`: all rows of a batch read, as a table."""
 
-    def run(topic, **given):
-        options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | given, streaming=False)
-        with Positions(options) as positions, Cluster(options.client) as cluster:
-            tasks = positions.tasks(positions.starting(), positions.ending())
-            batches = [batch for task in tasks for batch in read(task, options, cluster)]
-        return pa.Table.from_batches(batches, arrow_schema(include_headers=options.include_headers))
-
-    return run
+    return lambda topic, **given: table(bootstrap, topic, **given)
 
 
 def numbers(table):
@@ -139,17 +128,6 @@ def test_records_larger_than_the_fetch_sizes_are_read(bootstrap, topic, rows):
     assert sorted(value[:2] for value in table["value"].to_pylist()) == [
         bytes([p, n]) for p in range(2) for n in range(5)
     ]
-
-
-def test_compacted_topics_have_gaps_and_are_read_to_their_end(bootstrap, topic, rows):
-    name = topic(
-        "compacted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
-    )
-    for number in range(50):
-        produce(bootstrap, name, [b"%d" % number], key=b"same")
-    table = rows(name)
-    assert table["value"].to_pylist()[-1] == b"49"
-    assert table["offset"].to_pylist()[-1] == 49
 
 
 def test_a_start_by_time_is_the_first_record_from_then_on(bootstrap, topic, rows):

@@ -190,3 +190,17 @@ def test_a_topic_that_was_created_again_fails_the_query_or_is_read_anew(kafka, b
     tolerant.run()
     produce(bootstrap, name, values(13, 15))
     assert tolerant.run() == [13, 14]
+
+
+def test_a_running_query_fails_when_its_topic_is_created_again_with_more_records(kafka, bootstrap, topic, stream):
+    name = topic("replaced")
+    produce(bootstrap, name, values(0, 5))
+    query = stream(name)
+    running = query.start()
+    running.processAllAvailable()
+    kafka.delete_topic(name)
+    kafka.create_topic(name)
+    produce(bootstrap, name, values(100, 120))
+    with pytest.raises(StreamingQueryException, match=f"DataLoss.*{name}-0 from 5 "):
+        running.awaitTermination(60)
+    assert [number for batch in query.batches.values() for number in batch] == list(range(5))

@@ -1,6 +1,10 @@
-from collections import Counter
+from __future__ import annotations
 
-from tests.matrix import lay_out
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from tests.matrix import lay_out, pytest_terminal_summary
 
 
 def test_a_table_shows_each_cell_s_outcome_and_how_many_tests_had_it():
@@ -14,4 +18,25 @@ def test_a_table_shows_each_cell_s_outcome_and_how_many_tests_had_it():
         "               TV1    TV2",
         "cut            ERROR  -",
         "driver killed  ok     ok ×2, FAILED",
+    ]
+
+
+def test_a_cell_shows_the_text_that_its_test_gave_unless_it_failed():
+    def report(*cell):
+        return SimpleNamespace(user_properties=[("cell", cell), ("other", "x")])
+
+    reports = {
+        "passed": [report("rows", "assign", "ours", "5 rows"), report("rows", "assign", "theirs", "ok")],
+        "failed": [report("rows", "pattern", "ours", "7 rows"), SimpleNamespace()],
+    }
+    lines: list[str] = []
+    reporter: Any = SimpleNamespace(
+        getreports=lambda outcome: reports.get(outcome, []), section=lines.append, write_line=lines.append
+    )
+    pytest_terminal_summary(reporter)
+    assert lines == [
+        "rows",
+        "         ours    theirs",
+        "assign   5 rows  ok",
+        "pattern  FAILED  -",
     ]

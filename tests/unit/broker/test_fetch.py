@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData
+from spark_kafka_eos.broker.fetch_response import EpochEndOffset, FetchResponse, PartitionData
 from spark_kafka_eos.errors import (
     AuthorizationFailed,
     BrokerUnreachable,
@@ -21,13 +21,14 @@ from spark_kafka_eos.wire.encode import encode
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def record_batch(base_offset, records=10, value=b"v"):
+def record_batch(base_offset, records=10, value=b"v", *, epoch=-1):
     batch = encode(pa.array([None] * records, pa.binary()), pa.array([value] * records), 0)
     batch[:8] = base_offset.to_bytes(8, "big")
+    batch[12:16] = epoch.to_bytes(4, "big", signed=True)
     return bytes(batch)
 
 
-def data(broker, partition, records=b"", *, error_code=0, aborted=()):
+def data(broker, partition, records=b"", *, error_code=0, aborted=(), diverging=None):
     return PartitionData(
         topic_id=broker.topic_id,
         partition=partition.partition,
@@ -37,6 +38,7 @@ def data(broker, partition, records=b"", *, error_code=0, aborted=()):
         log_start_offset=0,
         aborted=aborted,
         records=memoryview(bytearray(records)),
+        diverging=diverging,
     )
 
 
@@ -59,9 +61,10 @@ def log(broker, *, batches_each=1, limit=10**9):
     return answer
 
 
-def fetch(broker, *ranges, **options):
+def fetch(broker, *ranges, topic_id=None, **options):
     fetcher = Fetcher(broker.cluster(), **options)
-    return list(fetcher.fetch([OffsetRange(partition=tp, start=start, end=end) for tp, start, end in ranges]))
+    wanted = [OffsetRange(partition=tp, start=start, end=end, topic_id=topic_id) for tp, start, end in ranges]
+    return list(fetcher.fetch(wanted))
 
 
 def asked(broker):
@@ -253,6 +256,52 @@ def test_a_topic_id_known_from_before_this_range_may_be_outdated(broker):
 
     broker.script["Fetch"] += [gone, log(broker)]
     assert [f.next_offset for f in fetch(broker, (FIRST, 0, 10))] == [10]
+
+
+def test_a_topic_created_again_since_the_plan_is_not_taken_for_the_same(broker):
+    planned, broker.topic_id = broker.topic_id, uuid.UUID(int=8)
+    broker.script["Fetch"] += [log(broker)]
+    with pytest.raises(DataLoss, match=f"up to 30 were to be read of topic id {planned}, now it is {broker.topic_id}"):
+        fetch(broker, (FIRST, 0, 30), topic_id=planned)
+
+
+def test_a_topic_id_newer_than_what_is_known_here_is_looked_up(broker):
+    cluster = broker.cluster()
+    cluster.topic("orders")
+    broker.topic_id = uuid.UUID(int=8)
+    broker.script["Fetch"] += [log(broker)] * 3
+    wanted = OffsetRange(partition=FIRST, start=0, end=30, topic_id=broker.topic_id)
+    assert [f.next_offset for f in Fetcher(cluster).fetch([wanted])] == [10, 20, 30]
+
+
+def test_a_broker_that_does_not_know_the_new_topic_yet_is_asked_again(broker):
+    planned = uuid.UUID(int=8)
+
+    def catches_up(request):
+        broker.topic_id = planned
+        return broker._Metadata(request)
+
+    broker.script["Metadata"] += [broker._Metadata] * 3 + [catches_up]
+    broker.script["Fetch"] += [log(broker)] * 2
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 10), topic_id=planned)] == [10]
+
+
+def test_each_request_names_the_leader_epoch_known_and_the_one_last_read(broker):
+    broker.script["Fetch"] += [response(data(broker, FIRST, record_batch(0, epoch=3))), log(broker)]
+    fetch(broker, (FIRST, 0, 20))
+    named = [request.topics[0].partitions[0] for request in broker.sent("Fetch")]
+    assert [(p.current_leader_epoch, p.last_fetched_epoch) for p in named] == [(5, -1), (5, 3)]
+
+
+def test_a_truncated_log_is_data_loss(broker):
+    truncated = data(broker, FIRST, diverging=EpochEndOffset(epoch=2, end_offset=7))
+    broker.script["Fetch"] += [response(data(broker, FIRST, record_batch(0, epoch=3))), response(truncated)]
+    with pytest.raises(DataLoss) as caught:
+        fetch(broker, (FIRST, 0, 30))
+    assert "orders-0: the leader's log was truncated" in caught.value.what
+    assert "up to offset 10 of leader epoch 3 were read" in caught.value.what
+    assert "epoch 2 up to 7 only" in caught.value.what
+    assert "failOnDataLoss" in caught.value.action
 
 
 def test_a_missing_acl_names_the_partition(broker):

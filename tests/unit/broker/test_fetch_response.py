@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse as KafkaPythonFetchResponse
 
-from spark_kafka_eos.broker.fetch_response import read_fetch_response
+from spark_kafka_eos.broker.fetch_response import EpochEndOffset, read_fetch_response
 from spark_kafka_eos.model import AbortedTransaction
 
 Topic = KafkaPythonFetchResponse.FetchableTopicResponse
@@ -91,6 +91,17 @@ def test_tagged_fields_are_skipped(version):
         memoryview(frame(version, [Topic(topic_id=uuid.UUID(int=1), partitions=[partition, second])]))
     )
     assert [bytes(p.records) for p in read.partitions] == [b"after the tags", b"the next one"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_diverging_epoch_is_read(version):
+    diverging = Partition.EpochEndOffset(epoch=4, end_offset=2**40)
+    leader = Partition.LeaderIdAndEpoch(leader_id=2, leader_epoch=8)
+    partition = Partition(partition_index=3, error_code=0, diverging_epoch=diverging, current_leader=leader)
+    topic = Topic(topic_id=uuid.UUID(int=1), partitions=[partition, Partition(partition_index=4, error_code=0)])
+    first, second = read_fetch_response(memoryview(frame(version, [topic]))).partitions
+    assert first.diverging == EpochEndOffset(epoch=4, end_offset=2**40)
+    assert second.diverging is None
 
 
 def test_records_are_not_copied_out_of_the_buffer():

@@ -1,3 +1,6 @@
+import uuid
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from spark_kafka_eos.core.planning import (
     ending_offsets,
     offsets_by_time,
     plan,
+    remaining,
     starting_offsets,
     timestamps,
 )
@@ -209,7 +213,7 @@ LOSSES = {
         {A: 60, B: 9},
         LATEST,
         (covering(B, 9, 20),),
-        lost(A, 50, 60, "created again"),
+        lost(A, 60, None, "ends at 50: the topic was deleted and created again"),
     ),
 }
 
@@ -230,6 +234,42 @@ def test_a_query_that_may_lose_data_reads_on_and_reports(loss: str) -> None:
     assert [(one.partition, one.start, one.end) for one in done.lost] == [
         (expected.partition, expected.start, expected.end)
     ]
+
+
+# What is left of a plan
+
+
+REMAINDERS = {
+    "all of it": (covering(A, 10, 20), (5, 50), (covering(A, 10, 20),), ()),
+    "the end": (covering(A, 2, 20), (5, 50), (covering(A, 5, 20),), (lost(A, 2, 5, "deleted"),)),
+    "the beginning": (covering(A, 10, 60), (5, 50), (covering(A, 10, 50),), (lost(A, 50, 60, "ends at 50"),)),
+    "the middle": (
+        covering(A, 2, 60),
+        (5, 50),
+        (covering(A, 5, 50),),
+        (lost(A, 2, 5, "deleted"), lost(A, 50, 60, "ends at 50")),
+    ),
+    "nothing before": (covering(A, 2, 4), (5, 50), (), (lost(A, 2, 4, "deleted"),)),
+    "nothing behind": (covering(A, 60, 70), (5, 50), (), (lost(A, 60, 70, "ends at 50"),)),
+    "no partition": (covering(B, 2, 4), (5, 50), (), (lost(B, 2, 4, "gone"),)),
+}
+
+
+@pytest.mark.parametrize("what", REMAINDERS)
+def test_what_can_still_be_read_is(what: str) -> None:
+    wanted, (earliest, latest), ranges, losses = REMAINDERS[what]
+    done = remaining([wanted], earliest={A: earliest}, latest={A: latest})
+    assert done.ranges == ranges
+    assert [(one.partition, one.start, one.end) for one in done.lost] == [
+        (one.partition, one.start, one.end) for one in losses
+    ]
+    assert all(expected.why in one.why for one, expected in zip(done.lost, losses, strict=True))
+
+
+def test_what_remains_is_of_the_same_topic() -> None:
+    wanted = replace(covering(A, 2, 60), topic_id=uuid.UUID(int=7))
+    (kept,) = remaining([wanted], earliest={A: 5}, latest={A: 50}).ranges
+    assert kept.topic_id == wanted.topic_id
 
 
 def test_a_plan_without_losses_does_not_depend_on_what_may_be_lost() -> None:

@@ -1,4 +1,6 @@
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,6 +25,12 @@ def sizes(tasks: Sequence[Task]) -> list[list[int]]:
 def test_no_ranges_make_no_tasks() -> None:
     assert split([]) == []
     assert split(ranges(0, 0), min_partitions=3) == []
+
+
+def test_pieces_are_of_the_same_topic() -> None:
+    wanted = [replace(one, topic_id=uuid.UUID(int=7)) for one in ranges(100)]
+    tasks = split(wanted, min_partitions=4)
+    assert [one.topic_id for task in tasks for one in task] == [uuid.UUID(int=7)] * 4
 
 
 def test_a_task_for_each_core() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,16 @@ class Brokers:
         self.topics = topics
         self.asked = []
         self.seconds = 0.0
+        self.ids = dict.fromkeys(topics, uuid.UUID(int=1))
+        self.high_watermarks = {}  # where a transaction is open
+
+    def create_again(self, name, *ends):
+        self.topics[name], self.ids[name] = list(ends), uuid.UUID(int=self.ids[name].int + 1)
+        self.seconds += 10.0
+
+    def delete(self, name):
+        del self.topics[name]
+        self.seconds += 10.0
 
     def topic_names(self):
         return sorted(self.topics)
@@ -32,13 +43,17 @@ class Brokers:
             raise UnknownTopic(f"topic {min(unknown)!r} does not exist")
 
     def topic(self, name):
-        return SimpleNamespace(partitions=range(len(self.topics[name])))
+        return SimpleNamespace(id=self.ids.setdefault(name, uuid.UUID(int=1)), partitions=range(len(self.topics[name])))
 
     def earliest(self, cluster, partitions):
+        self.refresh({tp.topic for tp in partitions})
         return {tp: self.topics[tp.topic][tp.partition][0] for tp in partitions}
 
     def latest(self, cluster, partitions, *, isolation):
         self.asked.append(isolation)
+        self.refresh({tp.topic for tp in partitions})
+        if isolation == "read_uncommitted" and self.high_watermarks:
+            return {tp: self.high_watermarks[tp] for tp in partitions}
         return {tp: self.topics[tp.topic][tp.partition][1] for tp in partitions}
 
     def at_times(self, cluster, times, *, isolation):
@@ -212,3 +227,157 @@ def test_the_ends_last_seen_are_reported(open_positions):
 
 def test_unresolved_reads_as_no_offsets_at_all():
     assert offsets_from_json(UNRESOLVED) == {}
+
+
+# What is gone
+
+
+def test_a_topic_created_again_is_noticed_even_if_it_has_more_records_than_the_old_one(open_positions, caplog):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers)
+    start = source.latest(OPEN, limited=False)
+    brokers.create_again("t", (0, 99))
+    end = source.latest(start, limited=False)
+    assert end == json_of(t=[0]), "back to the beginning of the new topic, in a batch of its own"
+    assert "topic t was deleted and created again" in caplog.text
+    with pytest.raises(DataLoss, match=r"t-0 from 10 .*created again"):
+        source.batch(start, end)
+
+
+def test_a_topic_created_again_stays_data_loss_after_a_restart(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers)
+    start = source.latest(OPEN, limited=False)
+    brokers.create_again("t", (0, 99))
+    end = source.latest(start, limited=False)
+    with pytest.raises(DataLoss, match=r"t-0 from 10 .*created again"):
+        open_positions(brokers).batch(start, end)
+
+
+def test_a_topic_created_again_is_read_from_its_beginning_on_request(open_positions, caplog):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    source = open_positions(brokers, subscribe="t,u", failOnDataLoss="false")
+    start = source.latest(OPEN, limited=False)
+    brokers.create_again("t", (0, 99), (0, 7))
+    end = source.latest(start, limited=False)
+    assert end == json_of(t=[0], u=[5])
+    assert source.batch(start, end) == []
+    assert "t-0 from 10" in caplog.text
+    after = source.latest(end, limited=False)
+    assert after == json_of(t=[99, 7], u=[5])
+    ranges = [one for task in source.batch(end, after) for one in task]
+    assert [(one.partition.partition, one.start, one.end) for one in ranges] == [(0, 0, 99), (1, 0, 7)]
+
+
+def test_a_broker_that_still_shows_the_old_topic_does_not_bring_it_back(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers, failOnDataLoss="false")
+    start = source.latest(OPEN, limited=False)
+    brokers.create_again("t", (0, 99))
+    end = source.latest(source.latest(start, limited=False), limited=False)
+    new, brokers.ids["t"] = brokers.ids["t"], uuid.UUID(int=1)
+    for brokers.ids["t"] in (uuid.UUID(int=1), new):
+        brokers.seconds += 10
+        assert source.latest(end, limited=False) == end == json_of(t=[99])
+
+
+def test_available_now_reads_a_topic_created_again_up_to_what_is_there_when_it_is_noticed(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers, failOnDataLoss="false")
+    source.pin()
+    start = source.latest(OPEN, limited=False)
+    brokers.create_again("t", (0, 3))
+    ends = [start]
+    while len(ends) < 2 or ends[-1] != ends[-2]:
+        ends.append(source.latest(ends[-1], limited=True))
+        brokers.topics["t"] = [(0, 5)]
+    assert ends[1:] == [json_of(t=[0]), json_of(t=[3]), json_of(t=[3])]
+
+
+def test_ranges_name_the_topic_that_the_querys_offsets_belong_to(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers)
+    start = source.latest(OPEN, limited=False)
+    brokers.topics["t"] = [(0, 20)]
+    end = source.latest(start, limited=False)
+    brokers.create_again("t", (0, 30))  # after the batch was planned: its tasks must not read the new topic
+    [[only]] = source.batch(start, end)
+    assert only.topic_id == uuid.UUID(int=1)
+
+
+def test_a_topic_deleted_while_the_query_runs_is_data_loss(open_positions):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    source = open_positions(brokers, subscribe="t,u")
+    start = source.latest(OPEN, limited=False)
+    brokers.delete("t")
+    end = source.latest(start, limited=False)
+    assert end == json_of(u=[5])
+    with pytest.raises(DataLoss, match=r"t-0 from 10 \(the partition is gone\)"):
+        source.batch(start, end)
+
+
+def test_a_topic_deleted_while_the_query_was_away_is_data_loss(open_positions):
+    source = open_positions(Brokers(u=[(0, 5)]), subscribe="t,u")
+    with pytest.raises(DataLoss, match=r"t-0 from 10 \(the partition is gone\)"):
+        source.batch(json_of(t=[10], u=[5]), source.latest(json_of(t=[10], u=[5]), limited=False))
+
+
+def test_a_deleted_topic_is_read_on_request_once_it_is_there_again(open_positions, caplog):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    source = open_positions(brokers, subscribe="t,u", failOnDataLoss="false")
+    start = source.latest(OPEN, limited=False)
+    brokers.delete("t")
+    end = source.latest(start, limited=False)
+    assert source.batch(start, end) == []
+    assert "t-0 from 10 (the partition is gone)" in caplog.text
+    brokers.create_again("t", (0, 3))
+    after = source.latest(end, limited=False)
+    assert after == json_of(t=[3], u=[5])
+    [[only]] = source.batch(end, after)
+    assert (only.start, only.end, only.topic_id) == (0, 3, brokers.ids["t"])
+
+
+def test_a_topic_deleted_since_it_was_looked_up_is_left_out(open_positions):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    source = open_positions(brokers, subscribe="t,u", failOnDataLoss="false")
+    start = source.latest(OPEN, limited=False)
+    del brokers.topics["t"]
+    assert source.latest(start, limited=False) == json_of(u=[5])
+    assert source.batch(start, json_of(t=[12], u=[5])) == []
+
+
+def test_a_deleted_partition_of_assign_is_data_loss_too(open_positions):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    source = open_positions(brokers, assign='{"t": [0], "u": [0]}')
+    start = source.latest(OPEN, limited=False)
+    brokers.delete("t")
+    with pytest.raises(DataLoss, match=r"t-0 from 10 \(the partition is gone\)"):
+        source.batch(start, source.latest(start, limited=False))
+
+
+def test_a_deleted_topic_that_is_there_again_after_a_restart_is_still_data_loss(open_positions):
+    with pytest.raises(DataLoss, match="t-0 from 10"):
+        open_positions(Brokers(t=[(0, 3)])).batch(json_of(t=[10]), {})
+
+
+def test_a_misspelt_topic_is_unknown_whatever_may_be_lost(open_positions):
+    source = open_positions(Brokers(u=[(0, 5)]), subscribe="t,u", failOnDataLoss="false")
+    with pytest.raises(UnknownTopic, match="'t'"):
+        source.latest(OPEN, limited=False)
+
+
+def test_a_start_past_the_last_stable_offset_waits_for_the_transactions_there(open_positions):
+    brokers = Brokers(t=[(0, 33)])
+    brokers.high_watermarks[TopicPartition("t", 0)] = 38
+    source = open_positions(brokers)
+    assert source.latest(json_of(t=[38]), limited=False) == json_of(t=[38])
+    brokers.topics["t"] = [(0, 40)]
+    assert source.latest(json_of(t=[38]), limited=False) == json_of(t=[40])
+
+
+def test_a_start_past_the_high_watermark_is_data_loss(open_positions):
+    brokers = Brokers(t=[(0, 33)])
+    brokers.high_watermarks[TopicPartition("t", 0)] = 38
+    source = open_positions(brokers)
+    with pytest.raises(DataLoss, match="t-0 from 39 .*ends at 33"):
+        source.batch(json_of(t=[39]), source.latest(json_of(t=[39]), limited=False))

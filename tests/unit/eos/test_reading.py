@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.broker import offsets as broker_offsets
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetched
 from spark_kafka_eos.eos import reading
-from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss
+from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.wire.encode import encode
@@ -74,8 +78,17 @@ def wanted(start, end, partition=T0):
     return OffsetRange(partition=partition, start=start, end=end)
 
 
-def read(ranges, **given):
-    return list(reading.read(ranges, options(**given), Cluster(options().client)))
+TOPICS = {name: SimpleNamespace(id=uuid.UUID(int=8), partitions=range(1)) for name in "tu"}
+
+
+def read(ranges, *, topics=TOPICS, **given):
+    def topic(name):
+        if name not in topics:
+            raise UnknownTopic(f"no topic {name!r}")
+        return topics[name]
+
+    cluster: Any = SimpleNamespace(topic=topic)
+    return list(reading.read(ranges, options(**given), cluster))
 
 
 def offsets(batches):
@@ -156,8 +169,44 @@ def test_offsets_lost_while_reading_are_left_out_on_request(fetches, monkeypatch
     assert asked == [(wanted(0, 20),), (wanted(12, 20),)]
 
 
-def test_a_loss_that_cannot_be_located_fails_the_task_all_the_same(fetches, monkeypatch):
-    fetches([DataLoss("stuck")])
+def test_what_is_lost_is_logged_range_by_range(fetches, monkeypatch, caplog):
+    fetches([DataLoss("gone")], [part(12, 4)])
+    holds(monkeypatch, 12, 16)
+    read([wanted(0, 20)], failOnDataLoss="false")
+    assert "t-0 from 0 to 12 (deleted by retention, or by request)" in caplog.text
+    assert "t-0 from 16 to 20 (the log ends at 16)" in caplog.text
+
+
+def test_what_is_deleted_in_the_middle_of_a_record_batch_does_not_come_back_with_it(fetches, monkeypatch):
+    fetches([DataLoss("gone")], [part(10, 10)])
+    holds(monkeypatch, 15, 20)
+    assert offsets(read([wanted(0, 20)], failOnDataLoss="false")) == [15, 16, 17, 18, 19]
+
+
+def test_a_topic_created_again_is_left_out_on_request_and_the_others_are_read_on(fetches, monkeypatch, caplog):
+    other = TopicPartition("u", 0)
+    fetches([DataLoss("another id")], [part(0, 5, partition=other)])
+    holds(monkeypatch, 0, 20)
+    both = [replace(wanted(3, 9), topic_id=uuid.UUID(int=7)), wanted(0, 5, other)]
+    assert [row["topic"] for batch in read(both, failOnDataLoss="false") for row in batch.to_pylist()] == ["u"] * 5
+    assert "t-0 from 3 to 9 (the partition is gone)" in caplog.text
+
+
+def test_a_topic_deleted_while_it_is_read_is_data_loss(fetches):
+    fetches([part(0, 5), UnknownTopic("no topic 't'")])
+    with pytest.raises(DataLoss, match=r"a topic was deleted.*no topic 't'.*t-0 from 5 to 20"):
+        read([wanted(0, 20)])
+
+
+def test_a_topic_deleted_while_it_is_read_is_left_out_on_request(fetches, monkeypatch, caplog):
+    fetches([part(0, 5), UnknownTopic("no topic 't'")])
+    holds(monkeypatch, 0, 20)
+    assert offsets(read([wanted(0, 20)], topics={}, failOnDataLoss="false")) == [0, 1, 2, 3, 4]
+    assert "t-0 from 5 to 20 (the partition is gone)" in caplog.text
+
+
+def test_a_loss_that_cannot_be_located_fails_the_task_when_it_comes_again(fetches, monkeypatch):
+    fetches([DataLoss("stuck")], [DataLoss("stuck")])
     holds(monkeypatch, 0, 20)
     with pytest.raises(DataLoss, match="stuck"):
         read([wanted(0, 20)], failOnDataLoss="false")

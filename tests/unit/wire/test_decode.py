@@ -147,9 +147,14 @@ def test_control_batches_of_all_kinds_are_told_apart(kind: int, marker: str) -> 
     assert control_marker(batch, 0, read_header(batch, 0)) == marker
 
 
-@pytest.mark.parametrize("payload", [b"", bytes([2 * 6, 0, 0, 0, 1, 1, 0]), bytes([2 * 8, 0, 0, 0, 4, 0, 0, 1, 0])])
-def test_a_control_batch_without_its_record_is_refused(payload: bytes) -> None:
-    batch = with_payload(payload, 1 if payload else 0, attributes=0x20)
+def test_a_control_batch_whose_marker_was_compacted_away_ends_no_transaction() -> None:
+    batch = with_payload(b"", 0, attributes=0x30)
+    assert control_marker(batch, 0, read_header(batch, 0)) == "other"
+
+
+@pytest.mark.parametrize("payload", [bytes([2 * 6, 0, 0, 0, 1, 1, 0]), bytes([2 * 8, 0, 0, 0, 4, 0, 0, 1, 0])])
+def test_a_control_record_without_its_key_is_refused(payload: bytes) -> None:
+    batch = with_payload(payload, 1, attributes=0x20)
     with pytest.raises(CorruptRecordBatch, match="has no control record"):
         control_marker(batch, 0, read_header(batch, 0))
 

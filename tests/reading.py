@@ -1,0 +1,92 @@
+"""Reads whole topics, through the package without Spark and through librdkafka, into rows that can be compared.
+
+A row is (topic, partition, offset, timestamp in ms, key, value, headers); headers are None where there are none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.eos.positions import Positions
+from spark_kafka_eos.eos.reading import arrow_schema, read
+from spark_kafka_eos.options import source_options
+
+Headers = tuple[tuple[str, bytes | None], ...] | None
+Row = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
+
+
+def table(bootstrap: str, topic: str, **given: str) -> pa.Table:
+    """A batch read of `topic` with these options, as the source's columns."""
+    options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | given, streaming=False)
+    with Positions(options) as positions, Cluster(options.client) as cluster:
+        tasks = positions.tasks(positions.starting(), positions.ending())
+        batches = [batch for task in tasks for batch in read(task, options, cluster)]
+    return pa.Table.from_batches(batches, arrow_schema(include_headers=options.include_headers))
+
+
+def ours(bootstrap: str, topic: str, **given: str) -> list[Row]:
+    """The same as rows, ordered by partition and offset."""
+    return rows(table(bootstrap, topic, includeHeaders="true", **given))
+
+
+def rows(table: pa.Table) -> list[Row]:
+    """The rows of a table that has headers, ordered by partition and offset."""
+    columns = table.set_column(5, "timestamp", table["timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()))
+    return sorted(
+        (
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["timestamp"],
+            row["key"],
+            row["value"],
+            None if row["headers"] is None else tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in columns.to_pylist()
+    )
+
+
+def librdkafkas(
+    bootstrap: str, topic: str, partitions: int = 1, *, isolation: str = "read_committed", start: int = OFFSET_BEGINNING
+) -> list[Row]:
+    """What librdkafka's consumer sees of `topic` from `start` on, ordered by partition and offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "nobody",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.queue.backoff.ms": 1,
+        }
+    )
+    found: list[Row] = []
+    try:
+        consumer.assign([TopicPartition(topic, number, start) for number in range(partitions)])
+        at_end: set[int | None] = set()
+        while len(at_end) < partitions:
+            message = consumer.poll(20)  # not consume(), which leaves headers out
+            assert message is not None, "neither a message nor the end of the partitions"
+            if message.error() is not None:
+                at_end.add(message.partition())
+                continue
+            headers: Any = message.headers()
+            found.append(
+                (
+                    topic,
+                    message.partition() or 0,
+                    message.offset() or 0,
+                    message.timestamp()[1],
+                    message.key(),
+                    message.value(),
+                    None if headers is None else tuple(headers),
+                )
+            )
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda row: row[:3])
