@@ -10,6 +10,7 @@
 | this query, an earlier batch | n | refuse: batches in between were never committed here |
 | this query, a later batch | n | refuse: the checkpoint was rewound, or this driver is a zombie |
 | another query | 0, starting exactly at the group's committed offsets | write: a lost checkpoint goes on |
+| another query | 0, starting there but planned to end before | refuse: this checkpoint was left behind |
 | another query, named in `takeOverQuery` | 0 | write: the operator says that this query goes on where that one ended |
 | another query | 0, starting elsewhere, or nobody can tell where | refuse |
 | another query | > 0 | refuse: two queries share a transactional.id |
@@ -22,7 +23,7 @@ knows nothing is not taken for a new one: its offsets may have been deleted, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_kafka_eos.model import LedgerEntry, MicroBatch, Offsets, TopicPartition
@@ -164,6 +165,16 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, committed: CommittedOf
             "restore the old query's checkpoint.",
         )
     obstacle = _why_not_resuming(batch.start, committed)
+    behind = [tp for tp in sorted(batch.start) if batch.end.get(tp, batch.start[tp]) < batch.start[tp]]
+    if obstacle is None and behind:
+        shown = _some(f"{tp} at {batch.end[tp]} (starts at {batch.start[tp]})" for tp in behind)
+        return Refuse(
+            reason=f"{found}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
+            f"committed offsets, {shown}",
+            meaning="Its records are committed already. Its own commit would set the group's offsets back, and the "
+            "next batch would repeat what follows them",
+            action=f"This checkpoint was left behind by another one: {_RESUME}.",
+        )
     if obstacle is None:
         return Write(reason=f"{found}; this query starts exactly where it ended")
     return Refuse(
@@ -182,8 +193,7 @@ def _why_not_resuming(start: Offsets | None, committed: CommittedOffsets | None)
         return "the group has no committed offsets for its partitions"
     moved = [tp for tp in sorted(known) if known[tp] != start[tp]]
     if moved:
-        shown = ", ".join(f"{tp} at {start[tp]} (committed {known[tp]})" for tp in moved[:3])
-        return f"{shown}{' and others' if len(moved) > 3 else ''}"
+        return _some(f"{tp} at {start[tp]} (committed {known[tp]})" for tp in moved)
     last_known: dict[str, int] = {}
     for tp in known:
         last_known[tp.topic] = max(tp.partition, last_known.get(tp.topic, -1))
@@ -197,6 +207,11 @@ def _why_not_resuming(start: Offsets | None, committed: CommittedOffsets | None)
         if start[tp] != 0:
             return f"the new partition {tp} starts at {start[tp]}, not at its beginning"
     return None
+
+
+def _some(items: Iterable[str]) -> str:
+    shown = list(items)
+    return ", ".join(shown[:3]) + (" and others" if len(shown) > 3 else "")
 
 
 def _batches(first: int, last: int) -> str:

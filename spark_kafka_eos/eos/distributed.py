@@ -174,7 +174,9 @@ class SharedTransaction:
         self._transaction.apply(Event.LEDGER_READ)
 
     def _fenced(self, error: ProducerFenced) -> ProducerFenced:
-        error.committed = self._transaction.committed
+        # Where the last transaction is over, the error speaks of the batch after it.
+        is_over = self._transaction.state is State.COMMITTED
+        error.committed = "nothing" if is_over else self._transaction.committed
         self._transaction.apply(Event.FENCED)
         return error
 

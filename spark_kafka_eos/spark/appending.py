@@ -1,39 +1,16 @@
-"""The append stage of the `executors` mode: each task appends the blocks of the partitions it owns to the shared
-transaction.
-
-The task never fails on purpose. Spark would run it again, and a second attempt must not append: what the first one sent
-may still be on its way with the same sequences, and the broker compares nothing else. So an error is a report, a second
-attempt appends nothing and says so, and the driver decides (core.barrier).
-"""
+"""The append stage of the `executors` mode in Spark: each task appends the blocks of the partitions it owns to the
+shared transaction (eos.append_tasks)."""
 
 from __future__ import annotations
 
-import logging
 import pickle
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from spark_kafka_eos.broker.cluster import shared_cluster
-from spark_kafka_eos.core.barrier import AppendReport, Counts
-from spark_kafka_eos.eos.appending import append, records_by_partition
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.eos.append_tasks import AppendTaskReport, EncodeNote, append_attempt
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.spark.encoding import Batches, EncodeNote, report_row, task_context
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendTaskReport:
-    """What one append task tells the driver; `notes` are those of the encode tasks that reached it."""
-
-    report: AppendReport
-    notes: tuple[EncodeNote, ...]
-    bytes: int = 0
-    milliseconds: float = 0.0
-    error: KafkaEosError | None = None
+from spark_kafka_eos.spark.encoding import Batches, report_row, task_context
 
 
 def append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> Callable[[Batches], Batches]:
@@ -47,37 +24,15 @@ def append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int)
 
 def _append(batches: Batches, options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> AppendTaskReport:
     context = task_context()
-
-    def report(sent: Counts, acked: Counts) -> AppendReport:
-        return AppendReport(
-            stage_id=context.stageId(),
-            slot=context.partitionId(),
-            attempt=context.attemptNumber(),
-            sent=sent,
-            acked=acked,
-        )
-
-    if context.attemptNumber() > 0:
-        return AppendTaskReport(report=report({}, {}), notes=())
-    blocks = _Blocks(batches)
-    started = time.perf_counter()
-    try:
-        acks = append(
-            shared_cluster(options.client),
-            identity,
-            blocks,
-            transaction_timeout_ms=options.transaction_timeout_ms,
-            batch_id=batch_id,
-        )
-    except KafkaEosError as error:
-        # Of a straggler, whose report reaches nobody, its executor's log is the only place that tells.
-        _log.warning("append task %d of batch %d, epoch %d: %s", context.partitionId(), batch_id, identity.epoch, error)
-        return AppendTaskReport(report=report(blocks.sent, {}), notes=tuple(blocks.notes), error=error)
-    return AppendTaskReport(
-        report=report(blocks.sent, records_by_partition(acks)),
-        notes=tuple(blocks.notes),
-        bytes=sum(ack.bytes for ack in acks),
-        milliseconds=(time.perf_counter() - started) * 1e3,
+    return append_attempt(
+        shared_cluster(options.client),
+        identity,
+        _Blocks(batches),
+        stage_id=context.stageId(),
+        slot=context.partitionId(),
+        attempt=context.attemptNumber(),
+        transaction_timeout_ms=options.transaction_timeout_ms,
+        batch_id=batch_id,
     )
 
 

@@ -10,13 +10,14 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from zlib import crc32
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from spark_kafka_eos.broker.cluster import shared_cluster
+from spark_kafka_eos.eos.append_tasks import EncodeNote
 from spark_kafka_eos.eos.blocks import Block, BlockEncoder, Layout, Target
 from spark_kafka_eos.eos.layout import target
 from spark_kafka_eos.eos.staging import StageReport, Staging
@@ -44,16 +45,6 @@ _SHUFFLED = pa.schema(
         ("note", pa.binary()),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodeNote:
-    """What an encode task says to the append tasks: how much it made, or why it stopped."""
-
-    task: int
-    records: dict[TopicPartition, int]
-    error: KafkaEosError | None = None
-    milliseconds: float = 0.0
 
 
 def slot_of(partition: TopicPartition, slots: int) -> int:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from spark_kafka_eos.tools.cli_simulate import simulate
 from spark_kafka_eos.tools.proxy import Passed, Proxy
 from spark_kafka_eos.tools.proxy_rules import parse_rule
 
@@ -22,6 +23,9 @@ chaos = typer.Typer(help="Make things go wrong on purpose.", no_args_is_help=Tru
 @chaos.callback()
 def _chaos() -> None:
     """Make things go wrong on purpose."""
+
+
+chaos.command()(simulate)
 
 
 @chaos.command()

@@ -93,6 +93,15 @@ def test_a_lost_checkpoint_with_starting_offsets_committed_goes_on() -> None:
     assert isinstance(decide(entry(7, query_id="lost"), batch(0), START), Write)
 
 
+def test_a_checkpoint_that_was_left_behind_cannot_set_the_offsets_back() -> None:
+    # It planned its batch 0 up to END; another query went further. Restarted, it starts at the committed offsets.
+    further = {O0: 30, O1: 20}
+    text = refused(decide(entry(41, query_id="theirs"), batch(0, start=further), further))
+    assert "orders-0 at 15 (starts at 30)" in text
+    assert "planned before" in text
+    assert "set the group's offsets back" in text
+
+
 def test_a_lost_checkpoint_goes_on_though_partitions_were_added() -> None:
     assert isinstance(decide(entry(7, query_id="lost"), batch(0, start=START | {O2: 0}), {**START, O2: None}), Write)
 

@@ -190,3 +190,14 @@ def test_an_owner_that_finds_a_later_batch_in_the_ledger_cannot_say_what_became_
     with pytest.raises(LedgerRefused, match="overtaken by a newer one") as refused:
         run(transaction, 0)
     assert refused.value.committed == "unknown"
+
+
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])  # TV2 is not initialised for each batch
+def test_an_owner_that_is_fenced_before_a_batch_says_nothing_of_it_was_committed_though_the_last_one_was(
+    kafka, transaction
+):
+    run(transaction, 0)
+    kafka.answers = {"InitProducerId": FENCED}
+    with pytest.raises(ProducerFenced) as fenced:
+        run(transaction, 1)
+    assert fenced.value.committed == "nothing"

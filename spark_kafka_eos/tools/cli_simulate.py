@@ -1,0 +1,73 @@
+"""`kafka-eos chaos simulate`: seeds through the product's own code above a model of Kafka."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from spark_kafka_eos.tools.simulation.bugs import BUGS
+from spark_kafka_eos.tools.simulation.run import Summary, replay, run
+
+
+def simulate(
+    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 100_000,
+    first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Replay this one alone, and show its history.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to run in.")] = 2,
+    bug: Annotated[
+        str | None, typer.Option(help=f"Take a guard out of the product first, so that seeds fail: {', '.join(BUGS)}.")
+    ] = None,
+) -> None:
+    """Run seeded histories of crashes, lost and late messages, zombies and stragglers against a model of Kafka."""
+    if bug is not None and bug not in BUGS:
+        raise typer.BadParameter(f"--bug is one of {', '.join(BUGS)}")
+    console = Console(highlight=False)
+    if seed is not None:
+        history = replay(seed, bug=bug)
+        for line in history.trace:
+            console.print(line, markup=False, soft_wrap=True)
+        _show_wrong(console, seed, history.wrong, bug)
+        raise typer.Exit(1 if history.wrong else 0)
+    with Progress(
+        TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+    ) as bar:
+        task = bar.add_task("seeds", total=seeds)
+        summary = run(
+            range(first, first + seeds), jobs=jobs, bug=bug, progress=lambda done: bar.update(task, completed=done)
+        )
+    _show(console, summary)
+    for number, wrong in summary.wrong.items():
+        _show_wrong(console, number, wrong, bug)
+    if summary.wrong:
+        raise typer.Exit(1)
+
+
+def _show(console: Console, summary: Summary) -> None:
+    table = Table(box=None, show_header=False)
+    rate = summary.seeds / max(summary.seconds, 1e-9)
+    table.add_row("seeds run", f"{summary.seeds:,} in {summary.seconds:.1f} s ({rate:,.0f} per second)")
+    table.add_row("faults injected", _counts(summary.faults))
+    table.add_row("drivers' ends", _counts(summary.outcomes))
+    table.add_row("wrong histories", f"{len(summary.wrong)}")
+    console.print(table)
+
+
+def _counts(counts: Counter[str]) -> str:
+    return f"{counts.total():,}: " + ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
+
+
+def _show_wrong(console: Console, seed: int, wrong: list[str], bug: str | None) -> None:
+    if not wrong:
+        console.print(f"seed {seed}: [green]exactly once[/]")
+        return
+    console.print(f"seed {seed}: [bold red]wrong[/]")
+    for what in wrong:
+        console.print(f"  {escape(what)}", soft_wrap=True)
+    planted = f" --bug {bug}" if bug else ""
+    console.print(f"  replay it with: kafka-eos chaos simulate --seed {seed}{planted}", soft_wrap=True)

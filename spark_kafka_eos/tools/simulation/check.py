@@ -1,0 +1,96 @@
+"""What must hold at the end of a history: exactly once, whole, in order, nothing left open, nothing untrue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from spark_kafka_eos.core import ledger
+from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.tools.simulation.kafka import ModelKafka
+from spark_kafka_eos.tools.simulation.partition import Entry
+from spark_kafka_eos.tools.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
+
+Visible = Mapping[TopicPartition, list[Entry]]
+
+_LEDGER_AT = TopicPartition(OPTIONS.ledger_topic, 0)
+
+
+def violations(kafka: ModelKafka, claims: list[Claim], records: int) -> list[str]:
+    """Every rule that is broken; `records` were in each partition of the source."""
+    committed = _ledger(kafka)
+    visible = {tp: kafka.partitions[tp].committed() for tp in OUTPUT}
+    return [
+        *_not_once(visible, records),
+        *_out_of_order(visible),
+        *_torn(visible, set(committed)),
+        *_gaps(list(committed.values())),
+        *_source_offsets(kafka, records),
+        *kafka.open(),
+        *_untrue(claims, committed),
+    ]
+
+
+def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
+    """Every entry that was ever committed, in order, by the producer id and epoch that committed it."""
+    return {
+        (producer_id, epoch): ledger.decode(OffsetAndMetadata(offset=offset, metadata=metadata))
+        for producer_id, epoch, offsets in kafka.group(OPTIONS.ledger_group).history
+        for offset, metadata in offsets.values()
+    }
+
+
+def _not_once(visible: Visible, records: int) -> list[str]:
+    seen = Counter(row for entries in visible.values() for entry in entries for row in entry.content)
+    expected = {Row(tp.partition, offset) for tp in SOURCE for offset in range(records)}
+    wrong = [f"{row} was written {seen[row]} times" for row in sorted(expected) if seen[row] > 1]
+    wrong += [f"{row} was lost" for row in sorted(expected - seen.keys())]
+    return wrong + [f"{row} is not of the source" for row in sorted(seen.keys() - expected)]
+
+
+def _out_of_order(visible: Visible) -> list[str]:
+    wrong = []
+    for tp, entries in visible.items():
+        last: dict[int, int] = {}
+        for entry in entries:
+            for row in entry.content:
+                if row.offset <= last.get(row.partition, -1):
+                    wrong.append(f"{tp} holds {row} behind offset {last[row.partition]}")
+                last[row.partition] = row.offset
+    return wrong
+
+
+def _torn(visible: Visible, committed: set[tuple[int, int]]) -> list[str]:
+    """Records that are visible without their transaction's ledger entry."""
+    found = {(entry.producer_id, entry.epoch) for entries in visible.values() for entry in entries} - committed
+    return [f"records of producer {id_}, epoch {epoch} are visible without a ledger entry" for id_, epoch in found]
+
+
+def _gaps(entries: list[LedgerEntry]) -> list[str]:
+    wrong = []
+    before: LedgerEntry | None = None
+    for entry in entries:
+        follows = before.batch_id + 1 if before and before.query_id == entry.query_id else 0
+        if entry.batch_id != follows:
+            wrong.append(f"the ledger goes from {before} to {entry}")
+        before = entry
+    return wrong
+
+
+def _source_offsets(kafka: ModelKafka, records: int) -> list[str]:
+    found = kafka.group(OPTIONS.group_id).offsets
+    return [f"the group is at {found.get(tp)} of {tp}" for tp in SOURCE if found.get(tp, (-1, ""))[0] != records]
+
+
+def _untrue(claims: list[Claim], committed: dict[tuple[int, int], LedgerEntry]) -> list[str]:
+    """What a driver was told and is not so."""
+    wrong = []
+    for claim in claims:
+        batch = claim.batch
+        entry = LedgerEntry(query_id=batch.query_id, batch_id=batch.batch_id, digest=batch.digest)
+        if claim.said in ("committed", "skipped") and entry not in committed.values():
+            wrong.append(f"{claim.who} was told that batch {batch.batch_id} is {claim.said}, which it is not")
+        by_itself = any(committed.get((i.producer_id, i.epoch)) == entry for i in claim.identities)
+        if (claim.said, by_itself) in (("nothing", True), ("everything", False)):
+            wrong.append(f"{claim.who} was told that {claim.said} of batch {batch.batch_id} is committed by it: untrue")
+    return wrong

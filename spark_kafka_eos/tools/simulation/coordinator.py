@@ -1,0 +1,190 @@
+"""A model of Kafka's transaction coordinator, for one transactional.id: KIP-98, KIP-360 and, in TV2, KIP-890.
+
+Read off TransactionCoordinator and TransactionMetadata (Kafka 3.9 for TV1, 4.3 for TV2) and compared with those brokers
+by tests/broker/test_simulation_model.py. What it leaves out: a state is on disk the moment it is taken.
+
+Not obvious, and all of it matters:
+- An end is decided when it is answered; its markers reach the partitions later, one by one. Until all are written every
+  new beginning is answered CONCURRENT_TRANSACTIONS.
+- TV1 takes an EndTxn of an epoch for good as often as it comes: after a commit, another commit is "no error" even for
+  a transaction that never was. TV2 raises the epoch with each end, and knows a resend by the epoch before.
+- InitProducerId raises the epoch of an open transaction only to abort it, and answers CONCURRENT_TRANSACTIONS; the
+  epoch its caller gets is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+
+from spark_kafka_eos.model import TopicPartition
+
+NONE = 0
+NOT_COORDINATOR = 16
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+INVALID_PRODUCER_ID_MAPPING = 49
+CONCURRENT_TRANSACTIONS = 51
+PRODUCER_FENCED = 90
+TRANSACTION_ABORTABLE = 120
+
+_NO_ID = -1
+_NO_EPOCH = -1
+_LAST_EPOCH = 32_767
+_EXHAUSTED = _LAST_EPOCH - 1
+
+Identity = tuple[int, int]
+
+
+class Phase(Enum):
+    """TransactionMetadata's states, without the two that a model without disks never rests in."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+_PREPARED = (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT)
+_COMPLETE = (Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
+
+
+class Coordinator:
+    """`server_version` is the cluster's transaction.version; `new_id` gives producer ids.
+
+    `decided(commit, producer id, epoch of the records, epoch of the markers, partitions)` must see to it that
+    `completed` is called once the markers are written in all of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        server_version: int,
+        new_id: Callable[[], int],
+        decided: Callable[[bool, int, int, int, Collection[TopicPartition]], None],
+    ) -> None:
+        self._server_version, self._new_id, self._decided = server_version, new_id, decided
+        self.phase = Phase.EMPTY
+        self.producer_id = _NO_ID
+        self.epoch = _NO_EPOCH
+        self.timeout_ms = 60_000
+        self.partitions: set[TopicPartition] = set()
+        self.transactions = 0  # opened so far: tells a timeout which one it belongs to
+        self._last_epoch = _NO_EPOCH
+        self._previous_id = _NO_ID
+        self._next_id = _NO_ID
+
+    def init(self, held_id: int, held_epoch: int, timeout_ms: int) -> tuple[int, Identity]:
+        """InitProducerId: the error code and, without one, the new producer id and epoch."""
+        if self.producer_id == _NO_ID:
+            self.producer_id = self._new_id()
+        held = (held_id, held_epoch) if held_id != _NO_ID else None
+        of_another = held is not None and self.epoch != _NO_EPOCH and held_id != self.producer_id
+        if of_another and (held_id != self._previous_id or held_epoch < _EXHAUSTED):
+            return PRODUCER_FENCED, (-1, -1)
+        if self.phase in _PREPARED:
+            return CONCURRENT_TRANSACTIONS, (-1, -1)
+        if self.phase is Phase.ONGOING:
+            self._fence()
+            return CONCURRENT_TRANSACTIONS, (-1, -1)
+        if self.epoch >= _EXHAUSTED and (held is None or held_epoch == self.epoch):
+            self._previous_id, self._last_epoch = self.producer_id, self.epoch if held else _NO_EPOCH
+            self.producer_id, self.epoch = self._new_id(), 0
+        elif held is None:
+            self.epoch, self._last_epoch = self.epoch + 1, _NO_EPOCH
+            self._previous_id = self.producer_id
+        elif self.epoch in (held_epoch, _NO_EPOCH):
+            self._last_epoch, self.epoch = self.epoch, self.epoch + 1
+            self._previous_id = self.producer_id
+        elif held_epoch != self._last_epoch:  # else a resend of the one before, answered as that was
+            return PRODUCER_FENCED, (-1, -1)
+        self.phase, self.timeout_ms = Phase.EMPTY, timeout_ms
+        return NONE, (self.producer_id, self.epoch)
+
+    def add(self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]) -> int:
+        """AddPartitionsToTxn, AddOffsetsToTxn, and what a TV2 leader asks for at the first append."""
+        if producer_id != self.producer_id:
+            return INVALID_PRODUCER_ID_MAPPING
+        if epoch != self.epoch:
+            return PRODUCER_FENCED
+        if self.phase in _PREPARED:
+            return CONCURRENT_TRANSACTIONS
+        if self.phase is not Phase.ONGOING:
+            self.phase = Phase.ONGOING
+            self.transactions += 1
+        self.partitions.update(partitions)
+        return NONE
+
+    def verify(self, producer_id: int, epoch: int, partition: TopicPartition) -> int:
+        """What a TV1 leader asks before the first append: is the partition part of the transaction?"""
+        if producer_id != self.producer_id:
+            return INVALID_PRODUCER_ID_MAPPING
+        if epoch != self.epoch:
+            return PRODUCER_FENCED
+        if self.phase in _PREPARED:
+            return CONCURRENT_TRANSACTIONS
+        return NONE if partition in self.partitions else TRANSACTION_ABORTABLE
+
+    def end(self, producer_id: int, epoch: int, commit: bool, version: int) -> tuple[int, Identity]:
+        """EndTxn: the error code and, without one, the identity to go on with (TV2 alone looks at it)."""
+        # In TV2 each end raises the epoch, the last one to a new producer id: so it knows an end that comes again.
+        overflowed = (version, self._previous_id, epoch, self.epoch) == (2, producer_id, _EXHAUSTED, 0)
+        resend = overflowed or (version >= 2 and self.epoch == epoch + 1)
+        if producer_id != self.producer_id and not overflowed:
+            return INVALID_PRODUCER_ID_MAPPING, (-1, -1)
+        if not self._may_end(epoch, resend, version):
+            return PRODUCER_FENCED, (-1, -1)
+        if self.phase is Phase.ONGOING:
+            self._prepare(commit, version)
+            return NONE, (self.producer_id, self.epoch)
+        if self.phase is Phase.EMPTY or (version >= 2 and not resend):
+            return self._end_nothing(commit, version)
+        if commit != (self.phase in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)):
+            return INVALID_TXN_STATE, (-1, -1)
+        if self.phase in _PREPARED:
+            return CONCURRENT_TRANSACTIONS, (-1, -1)
+        return NONE, (self.producer_id, self.epoch)
+
+    def time_out(self) -> None:
+        """The open transaction, if there is one, lasted longer than its owner allowed."""
+        if self.phase is Phase.ONGOING:
+            self._fence()
+
+    def completed(self) -> None:
+        """Every marker of the decided transaction is written."""
+        self.phase = Phase.COMPLETE_COMMIT if self.phase is Phase.PREPARE_COMMIT else Phase.COMPLETE_ABORT
+        self.partitions.clear()
+        if self._next_id != _NO_ID:
+            self._previous_id, self.producer_id, self.epoch = self.producer_id, self._next_id, 0
+            self._next_id = _NO_ID
+
+    def _may_end(self, epoch: int, resend: bool, version: int) -> bool:
+        if version >= 2 and self.phase in _PREPARED:
+            return resend
+        return epoch == self.epoch or (resend and self.phase in _COMPLETE)
+
+    def _end_nothing(self, commit: bool, version: int) -> tuple[int, Identity]:
+        """TV2 lets a client abort what it does not know to be empty; the epoch rises all the same."""
+        if commit or version < 2:
+            return INVALID_TXN_STATE, (-1, -1)
+        self._prepare(commit, version)
+        return NONE, (self.producer_id, self.epoch)
+
+    def _fence(self) -> None:
+        self.epoch += 1
+        self._last_epoch = _NO_EPOCH
+        self._prepare(commit=False, version=self._server_version, fence=True)
+
+    def _prepare(self, commit: bool, version: int, *, fence: bool = False) -> None:
+        of_records = self.epoch - fence
+        if version >= 2:
+            if not fence and self.epoch >= _EXHAUSTED:
+                self._next_id = self._new_id()
+            self._last_epoch = self.epoch
+            self.epoch = min(self.epoch + 1, _LAST_EPOCH)
+        self._previous_id = self.producer_id
+        self.phase = Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT
+        answer = self.producer_id, self.epoch
+        self._decided(commit, self.producer_id, of_records, answer[1], tuple(self.partitions))

@@ -1,0 +1,302 @@
+"""Connections between a process and the model's brokers, and what a seed does to the requests on them.
+
+A connection keeps its order, as TCP does. So a request comes twice only in the way it does on a real network: its
+sender gave the connection up, and what had already left arrives after the resend of it, perhaps after the sender died.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace as Answer
+from typing import Any
+
+from spark_kafka_eos.broker.versions import RANGES, choose
+from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.tools.simulation.kafka import ModelKafka
+from spark_kafka_eos.tools.simulation.world import Process
+
+_DELAYS_S = (0.002, 0.03, 0.5, 8.0, 45.0, 90.0, 300.0)
+_RESET_S = 0.002
+_TIMEOUT_S = 30.0  # request.timeout.ms
+
+# Answers that are no refusal for good; a broker gives them without having done anything.
+_PASSING = {
+    "Produce": (6, 14, 19),
+    "InitProducerId": (14, 15, 16, 51),
+    "AddPartitionsToTxn": (14, 15, 16, 51),
+    "AddOffsetsToTxn": (14, 15, 16, 51),
+    "EndTxn": (14, 15, 16, 51),
+    "TxnOffsetCommit": (14, 15, 16, 7),
+    "OffsetFetch": (14, 16, 88),
+}
+# A leader that appended and then could not say so in time.
+_APPENDED_ALL_THE_SAME = (7, 20)
+
+_KINDS = ("request lost", "answer lost", "request delayed", "passing error", "killed", "pause", "outage", "move")
+_WEIGHTS = (6, 8, 8, 6, 6, 6, 1, 2)
+
+
+@cache
+def _version(api: str, newest: int | None) -> int:
+    return choose(api, RANGES[api], newest=newest)
+
+
+class Network:
+    """The wires of one world, which all lead to `kafka`."""
+
+    def __init__(self, kafka: ModelKafka) -> None:
+        self.kafka = kafka
+        self._cut_off: dict[Process, float] = {}  # until when
+
+    def cut_off(self, process: Process, seconds: float) -> None:
+        """Let nothing of this process, or of those inside it, reach a broker for so long."""
+        self._cut_off[process] = process.world.now + seconds
+
+    def reaches(self, process: Process) -> bool:
+        return not self._cut_off or self._cut_off.get(process.whole, 0.0) <= process.world.now
+
+    def connector(self, process: Process) -> Any:
+        """What `Cluster` takes as `connect`."""
+
+        def connect(host: str, _port: int, _options: ClientOptions) -> ModelConnection:
+            node = int(host.removeprefix("node-"))
+            return ModelConnection(self, process, node)
+
+        return connect
+
+
+class ModelConnection:
+    """Stands in for `broker.connection.Connection`."""
+
+    def __init__(self, network: Network, process: Process, node: int) -> None:
+        self._network, self._process, self._node = network, process, node
+        self.where = f"node-{node}:9092"
+        self.finalized_features = {"transaction.version": network.kafka.version}
+        self.open = True
+        self._pending: dict[int, Any] = {}
+        self._number = 0
+        self._cut = False  # nothing that is sent from now on arrives
+        self._late = 0.0  # what is sent from now on arrives so much later, if it does
+        world = process.world
+        world.step(process)
+        refused = world.strikes() and world.chance(0.1)
+        if refused:
+            world.fault("connection refused", self.where)
+        if refused or not network.reaches(process):
+            world.wait(process.whole, _RESET_S)
+            raise BrokerUnreachable(f"no connection to {self.where}: refused")
+
+    @property
+    def usable(self) -> bool:
+        return self.open
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def readable(self) -> bool:
+        return self._process.world.chance(0.5)
+
+    def call(self, request: Any, *, newest: int | None = None) -> Any:
+        return self.receive(self.send(request, newest=newest))
+
+    def send(self, request: Any, *, newest: int | None = None, decode: object = None) -> int:
+        """Send: whatever becomes of it is decided here, and shows when the answer is waited for."""
+        del decode
+        if not self.open:
+            raise BrokerUnreachable(f"{self.where}: the connection is closed")
+        api = request.name.removesuffix("Request")
+        version = _version(api, newest)
+        world = self._process.world
+        world.step(self._process)
+        self._number += 1
+        if self._cut or not self._network.reaches(self._process):
+            answer = None
+        elif self._late:
+            self._arrive_later(api, version, request)
+            answer = None
+        elif world.strikes(often=3 if api == "EndTxn" else 1):
+            answer = self._struck(api, version, request)
+        else:
+            answer = self._arrive(api, version, request)
+        self._pending[self._number] = answer
+        return self._number
+
+    def receive(self, correlation_id: int) -> Any:
+        """The answer; without one, the wait for it and BrokerUnreachable."""
+        if correlation_id not in self._pending:
+            raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
+        answer = self._pending.pop(correlation_id)
+        if answer is not None:
+            return answer
+        self.close()
+        world = self._process.world
+        world.wait(self._process.whole, _RESET_S if world.chance(0.8) else _TIMEOUT_S)
+        self._process.check()
+        raise BrokerUnreachable(f"{self.where}: no response")
+
+    def close(self) -> None:
+        self.open = False
+        self._pending.clear()
+
+    # -- what becomes of a request
+
+    def _arrive(self, api: str, version: int, request: Any) -> Any:
+        answer = self._network.kafka.handle(self._node, api, version, request)
+        world = self._process.world
+        if world.trace is not None:
+            world.note(f"{shown(api, version, request)} -> {shown_answer(answer)}")
+        return answer
+
+    def _arrive_later(self, api: str, version: int, request: Any) -> None:
+        world = self._process.world
+        node, kafka, name = self._node, self._network.kafka, self._process.name
+        if api == "Produce":  # the sender may use its buffer again
+            for topic in request.topic_data:
+                for data in topic.partition_data:
+                    data.records = bytes(data.records)
+
+        def arrive() -> None:
+            answer = kafka.handle(node, api, version, request)
+            if world.trace is not None:
+                world.note(f"late, from {name}: {shown(api, version, request)} -> {shown_answer(answer)}")
+
+        world.after(self._late, "", arrive)
+
+    def _struck(self, api: str, version: int, request: Any) -> Any:
+        world = self._process.world
+        kind = world.random.choices(_KINDS, _WEIGHTS)[0]
+        what = shown(api, version, request) if world.trace is not None else ""
+        if kind == "killed":
+            return self._killed(api, version, request, what)
+        if kind == "pause":
+            seconds = world.random.choice((0.05, 2.0, 40.0, 70.0, 150.0))
+            world.fault("pause", f"{seconds} s before {what}")
+            self._process.pause(seconds)
+            return self._arrive(api, version, request)
+        if kind == "outage":
+            seconds = world.random.choice((1.0, 50.0, 130.0, 300.0))
+            world.fault("outage", f"{seconds} s from {what} on")
+            self._network.cut_off(self._process.whole, seconds)
+            self._cut = True
+            return None
+        if kind == "move":
+            self._network.kafka.move(world.random)
+            world.fault("leaders and coordinators moved")
+            return self._arrive(api, version, request)
+        if kind == "passing error":
+            return self._refused(api, version, request, what)
+        world.fault(kind, what)
+        if kind == "request lost":
+            self._cut = True
+        elif kind == "answer lost":
+            self._arrive(api, version, request)
+            self._cut = world.chance(0.5)
+        else:
+            self._late = world.random.choice(_DELAYS_S)
+            self._arrive_later(api, version, request)
+        return None
+
+    def _killed(self, api: str, version: int, request: Any, what: str) -> Any:
+        """Death of the driver, or only of the task inside it; what it was sending may arrive, at once or later."""
+        world = self._process.world
+        victim = self._process if world.chance(0.5) else self._process.whole
+        world.fault(f"{victim.kind} killed", what)
+        fate = world.random.randrange(3)
+        if fate == 1:
+            self._arrive(api, version, request)
+        elif fate == 2:
+            self._late = world.random.choice(_DELAYS_S)
+            self._arrive_later(api, version, request)
+        victim.kill()
+
+    def _refused(self, api: str, version: int, request: Any, what: str) -> Any:
+        world = self._process.world
+        if api not in _PASSING:
+            return self._arrive(api, version, request)
+        code = world.random.choice(_PASSING[api])
+        if api == "Produce" and world.chance(0.5):
+            code = world.random.choice(_APPENDED_ALL_THE_SAME)
+            answer = self._arrive(api, version, request)
+            if any(p.error_code for topic in answer.responses for p in topic.partition_responses):
+                return answer
+        world.fault("passing error", f"{code} for {what}")
+        return refusal(api, request, code)
+
+
+def refusal(api: str, request: Any, code: int) -> Any:
+    """An answer of `api` that says nothing but `code`."""
+    match api:
+        case "Produce":
+            responses = [
+                Answer(
+                    name=topic.name,
+                    partition_responses=[
+                        Answer(index=p.index, error_code=code, base_offset=-1, error_message=None, record_errors=())
+                        for p in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+            return Answer(responses=responses)
+        case "AddPartitionsToTxn":
+            topics = [
+                Answer(
+                    name=topic.name,
+                    results_by_partition=[
+                        Answer(partition_index=number, partition_error_code=code) for number in topic.partitions
+                    ],
+                )
+                for topic in request.v3_and_below_topics
+            ]
+            return Answer(results_by_topic_v3_and_below=topics)
+        case "TxnOffsetCommit":
+            topics = [
+                Answer(
+                    name=topic.name,
+                    partitions=[Answer(partition_index=p.partition_index, error_code=code) for p in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+            return Answer(topics=topics)
+        case _:
+            return Answer(error_code=code, topics=[])
+
+
+def shown(api: str, version: int, request: Any) -> str:
+    """A request for a reader: who, which epoch, what."""
+    match api:
+        case "Produce":
+            from spark_kafka_eos.wire.record_batch import HEADER
+
+            batches = []
+            for topic in request.topic_data:
+                for p in topic.partition_data:
+                    header = HEADER.unpack_from(p.records)
+                    batches.append(f"{p.index}: epoch {header[10]}, sequence {header[11]}, {header[12]} records")
+            return f"Produce v{version} ({'; '.join(batches)})"
+        case "EndTxn":
+            end = "commit" if request.committed else "abort"
+            return f"EndTxn v{version} ({end}, id {request.producer_id}, epoch {request.producer_epoch})"
+        case "InitProducerId" | "AddOffsetsToTxn" | "TxnOffsetCommit":
+            group = f" group {request.group_id}" if api != "InitProducerId" else ""
+            return f"{api} v{version} (id {request.producer_id}, epoch {request.producer_epoch}{group})"
+        case _:
+            return f"{api} v{version}"
+
+
+def shown_answer(answer: Any) -> str:
+    """An answer for a reader: its error codes, and the identity it gives."""
+    codes = {answer.error_code} if hasattr(answer, "error_code") else set()
+    for topic in getattr(answer, "responses", ()):
+        codes |= {p.error_code for p in topic.partition_responses}
+    for topic in getattr(answer, "results_by_topic_v3_and_below", ()):
+        codes |= {p.partition_error_code for p in topic.results_by_partition}
+    for topic in getattr(answer, "topics", ()):
+        for p in topic.partitions:
+            codes.add(getattr(p, "error_code", 0))
+    said = ", ".join(map(str, sorted(codes))) or "0"
+    if hasattr(answer, "producer_epoch"):
+        said += f" (id {answer.producer_id}, epoch {answer.producer_epoch})"
+    return said

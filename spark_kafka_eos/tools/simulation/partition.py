@@ -1,0 +1,133 @@
+"""A model of a partition's leader: its log, its producer state, what readers of committed data see.
+
+Read off UnifiedLog, ProducerStateManager and ProducerAppendInfo (Kafka 3.9 and 4.3) and compared with those brokers by
+tests/broker/test_simulation_model.py.
+
+Not obvious:
+- A duplicate is told by epoch and first and last sequence among the producer's last five batches, never by content.
+- Those five are forgotten when the epoch changes, so also at a marker that carries a higher epoch.
+- Of a producer it knows nothing of, TV1 takes any first sequence.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+NONE = 0
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+
+_MAX_SEQUENCE = 0x7FFF_FFFF
+_REMEMBERED = 5
+
+
+class Entry(NamedTuple):
+    """One batch of the log: records, or (`commit` is not None) the marker of a transaction's end."""
+
+    offset: int
+    producer_id: int
+    epoch: int
+    content: tuple[Any, ...]
+    commit: bool | None
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch", "first_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)  # first and last sequence, offset
+        self.first_offset: int | None = None  # of the open transaction
+
+
+class Partition:
+    """The log of one partition; offsets from 0."""
+
+    def __init__(self) -> None:
+        self.log: list[Entry] = []
+        self.end_offset = 0
+        self._producers: dict[int, _Producer] = {}
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether this producer's transaction holds records here, so that nobody asks the coordinator any more."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.first_offset is not None and producer.epoch == epoch
+
+    def append(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int | None,
+        content: tuple[Any, ...],
+        *,
+        first_sequence_is_zero: bool = False,
+    ) -> tuple[int, int]:
+        """Append transactional records: (error code, base offset). Without a base sequence nobody counts (offsets)."""
+        producer = self._producers.get(producer_id)
+        if base_sequence is not None:
+            last = (base_sequence + len(content) - 1) & _MAX_SEQUENCE
+            if producer is not None and producer.epoch == epoch:
+                for first_seen, last_seen, offset in producer.batches:
+                    if (first_seen, last_seen) == (base_sequence, last):
+                        return NONE, offset
+        if producer is not None and epoch < producer.epoch:
+            return INVALID_PRODUCER_EPOCH, -1
+        if base_sequence is not None and not self._follows(producer, epoch, base_sequence, first_sequence_is_zero):
+            return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        offset = self.end_offset
+        producer = self._producer(producer_id, epoch)
+        if base_sequence is not None:
+            producer.batches.append((base_sequence, last, offset))
+        if producer.first_offset is None:
+            producer.first_offset = offset
+        self._add(producer_id, epoch, content, None)
+        return NONE, offset
+
+    def mark(self, producer_id: int, epoch: int, commit: bool) -> bool:
+        """Write a transaction's end; False: refused, since a later epoch has written here."""
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            return False
+        self._producer(producer_id, epoch).first_offset = None
+        self._add(producer_id, epoch, (commit,), commit)
+        return True
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction; the log's end if none is open."""
+        opened = [p.first_offset for p in self._producers.values() if p.first_offset is not None]
+        return min(opened, default=self.end_offset)
+
+    def committed(self) -> list[Entry]:
+        """The batches that a reader of committed data sees, in order."""
+        fate: dict[int, bool] = {}
+        seen = []
+        stable = self.last_stable_offset
+        for entry in reversed(self.log):  # a batch's fate is its producer's next marker
+            if entry.commit is not None:
+                fate[entry.producer_id] = entry.commit
+            elif entry.offset < stable and fate.get(entry.producer_id):
+                seen.append(entry)
+        seen.reverse()
+        return seen
+
+    def _follows(self, producer: _Producer | None, epoch: int, base_sequence: int, must_be_zero: bool) -> bool:
+        if producer is None:
+            return base_sequence == 0 or not must_be_zero
+        if producer.epoch != epoch or not producer.batches:
+            return base_sequence == 0
+        return base_sequence == (producer.batches[-1][1] + 1) & _MAX_SEQUENCE
+
+    def _producer(self, producer_id: int, epoch: int) -> _Producer:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = _Producer(epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        return producer
+
+    def _add(self, producer_id: int, epoch: int, content: tuple[Any, ...], commit: bool | None) -> None:
+        self.log.append(Entry(self.end_offset, producer_id, epoch, content, commit))
+        self.end_offset += len(content)

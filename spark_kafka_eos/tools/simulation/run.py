@@ -1,0 +1,108 @@
+"""Many seeds, over several processes, and what they add up to."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+
+from spark_kafka_eos.tools.simulation.bugs import BUGS
+from spark_kafka_eos.tools.simulation.history import History, live
+
+_CHUNK = 500  # seeds at a time
+_SHOWN = 10  # so many failing seeds are enough
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What seeds added up to: faults and ends of drivers by kind, and the seeds whose history came out wrong."""
+
+    seeds: int = 0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    wrong: dict[int, list[str]] = field(default_factory=dict)
+
+    def add(self, history: History) -> None:
+        self.seeds += 1
+        self.faults.update(history.faults)
+        self.outcomes.update(history.outcomes)
+        if history.wrong:
+            self.wrong[history.seed] = history.wrong
+
+    def merge(self, other: Summary) -> None:
+        self.seeds += other.seeds
+        self.faults.update(other.faults)
+        self.outcomes.update(other.outcomes)
+        self.wrong.update(other.wrong)
+
+
+def replay(seed: int, *, bug: str | None = None) -> History:
+    """One seed's history, with its trace."""
+    with _quiet(), BUGS[bug]() if bug else nullcontext():
+        return live(seed, traced=True)
+
+
+def run(
+    seeds: range,
+    *,
+    jobs: int = 1,
+    bug: str | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Summary:
+    """Run the seeds in `jobs` processes; ends early when some have come out wrong. `progress` is told how many are
+    done."""
+    total, started = Summary(), time.monotonic()
+    for part in _in_processes(seeds, jobs, bug) if jobs > 1 else (_run(chunk, bug) for chunk in _chunks(seeds)):
+        total.merge(part)
+        progress(total.seeds)
+        if len(total.wrong) >= _SHOWN:
+            break
+    total.wrong = dict(sorted(total.wrong.items()))
+    total.seconds = time.monotonic() - started
+    return total
+
+
+def _in_processes(seeds: range, jobs: int, bug: str | None) -> Iterator[Summary]:
+    chunks = _chunks(seeds)
+    # Not forked: a fork takes along locks that the parent's threads hold.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting: set[Future[Summary]] = {pool.submit(_run, chunk, bug) for chunk in islice(chunks, 2 * jobs)}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                waiting |= {pool.submit(_run, chunk, bug) for chunk in islice(chunks, len(done))}
+                yield from (future.result() for future in done)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _chunks(seeds: range) -> Iterator[range]:
+    return (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
+
+
+def _run(seeds: range, bug: str | None) -> Summary:
+    summary = Summary()
+    with _quiet(), BUGS[bug]() if bug else nullcontext():
+        for seed in seeds:
+            summary.add(live(seed))
+            if len(summary.wrong) >= _SHOWN:
+                break
+    return summary
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the product's log, which tells of every fault."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
