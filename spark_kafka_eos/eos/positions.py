@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 JsonOffsets = dict[str, dict[str, int]]
 _Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]
 
-# How late an added partition or a new topic may be noticed; the built-in source looks every time.
+# How late a new topic may be noticed while the others stand still; the built-in source looks every time.
 _LOOK_AGAIN_SECONDS = 5.0
 
 
@@ -134,9 +134,11 @@ class Positions:
             return offsets_to_json({tp: min(offset, pinned.get(tp, offset)) for tp, offset in self.starting().items()})
         begin = offsets_from_json(start)
         self._known |= begin.keys()
+        end = self._ends(begin)
+        if end != begin:
+            self._look(now=True)  # whether these are still the topics that the query has read so far
         if begin != (again := begin | self._created_again(begin)):
             return offsets_to_json(again)
-        end = self._ends(begin)
         earliest = self._earliest(end.keys() - begin.keys())  # of partitions that are new
         if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return start
@@ -226,7 +228,8 @@ class Positions:
         return (self._clock() - self._last_advance) * 1000 < self._options.max_trigger_delay_ms
 
     def _look(self, *, now: bool = False) -> tuple[TopicPartition, ...]:
-        """The partitions to read, looked up again every few seconds."""
+        """The partitions to read, looked up again before each micro-batch that has something to read, else every few
+        seconds."""
         if now or self._clock() - self._looked > _LOOK_AGAIN_SECONDS:
             self._partitions = tuple(sorted(self._read_partitions()))
             self._known.update(self._partitions)

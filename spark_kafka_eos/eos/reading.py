@@ -137,12 +137,26 @@ def _within(
         pa.repeat(partition.topic, records.num_rows),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), records.num_rows),
         records["offset"],
-        records["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
+        _timestamps(records),
         records["timestampType"],
     ]
     if options.include_headers:
         columns.append(_null_if_empty(records["headers"]))
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers=options.include_headers))
+
+
+def _timestamps(records: pa.RecordBatch) -> pa.Array:
+    """In Spark's microseconds, of which 64 bits hold fewer years than of Kafka's milliseconds."""
+    try:
+        return records["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+    except pa.ArrowInvalid:
+        milliseconds = records["timestamp"].to_numpy()
+        at = int(np.argmax(np.abs(milliseconds)))
+        raise CorruptRecordBatch(
+            f"the record at offset {records['offset'][at]} has timestamp {milliseconds[at]} ms, which no timestamp of "
+            "Spark can hold",
+            action="Start the query behind it (startingOffsets), with a new checkpoint.",
+        ) from None
 
 
 def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:

@@ -244,6 +244,16 @@ def test_a_topic_created_again_is_noticed_even_if_it_has_more_records_than_the_o
         source.batch(start, end)
 
 
+def test_a_topic_created_again_is_noticed_before_any_of_its_offsets_is_planned(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers)
+    start = source.latest(OPEN, limited=False)
+    before = brokers.seconds
+    brokers.create_again("t", (0, 99))
+    brokers.seconds = before
+    assert source.latest(start, limited=False) == json_of(t=[0])
+
+
 def test_a_topic_created_again_stays_data_loss_after_a_restart(open_positions):
     brokers = Brokers(t=[(0, 10)])
     source = open_positions(brokers)

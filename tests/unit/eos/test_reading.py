@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -141,6 +142,15 @@ def test_damaged_bytes_name_the_partition(fetches):
     fetches([damaged])
     with pytest.raises(CorruptRecordBatch, match="t-0.*offset 0"):
         read([wanted(0, 3)])
+
+
+def test_a_timestamp_that_spark_cannot_hold_names_the_record(fetches):
+    values = pa.array([b"a", b"b"], pa.binary())
+    buffer = encode(pa.nulls(2, pa.binary()), values, np.array([RECEIVED, 2**62]))
+    broken = replace(part(0, 2), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
+    fetches([broken])
+    with pytest.raises(CorruptRecordBatch, match=f"t-0: the record at offset 1 has timestamp {2**62} ms"):
+        read([wanted(0, 2)])
 
 
 def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches):
