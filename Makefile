@@ -34,6 +34,10 @@ test-slow: $(READY) ## Run what is left out of the tests for its length: every c
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds
 	$(BIN)/pytest tests/unit
 
+.PHONY: bench
+bench: $(READY) ## Measure every row of PERFORMANCE.md beside Spark's own connector: half an hour
+	$(BIN)/kafka-eos bench all --output docs/performance --into PERFORMANCE.md
+
 .PHONY: check
 check: $(READY) ## Check format, lint, types and the layers' import contracts
 	$(BIN)/ruff format --check .

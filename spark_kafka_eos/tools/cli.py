@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold passwords
 )
-app.command()(bench)
+app.add_typer(bench, name="bench")
 app.command()(broker)
 app.command()(demo)
 app.command()(preflight)

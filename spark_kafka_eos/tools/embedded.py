@@ -223,22 +223,39 @@ class EmbeddedKafka:
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
         """Create a topic replicated to every node, wait until each partition has a leader, return its name."""
-        topic = NewTopic(
-            name,
-            num_partitions=partitions,
-            replication_factor=min(len(self.nodes), 3),
-            config={key: str(value) for key, value in (config or {}).items()},
-        )
-        with self._admin(f"topic {name} could not be created") as admin:
-            admin.create_topics([topic], operation_timeout=self._start_timeout)[name].result()
-            self._await(admin, lambda: _leaders(admin, name) == partitions, f"topic {name} lacks leaders")
+        self.create_topics([name], partitions, config)
         return name
+
+    def create_topics(
+        self, names: Sequence[str], partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Create several topics that are alike at once, and wait until each partition has a leader."""
+        topics = [
+            NewTopic(
+                name,
+                num_partitions=partitions,
+                replication_factor=min(len(self.nodes), 3),
+                config={key: str(value) for key, value in (config or {}).items()},
+            )
+            for name in names
+        ]
+        with self._admin(f"topic {_some(names)} could not be created") as admin:
+            for created in admin.create_topics(topics, operation_timeout=self._start_timeout).values():
+                created.result()
+            led = partitions * len(names)
+            self._await(admin, lambda: _leaders(admin, names) == led, f"topic {_some(names)} lacks leaders")
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until metadata no longer shows it."""
-        with self._admin(f"topic {name} could not be deleted") as admin:
-            admin.delete_topics([name], operation_timeout=self._start_timeout)[name].result()
-            self._await(admin, lambda: name not in admin.list_topics(timeout=5).topics, f"topic {name} is still there")
+        self.delete_topics([name])
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete several topics at once and wait until metadata no longer shows any."""
+        with self._admin(f"topic {_some(names)} could not be deleted") as admin:
+            for deleted in admin.delete_topics(list(names), operation_timeout=self._start_timeout).values():
+                deleted.result()
+            gone = f"topic {_some(names)} is still there"
+            self._await(admin, lambda: not admin.list_topics(timeout=5).topics.keys() & set(names), gone)
 
     def topics(self) -> list[str]:
         """The names of all topics, without the internal ones (`__…`)."""
@@ -378,7 +395,12 @@ def _answering(admin: AdminClient) -> set[int]:
         return set()
 
 
-def _leaders(admin: AdminClient, topic: str) -> int:
-    """How many partitions of the topic have a leader; 0 when there is no such topic."""
-    metadata = admin.list_topics(timeout=5).topics.get(topic)
-    return 0 if metadata is None else sum(partition.leader >= 0 for partition in metadata.partitions.values())
+def _leaders(admin: AdminClient, topics: Sequence[str]) -> int:
+    """How many partitions of the topics have a leader."""
+    found = admin.list_topics(timeout=5).topics
+    led = (found[topic].partitions.values() for topic in topics if topic in found)
+    return sum(partition.leader >= 0 for partitions in led for partition in partitions)
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"

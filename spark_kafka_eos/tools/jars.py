@@ -63,6 +63,12 @@ def kafka(version: str = DEFAULT_VERSION) -> Bundle:
     return Bundle(name="kafka", version=version, modules=modules)
 
 
+def perf_tools(version: str = DEFAULT_VERSION) -> Bundle:
+    """Kafka's ProducerPerformance and ConsumerPerformance; the rest of their class path is the broker's."""
+    module = Module(organisation="org.apache.kafka", name="kafka-tools", revision=version, alone=True)
+    return Bundle(name="kafka-tools", version=version, modules=(module,))
+
+
 # Spark's own connector, to be compared with. It is published without the token provider of the same version.
 BUILT_IN_CONNECTOR = Bundle(
     name="spark-sql-kafka",

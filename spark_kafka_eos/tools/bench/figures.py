@@ -1,0 +1,123 @@
+"""What benchmarks measure, as values, and the arithmetic on them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+QUANTILES = (0.5, 0.95, 0.99, 0.999)  # those that Kafka's ProducerPerformance prints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One side's measured runs, in their order: of each the whole seconds that `records` records took."""
+
+    name: str
+    records: int
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """From the fastest run to the slowest, as a share of the median."""
+        return (max(self.seconds) - min(self.seconds)) / self.median
+
+    @property
+    def rate(self) -> float:
+        """Records per second in the median run."""
+        return self.records / self.median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Sides that did the same work in turn. `settings`: what the work was, for people and for the JSON."""
+
+    title: str
+    series: tuple[Series, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def named(self, name: str) -> Series:
+        """The side of this name. Raises KeyError."""
+        return {series.name: series for series in self.series}[name]
+
+    def ratio(self, name: str, against: str) -> float:
+        """How many times as many records per second as the other side: above 1 is faster."""
+        return self.named(name).rate / self.named(against).rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One measurement of a sweep: a `line` of the plot, where on it, and what was found there."""
+
+    line: str
+    at: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Points over something that was varied."""
+
+    title: str
+    x: str
+    y: str
+    points: tuple[Point, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(point.line for point in self.points))
+
+    def line(self, name: str) -> tuple[Point, ...]:
+        return tuple(point for point in self.points if point.line == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """What a set of latencies, in milliseconds, comes to."""
+
+    count: int
+    mean: float
+    maximum: float
+    quantiles: Mapping[float, float]
+
+    @property
+    def median(self) -> float:
+        return self.quantiles[0.5]
+
+
+def latencies(values: Iterable[tuple[float, int]], quantiles: Sequence[float] = QUANTILES) -> Latencies:
+    """Of (milliseconds, how many records had it). Raises ValueError for none.
+
+    A quantile q is the value at index int(q * count) in ascending order, as ProducerPerformance takes it.
+    """
+    ordered = sorted((value, count) for value, count in values if count > 0)
+    total = sum(count for _, count in ordered)
+    if not total:
+        raise ValueError("no latencies")
+    return Latencies(
+        count=total,
+        mean=sum(value * count for value, count in ordered) / total,
+        maximum=ordered[-1][0],
+        quantiles={quantile: _at(ordered, min(int(quantile * total), total - 1)) for quantile in quantiles},
+    )
+
+
+def _at(ordered: Sequence[tuple[float, int]], index: int) -> float:
+    for value, count in ordered:
+        if index < count:
+            return value
+        index -= count
+    raise IndexError(index)
+
+
+def growth(points: Sequence[tuple[float, float]]) -> float:
+    """The steepest power p with which y grows as x ** p between neighbours, (x, y) ascending: at most 1 is linear."""
+    return max(math.log(after[1] / before[1]) / math.log(after[0] / before[0]) for before, after in pairwise(points))
