@@ -253,7 +253,7 @@ def overhead(
 @bench.command("all")
 def everything(
     output: Annotated[Path, typer.Option(help="Where JSON, PNG and targets.md go.", file_okay=False)],
-    only: Annotated[str, typer.Option(help="Measurements to run, with commas; without, all. See --help of each.")] = "",
+    only: Annotated[str, typer.Option(help="Some of the measurements, such as copy-1,latency.")] = "",
     records: Annotated[int, typer.Option(help="Of the main input; the others are a share of it.", min=100)] = 2_000_000,
     runs: Runs = 5,
     seconds: Annotated[float, typer.Option(help="Of one run with small batches.", min=1)] = 8.0,

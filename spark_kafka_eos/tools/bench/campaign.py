@@ -56,9 +56,7 @@ def measurements() -> Mapping[str, Run]:
     found: dict[str, Run] = {
         # First: a worker that has served a large batch before looks the same whatever the next one holds.
         "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
-        "codec": lambda lab, _, size: iter(
-            [("codec", codec.codec(records=size.records, runs=size.runs, show=lab.show))]
-        ),
+        "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
         "source-1": _one("source-1", lambda lab, spark, size: spark_runs.source(lab, spark, size.main, runs=size.runs)),
         "source-20": _one(
             "source-20",

@@ -137,7 +137,7 @@ def _trickle(bootstrap: str, topic: str, rate: int, value_bytes: int) -> Iterato
     filler = bytes(max(0, value_bytes - _STAMP_BYTES))
 
     def send() -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
         number, started = 0, time.perf_counter()
         while not ended.wait(max(0.0, started + number / rate - time.perf_counter())):
             key = b"%0*d" % (KEY_BYTES, number)
@@ -157,6 +157,7 @@ def _watch(lab: Lab, topic: str, milliseconds: list[float]) -> Iterator[None]:
     consumer = Consumer(
         {
             "bootstrap.servers": lab.bootstrap,
+            "log_level": 0,
             "group.id": lab.name("group"),
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",

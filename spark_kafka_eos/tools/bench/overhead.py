@@ -183,8 +183,8 @@ def _librdkafka(
     lab: Lab, shape: Shape, pairs: Sequence[tuple[bytes, bytes]], name: str, length_ms: int | None
 ) -> Produce:
     def run(topic: str) -> None:
-        config: dict[str, str | int | float | bool] = {"bootstrap.servers": lab.bootstrap, "batch.size": 1_000_000}
-        config |= {"linger.ms": 5, "enable.idempotence": name != PLAIN}
+        config: dict[str, str | int | float | bool] = {"bootstrap.servers": lab.bootstrap, "log_level": 0}
+        config |= {"batch.size": 1_000_000, "linger.ms": 5, "enable.idempotence": name != PLAIN}
         if length_ms is None:
             producer = Producer(config)
             sides.produce(producer, ((topic, *pairs[n % len(pairs)]) for n in range(shape.records)))

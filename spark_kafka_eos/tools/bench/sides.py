@@ -118,10 +118,9 @@ def built_in_sink(rows: DataFrame, options: Mapping[str, str]) -> Any:
 
 def recipe(lab: Lab) -> Start:
     """foreachBatch, collect, one transactional confluent-kafka producer on the driver."""
+    producer = _transactional_producer(lab)  # one for all runs: Spark keeps what foreachBatch was given
 
     def start(rows: DataFrame, options: Mapping[str, str]) -> Any:
-        producer = _transactional_producer(lab)
-
         def process(batch: DataFrame, _: int) -> None:
             producer.begin_transaction()
             topic = options.get("topic")
@@ -235,6 +234,7 @@ def _consume(lab: Lab, source: Input) -> Iterable[tuple[Consumer, list[Any]]]:
     consumer = Consumer(
         {
             "bootstrap.servers": lab.bootstrap,
+            "log_level": 0,  # what matters is raised; and some client always outlives the broker
             "group.id": lab.name("group"),
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -261,6 +261,7 @@ def _transactional_producer(lab: Lab) -> Producer:
     producer = Producer(
         {
             "bootstrap.servers": lab.bootstrap,
+            "log_level": 0,
             "transactional.id": lab.name("id"),
             "batch.size": 1_000_000,
             "linger.ms": 20,
