@@ -137,8 +137,7 @@ class Coordinator:
         if not self._may_end(epoch, resend, version):
             return PRODUCER_FENCED, (-1, -1)
         if self.phase is Phase.ONGOING:
-            self._prepare(commit, version)
-            return NONE, (self.producer_id, self.epoch)
+            return NONE, self._prepare(commit, version)
         if self.phase is Phase.EMPTY or (version >= 2 and not resend):
             return self._end_nothing(commit, version)
         if commit != (self.phase in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)):
@@ -169,16 +168,19 @@ class Coordinator:
         """TV2 lets a client abort what it does not know to be empty; the epoch rises all the same."""
         if commit or version < 2:
             return INVALID_TXN_STATE, (-1, -1)
-        self._prepare(commit, version)
-        return NONE, (self.producer_id, self.epoch)
+        return NONE, self._prepare(commit, version)
 
     def _fence(self) -> None:
-        self.epoch += 1
-        self._last_epoch = _NO_EPOCH
-        self._prepare(commit=False, version=self._server_version, fence=True)
+        """Abort what is open, under an epoch that its owner does not have."""
+        of_records = self.epoch
+        if self._server_version < 2:
+            self.epoch, self._last_epoch = self.epoch + 1, _NO_EPOCH
+        self._prepare(commit=False, version=self._server_version, of_records=of_records)
 
-    def _prepare(self, commit: bool, version: int, *, fence: bool = False) -> None:
-        of_records = self.epoch - fence
+    def _prepare(self, commit: bool, version: int, *, of_records: int | None = None) -> Identity:
+        """Decide; returns the identity to go on with. `of_records`: the records' epoch, where their owner is fenced."""
+        fence = of_records is not None
+        of_records = self.epoch if of_records is None else of_records
         if version >= 2:
             if not fence and self.epoch >= _EXHAUSTED:
                 self._next_id = self._new_id()
@@ -186,5 +188,6 @@ class Coordinator:
             self.epoch = min(self.epoch + 1, _LAST_EPOCH)
         self._previous_id = self.producer_id
         self.phase = Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT
-        answer = self.producer_id, self.epoch
-        self._decided(commit, self.producer_id, of_records, answer[1], tuple(self.partitions))
+        following = (self.producer_id, self.epoch) if self._next_id == _NO_ID else (self._next_id, 0)
+        self._decided(commit, self.producer_id, of_records, self.epoch, tuple(self.partitions))
+        return following

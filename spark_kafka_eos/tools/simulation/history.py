@@ -7,7 +7,7 @@ come back as a zombie. After some faults the world heals, and then everything mu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused
@@ -15,11 +15,12 @@ from spark_kafka_eos.tools.simulation.check import violations
 from spark_kafka_eos.tools.simulation.coordinator import Coordinator
 from spark_kafka_eos.tools.simulation.kafka import ModelKafka
 from spark_kafka_eos.tools.simulation.network import Network
-from spark_kafka_eos.tools.simulation.query import OUTPUT, TOPIC, Checkpoint, Claim, Driver, rows_of
+from spark_kafka_eos.tools.simulation.query import OUTPUT, TOPIC, Checkpoint, Claim, Driver, Way, rows_of
 from spark_kafka_eos.tools.simulation.world import Process, Stuck, World
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
 _SLOW_MARKER_S = 20.0
+_WAYS: Sequence[Way] = ("driver", "driver", "executors", "executors", "executors", "sink", "batch writes")
 _RESTART_S = (0.0, 0.01, 1.0, 30.0)
 _MOST_RUNS = 40
 
@@ -48,7 +49,7 @@ class _Life:
         chance = world.random
         world.allow(faults=chance.randrange(1, 9), share=chance.choice((0.02, 0.05, 0.1, 0.2)))
         self.records = chance.randrange(2, 4)
-        self.executors = chance.random() < 0.5
+        self.way: Way = chance.choice(_WAYS)
         self.spoils_checkpoint = chance.random() < 0.25
         self.kafka = ModelKafka(
             transaction_version=chance.choice((1, 2)),
@@ -71,8 +72,8 @@ class _Life:
         self.rivalled: set[Driver] = set()  # those that started while another one lived
         self.current: Driver | None = None
         world.note(
-            f"seed {seed}: transaction.version {self.kafka.version}, appendMode "
-            f"{'executors' if self.executors else 'driver'}, {self.records} records in each source partition"
+            f"seed {seed}: transaction.version {self.kafka.version}, {self.way}, "
+            f"{self.records} records in each source partition"
         )
 
     def live(self) -> History:
@@ -88,7 +89,7 @@ class _Life:
         finally:
             world.end()
         if not self.wrong:
-            self.wrong = violations(self.kafka, self.claims, self.records)
+            self.wrong = violations(self.kafka, self.claims, self.records, reads=self.way != "batch writes")
         return History(
             seed=self.seed, faults=world.faults, outcomes=self.outcomes, wrong=self.wrong, trace=world.trace or []
         )
@@ -121,7 +122,7 @@ class _Life:
             self.network,
             self.checkpoint,
             number=self.runs,
-            executors=self.executors,
+            way=self.way,
             resumes=self.queries > 1,
             records=self.records,
             claims=self.claims,

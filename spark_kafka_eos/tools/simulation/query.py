@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.eos.append_tasks import AppendTaskReport, EncodeNote, append_attempt, judge
 from spark_kafka_eos.eos.checkpoint import micro_batch
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.eos.settle import Appended, StagedWrite, settle
 from spark_kafka_eos.eos.staging import StagedBlock, StageReport, Staging
 from spark_kafka_eos.errors import KafkaEosError
@@ -54,6 +54,8 @@ class Row(NamedTuple):
     offset: int
 
 
+# The writer's two modes of appending, the sink, and a job of batch writes with `txnAppId`.
+Way = Literal["driver", "executors", "sink", "batch writes"]
 Layout = Mapping[TopicPartition, tuple[tuple[Row, ...], ...]]  # per output partition its blocks
 _rows_of: dict[bytes, tuple[Row, ...]] = {}
 
@@ -157,7 +159,7 @@ class Driver:
         checkpoint: Checkpoint,
         *,
         number: int,
-        executors: bool,
+        way: Way,
         resumes: bool,
         records: int,
         claims: list[Claim],
@@ -169,7 +171,7 @@ class Driver:
         self.finished = False
         self.checkpoint = checkpoint
         self._world, self._network = world, network
-        self._executors, self._resumes, self._records, self._claims = executors, resumes, records, claims
+        self._way, self._resumes, self._records, self._claims = way, resumes, records, claims
         self._stages = 0
         self._tasks: dict[int, tuple[Process, Cluster]] = {}
         self._stragglers = 0
@@ -187,29 +189,45 @@ class Driver:
 
     def _run(self) -> None:
         try:
-            self._query()
+            if self._way == "batch writes":
+                self._job(self._cluster(self.process))
+            else:
+                self._query(self._cluster(self.process))
             self.finished = True
         except (KafkaEosError, Stopped) as error:
             self.error = error
             self._world.note(f"stops: {type(error).__name__}: {error}")
 
-    def _query(self) -> None:
-        cluster = self._cluster(self.process)
+    def _query(self, cluster: Cluster) -> None:
         number = self.checkpoint.next_batch()
         start = None if number else self._first_start(cluster)
         transaction = SharedTransaction(OPTIONS, cluster, decide_micro_batch(OPTIONS))
         while True:
             self._world.step(self.process)
+            if self._way == "sink":  # which commits each batch in a process of its own
+                transaction = SharedTransaction(OPTIONS, cluster, decide_micro_batch(OPTIONS))
             if not self._planned(number, start):
                 return
             self._write(cluster, transaction, self.checkpoint.batch(number, start))
-            self._world.step(self.process)
-            if self._world.strikes(often=2):
-                self._world.fault("driver killed", f"before it notes in the checkpoint that batch {number} is done")
-                self.process.kill()
-            if not self.checkpoint.add(f"commits/{number}", "v1\n{}"):
+            if not self._noted(number):
                 raise Stopped(f"commits/{number} is there already")
             number, start = number + 1, None
+
+    def _job(self, cluster: Cluster) -> None:
+        """One write for each version that is not noted as done: of the record at that offset of both partitions."""
+        for version in range(self._records):
+            if f"commits/{version}" not in self.checkpoint.files:
+                batch = MicroBatch(query_id="job", batch_id=version, digest=f"version {version}", start={}, end={})
+                self._write(cluster, SharedTransaction(OPTIONS, cluster, decide_batch_write), batch)
+                self._noted(version)
+
+    def _noted(self, number: int) -> bool:
+        """Note that the batch is done; False if that was noted before."""
+        self._world.step(self.process)
+        if self._world.strikes(often=2):
+            self._world.fault("driver killed", f"before it notes that batch {number} is done")
+            self.process.kill()
+        return self.checkpoint.add(f"commits/{number}", "v1\n{}")
 
     def _first_start(self, cluster: Cluster) -> Offsets:
         if not self._resumes:
@@ -242,7 +260,7 @@ class Driver:
             return staged(identity) if staged else self._append_stage(identity, batch)
 
         staged = None
-        if not self._executors:
+        if self._way != "executors":
             reports = _staged(self._layout(batch))
             staged = StagedWrite(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
         said = ""
@@ -252,7 +270,7 @@ class Driver:
                 batch,
                 write,
                 max_tries=_MOST_TRIES,
-                append_mode="executors" if self._executors else "driver",
+                append_mode="executors" if self._way == "executors" else "driver",
             ).outcome
         except KafkaEosError as error:
             said = error.committed
@@ -265,11 +283,10 @@ class Driver:
         """Which row goes where: drawn anew each time, as after a shuffle that is computed again."""
         chance = self._world.random
         blocks: dict[TopicPartition, list[tuple[Row, ...]]] = {}
-        assert batch.start is not None
         rows: dict[TopicPartition, list[Row]] = {tp: [] for tp in OUTPUT}
         for source in SOURCE:
             rule = chance.randrange(3)
-            for offset in range(batch.start[source], batch.end[source]):
+            for offset in self._offsets(batch, source):
                 to = OUTPUT[offset & 1 if rule == 2 else rule]
                 rows[to].append(Row(source.partition, offset))
         for tp, found in rows.items():
@@ -277,6 +294,12 @@ class Driver:
             if found:
                 blocks[tp] = [tuple(found[at : at + size]) for at in range(0, len(found), size)]
         return {tp: tuple(cut) for tp, cut in blocks.items()}
+
+    def _offsets(self, batch: MicroBatch, source: TopicPartition) -> range:
+        if self._way == "batch writes":
+            return range(batch.batch_id, batch.batch_id + 1)
+        assert batch.start is not None
+        return range(batch.start[source], batch.end[source])
 
     # -- the append stage
 
