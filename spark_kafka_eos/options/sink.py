@@ -32,6 +32,7 @@ class SinkOptions:
     transaction_timeout_ms: int = 60_000
     max_tries: int = 3
     preflight: bool = True
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     partitioner: Literal["murmur2", "consistent", "roundrobin"] = "murmur2"
     checkpoint_location: str | None = None

@@ -110,6 +110,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("preflight", SINK, "preflight", p.flag,
            "Before the first batch, look for what would lose data or fail later: errors stop the query, warnings are "
            "logged once."),
+    Option("logLevel", SINK, "log_level", p.one_of("debug", "info", "warning", "error"),
+           "What the sink's commit writes to the driver's stderr, from this level on: `info` has a line for each "
+           "batch. Not for TransactionalWriter, which logs as your program's Python logging is set up."),
     Option("partitioner", SINK, "partitioner", p.partitioner,
            "How a key chooses its partition: `murmur2` as the Java client, `consistent` (CRC-32) as librdkafka, "
            "`roundrobin` not at all. The column `partition` wins.", ("kafka.partitioner.class",)),

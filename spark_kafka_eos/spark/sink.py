@@ -30,6 +30,7 @@ from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.encoding import stage_rows, task_context
 from spark_kafka_eos.spark.rows import check_schema
 
@@ -64,6 +65,7 @@ class _Sink:
         *,
         first: bool,
     ) -> None:
+        show(self._options.log_level)
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
             raise KafkaEosError(
@@ -84,6 +86,7 @@ class _Sink:
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
                 max_tries=self._options.max_tries,
                 append_mode="driver",
+                append_reason="as the sink always does",
             )
         self._staging.clean(files)
 

@@ -1,4 +1,5 @@
-"""A commit whose answer is lost, or that never leaves, on real brokers: one copy is visible and the query goes on."""
+"""A commit whose answer is lost, or that never leaves or arrives late, on real brokers: one copy is visible and the
+query goes on."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core import ledger
+from spark_kafka_eos.core.reactions import name_of
 from spark_kafka_eos.eos.appending import append
 from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.eos.settle import Appended, settle
-from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown
+from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown, TransactionAborted
 from spark_kafka_eos.model import LedgerEntry, MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 
@@ -26,8 +28,8 @@ numbers = itertools.count(1)
 class Network:
     """What becomes of EndTxn, from `lose` on until the client gives up and initialises anew.
 
-    "response": applied and not answered; "request": never sent. With `for_good` the client reaches nobody any more.
-    Whatever is lost costs the client 10 s by its clock, and nobody who runs the tests.
+    "response": applied and not answered; "request": not sent, or not before `deliver`. With `for_good` the client
+    reaches nobody any more. Whatever is lost costs the client 10 s by its clock, and nobody who runs the tests.
     """
 
     def __init__(self):
@@ -35,6 +37,7 @@ class Network:
         self.for_good = False
         self.down = False
         self.lost = 0
+        self.late = []
         self.waited = 0.0
 
     def clock(self):
@@ -43,6 +46,16 @@ class Network:
     def lose(self, what, *, for_good=False):
         self.loses, self.for_good = what, for_good
 
+    def deliver(self):
+        """What was held back arrives, by a connection of its own; Kafka's names of what it is answered."""
+        late, self.late = self.late, []
+        codes = []
+        for request, newest, (host, port, options) in late:
+            connection = Connection(host, port, options)
+            codes.append(connection.call(request, newest=newest).error_code)
+            connection.close()
+        return [name_of(code) for code in codes]
+
     def connect(self, host, port, options):
         return LossyConnection(self, host, port, options)
 
@@ -50,6 +63,7 @@ class Network:
 class LossyConnection(Connection):
     def __init__(self, network, host, port, options):
         self._network = network
+        self._to = host, port, options
         super().__init__(host, port, options)
 
     def call(self, request, *, newest=None):
@@ -57,6 +71,8 @@ class LossyConnection(Connection):
         if request.name == "EndTxnRequest" and network.loses:
             if network.loses == "response":
                 super().call(request, newest=newest)
+            else:
+                network.late.append((request, newest, self._to))
             network.lost += 1
             network.down = network.for_good
             raise self._nothing(f"the {network.loses} was lost")
@@ -99,12 +115,21 @@ def sink(either_kafka, topic):
 
 @pytest.fixture
 def run(sink, topic, cluster, record_batch):
-    """`run(transaction, number)`: the whole micro-batch `number`, one record in each of two partitions."""
+    """`run(transaction, number)`: the whole micro-batch `number`, one record in each of two partitions.
 
-    def run(transaction, number):
+    `meanwhile(try, appended)` is called before the first, between the two and after the second; tries count from 1.
+    """
+
+    def run(transaction, number, meanwhile=lambda attempt, appended: None):
+        tries = itertools.count(1)
+
         def write(identity):
-            blocks = [(TopicPartition(topic, p), 1, record_batch(None, 0, [b"%d" % number])) for p in (0, 1)]
-            append(cluster, identity, blocks)
+            attempt = next(tries)
+            for partition in (0, 1):
+                meanwhile(attempt, partition)
+                block = record_batch(None, 0, [b"%d" % number])
+                append(cluster, identity, [(TopicPartition(topic, partition), 1, block)])
+            meanwhile(attempt, 2)
             return Appended(partitions=2, records=2, bytes=2)
 
         return settle(transaction, batch(sink, number), write, max_tries=3, append_mode="driver")
@@ -154,6 +179,67 @@ def test_a_commit_that_is_not_answered_within_the_budget_is_settled(
     check(1)
     run(transaction, 2)
     check(2)
+
+
+MOMENTS = pytest.mark.parametrize(
+    "moment", [0, 1, 2, "committed"], ids=["nothing appended", "half appended", "all appended", "committed"]
+)
+
+
+@MOMENTS
+def test_a_commit_that_arrives_when_its_batch_is_written_again_is_fenced_and_ends_nothing(
+    doubtful, network, sink, run, check, moment
+):
+    transaction = SharedTransaction(sink, doubtful, decide_micro_batch(sink))
+    run(transaction, 0)
+    network.lose("request")
+    answers = []
+
+    def meanwhile(attempt, appended):
+        if attempt == 2 and appended == moment:
+            answers.extend(network.deliver())
+
+    report = run(transaction, 1, meanwhile)
+    assert len(report.redone) == 1
+    if moment == "committed":
+        answers += network.deliver()
+    assert_refused(answers)
+    check(1)
+    run(transaction, 2)
+    check(2)
+
+
+@MOMENTS
+def test_an_abort_that_arrives_late_is_fenced_and_ends_nothing(doubtful, network, sink, cluster, run, check, moment):
+    run(SharedTransaction(sink, cluster, decide_micro_batch(sink)), 0)
+
+    def fail(attempt, appended):
+        if appended == 2:
+            network.lose("request")
+            raise TransactionAborted("a reason to begin anew")
+
+    with pytest.raises(BrokerUnreachable):
+        run(SharedTransaction(sink, doubtful, decide_micro_batch(sink)), 1, fail)
+    answers = []
+
+    def meanwhile(attempt, appended):
+        if appended == moment:
+            answers.extend(network.deliver())
+
+    successor = SharedTransaction(sink, cluster, decide_micro_batch(sink))
+    assert run(successor, 1, meanwhile).redone == ()
+    if moment == "committed":
+        answers += network.deliver()
+    assert_refused(answers)
+    check(1)
+    run(successor, 2)
+    check(2)
+
+
+def assert_refused(answers):
+    assert len(answers) > 1, "it was sent several times"
+    # The third: while the markers of another transaction are being written, the coordinator looks at nothing else.
+    assert set(answers) <= {"PRODUCER_FENCED", "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"}
 
 
 @pytest.mark.parametrize(("loses", "outcome"), [("response", "skipped"), ("request", "committed")])

@@ -1,12 +1,17 @@
-"""Three brokers, one of which is killed or paused in the middle: everything goes on, in order and exactly once."""
+"""Three brokers: one is killed, paused or stopped in the middle, or a leader moves. All goes on, in order and exactly
+once."""
 
 from __future__ import annotations
 
 import itertools
 import time
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.admin import KafkaAdminClient
+from kafka.protocol.admin import ElectionType
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetcher
@@ -20,15 +25,20 @@ from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, OffsetRange, To
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.wire.decode import decode
+from tests.conftest import KAFKA_39
 
 pytestmark = pytest.mark.broker
 
 BATCHES, RECORDS = 60, 20
 
 
+BOTH = pytest.mark.parametrize("three", ["kafka", "kafka39"], indirect=True, ids=["TV2", "TV1"])
+ONE = pytest.mark.parametrize("three", ["kafka"], indirect=True, ids=["newest"])  # where the protocol plays no part
+
+
 @pytest.fixture(scope="module")
-def three():
-    with EmbeddedKafka(brokers=3) as kafka:
+def three(request, kafka_version):
+    with EmbeddedKafka(kafka_version if request.param == "kafka" else KAFKA_39, brokers=3) as kafka:
         yield kafka
 
 
@@ -71,6 +81,8 @@ def values_of(tp):
 
 
 def append_all(cluster, identity, record_batch, partitions, interrupt):
+    if identity is not None:
+        TransactionCoordinator(cluster, identity.transactional_id, 60_000).add_partitions(identity, partitions)  # TV1
     with Appender(cluster, identity, linger_bytes=0) as appender:
         for number in range(BATCHES):
             if number == BATCHES // 2:
@@ -98,6 +110,7 @@ def read_all(cluster, partitions, interrupt=lambda: None):
     return found
 
 
+@ONE
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_a_lost_leader_loses_reorders_and_duplicates_nothing(all_up, cluster, partitions, record_batch, how):
     transaction = TransactionCoordinator(cluster, f"id-{partitions[0].topic}", 60_000)
@@ -110,6 +123,7 @@ def test_a_lost_leader_loses_reorders_and_duplicates_nothing(all_up, cluster, pa
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
 
 
+@ONE
 def test_a_fetch_goes_on_where_it_was_when_its_leader_is_killed(all_up, cluster, partitions, record_batch):
     append_all(cluster, None, record_batch, partitions, lambda: None)
     leader = cluster.leader(partitions[0])
@@ -117,6 +131,7 @@ def test_a_fetch_goes_on_where_it_was_when_its_leader_is_killed(all_up, cluster,
     assert found == {tp: values_of(tp) for tp in partitions}
 
 
+@BOTH
 def test_a_transaction_is_committed_although_its_coordinators_are_killed_one_after_the_other(
     all_up, cluster, partitions, record_batch
 ):
@@ -125,6 +140,7 @@ def test_a_transaction_is_committed_although_its_coordinators_are_killed_one_aft
     identity = transaction.init_producer_id()
     group.fetch_offsets(partitions)
     append_all(cluster, identity, record_batch, partitions, lambda: None)
+    transaction.add_offsets(identity, group.group_id)  # TV1
     node = cluster.coordinator("group", group.group_id)
     all_up.kill(node)
     offsets = {tp: OffsetAndMetadata(offset=7) for tp in partitions}
@@ -137,14 +153,12 @@ def test_a_transaction_is_committed_although_its_coordinators_are_killed_one_aft
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
 
 
+@BOTH
 def test_a_batch_is_committed_once_although_its_coordinator_is_killed_between_its_offsets_and_its_end(
     all_up, cluster, partitions, record_batch, monkeypatch
 ):
     topic = partitions[0].topic
-    options = sink_options(
-        {"kafka.bootstrap.servers": all_up.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
-    )
-    batch = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
+    options = sink_of(all_up, topic)
 
     def write(identity):
         append_all(cluster, identity, record_batch, partitions, lambda: None)
@@ -156,6 +170,93 @@ def test_a_batch_is_committed_once_although_its_coordinator_is_killed_between_it
 
     monkeypatch.setattr(distributed, "failpoint", kill)
     transaction = distributed.SharedTransaction(options, cluster, distributed.decide_micro_batch(options))
-    assert settle(transaction, batch, write, max_tries=1, append_mode="driver").outcome == "committed"
+    assert_committed_once(cluster, transaction, write, partitions)
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["elected", "stopped"])
+def test_a_batch_is_committed_once_although_a_leader_moves_in_the_middle_of_its_appends(
+    all_up, cluster, partitions, record_batch, how
+):
+    options = sink_of(all_up, partitions[0].topic)
+
+    def move():
+        if how == "elected":
+            elect_another(all_up, partitions[0])
+        else:
+            all_up.stop(cluster.leader(partitions[0]))
+
+    def write(identity):
+        acks = append_all(cluster, identity, record_batch, partitions, move)
+        return Appended(partitions=3, records=sum(ack.records for ack in acks), bytes=0)
+
+    transaction = distributed.SharedTransaction(options, cluster, distributed.decide_micro_batch(options))
+    assert_committed_once(cluster, transaction, write, partitions)
+
+
+@BOTH
+def test_a_batch_is_committed_once_although_its_coordinators_move_before_its_offsets_and_before_its_end(
+    all_up, cluster, partitions, record_batch, monkeypatch
+):
+    options = sink_of(all_up, partitions[0].topic)
+    met = []
+
+    def write(identity):
+        append_all(cluster, identity, record_batch, partitions, lambda: None)
+        return Appended(partitions=3, records=3 * BATCHES * RECORDS, bytes=0)
+
+    def move(name, batch_id=None):
+        if name in ("all appended", "offsets committed"):
+            met.append(cluster.coordinator("transaction", options.transactional_id))
+            for number in range(3):
+                elect_another(all_up, TopicPartition("__transaction_state", number))
+                elect_another(all_up, TopicPartition("__consumer_offsets", number))
+
+    monkeypatch.setattr(distributed, "failpoint", move)
+    transaction = distributed.SharedTransaction(options, cluster, distributed.decide_micro_batch(options))
+    assert_committed_once(cluster, transaction, write, partitions)
+    met.append(cluster.coordinator("transaction", options.transactional_id))
+    assert met[1] != met[2], "the one that the client asked to commit had moved"
+
+
+def sink_of(kafka, topic):
+    return sink_options(
+        {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
+    )
+
+
+def assert_committed_once(cluster, transaction, write, partitions):
+    """Batch 0 is committed at its first try with all its values in order, and the ledger knows it."""
+    batch = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
+    report = settle(transaction, batch, write, max_tries=1, append_mode="driver")
+    assert (report.outcome, report.records) == ("committed", 3 * BATCHES * RECORDS)
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
     assert settle(transaction, batch, write, max_tries=1, append_mode="driver").outcome == "skipped"
+
+
+def elect_another(kafka, partition):
+    """Let another replica lead the partition: the next one becomes the preferred leader, and is elected."""
+    with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap)) as admin:
+        at = KafkaPythonPartition(*partition)
+        first, *others = replicas(kafka, partition)
+        assert admin.alter_partition_reassignments({at: [*others, first]}) == {at: None}
+        deadline = time.monotonic() + 30
+        while admin.list_partition_reassignments([at]):
+            assert time.monotonic() < deadline, "the reassignment does not end"
+        admin.elect_leaders(ElectionType.PREFERRED, {partition.topic: [partition.partition]}, raise_errors=False)
+        while leader(kafka, partition) != others[0]:
+            assert time.monotonic() < deadline, "no other leader is elected"
+            time.sleep(0.05)
+
+
+def described(kafka, partition):
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    return admin.list_topics(partition.topic, timeout=20).topics[partition.topic].partitions[partition.partition]
+
+
+def replicas(kafka, partition):
+    return described(kafka, partition).replicas
+
+
+def leader(kafka, partition):
+    return described(kafka, partition).leader

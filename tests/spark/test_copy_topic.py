@@ -1,5 +1,6 @@
 """The job as it is run: spark-submit, a properties file with TLS and SASL, a line per batch, an exact copy."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,4 +51,9 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
     assert [key for key, numbers in by_key.items() if numbers != sorted(numbers)] == [], "a key's order was lost"
     shown = [line for line in log.read_text().splitlines() if line.startswith("batch ")]
     assert len(shown) == 2, log.read_text()
+    committed = [line for line in log.read_text().splitlines() if " committed: records=" in line]
+    assert len(committed) == 2, log.read_text()
+    assert all(
+        re.search(r"batch \d+ of query \S+ .* producer=\d+/\d+ mode=driver .* end=\d+ms", line) for line in committed
+    )
     assert password not in log.read_text()

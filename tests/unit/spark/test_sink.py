@@ -37,6 +37,7 @@ def options(tmp_path):
 def steps(monkeypatch):
     """What a commit did, in order, with everything beyond the sink replaced."""
     taken = []
+    monkeypatch.setattr(module, "show", lambda level: None)
     monkeypatch.setattr(module, "owner", lambda options, cluster, decide: "owner")
     monkeypatch.setattr(preflight, "preflight", lambda cluster, options: taken.append("preflight"))
     monkeypatch.setattr(module, "settle", lambda owner, batch, write, **_: taken.append(f"batch {batch.batch_id}"))

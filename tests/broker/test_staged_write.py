@@ -1,0 +1,84 @@
+"""Rows as encode tasks stage them and the driver appends them, on real brokers of both protocols: which partitions the
+transaction spans, and what a topic's own limit makes of the record batches."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.broker.offsets import latest
+from spark_kafka_eos.eos.blocks import ROWS, BlockEncoder
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.eos.layout import layout
+from spark_kafka_eos.eos.settle import StagedWrite, settle
+from spark_kafka_eos.eos.staging import Staging
+from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.options import sink_options
+
+pytestmark = pytest.mark.broker
+
+numbers = itertools.count(1)
+LIMIT = 1_000
+BATCH = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
+
+
+def now():
+    return int(time.time() * 1000)
+
+
+@pytest.fixture
+def new_topic(either_kafka):
+    return lambda partitions=1, config=None: either_kafka.create_topic(f"staged-{next(numbers)}", partitions, config)
+
+
+@pytest.fixture
+def write(either_kafka, cluster):
+    """`write(columns, **options)`: batch 0 with these rows; its report."""
+
+    def write(columns, **options):
+        columns.setdefault("key", [None] * len(columns["value"]))
+        rows = pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
+        given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{next(numbers)}"}
+        sink = sink_options(given | options)
+        staging = Staging(None)
+
+        def stage():
+            encoder = BlockEncoder(layout(sink, sink.topic, cluster), 0, pytest.fail, now)
+            return [staging.stage("0", 0, itertools.chain(encoder.add(rows), encoder.finish()))]
+
+        transaction = SharedTransaction(sink, cluster, decide_micro_batch(sink))
+        staged = StagedWrite(cluster, sink, staging, stage, 0)
+        return settle(transaction, BATCH, staged, max_tries=1, append_mode="driver")
+
+    return write
+
+
+def test_topics_and_partitions_that_are_registered_but_not_written_get_no_marker(cluster, new_topic, write):
+    one, other = new_topic(4), new_topic(2)
+    report = write({"value": [b"1", b"2"], "topic": [one, one], "partition": [2, 2]}, outputTopics=f"{one},{other}")
+    assert (report.outcome, report.partitions) == ("committed", 1)
+    partitions = [TopicPartition(one, n) for n in range(4)] + [TopicPartition(other, n) for n in range(2)]
+    deadline = time.monotonic() + 30
+    while (stable := latest(cluster, partitions))[TopicPartition(one, 2)] == 0:
+        assert time.monotonic() < deadline, "the marker does not come"
+    assert stable == dict.fromkeys(partitions, 0) | {TopicPartition(one, 2): 3}, "two records and the marker"
+    assert latest(cluster, partitions, isolation="read_uncommitted") == stable
+
+
+def test_record_batches_are_cut_to_what_the_topic_takes(new_topic, write, consumed):
+    topic = new_topic(config={"max.message.bytes": LIMIT})
+    values = [b"%0100d" % number for number in range(100)]
+    assert write({"value": values}, topic=topic).outcome == "committed"
+    assert consumed(topic) == values
+
+
+def test_a_record_too_large_for_the_topic_fails_the_batch_and_nothing_of_it_is_visible(new_topic, write, consumed):
+    topic = new_topic(config={"max.message.bytes": LIMIT})
+    with pytest.raises(InvalidRow, match=rf"{topic}-0 .*1,000 \(the topic's max.message.bytes\)") as raised:
+        write({"value": [b"small", b"x" * LIMIT, b"small"]}, topic=topic)
+    assert raised.value.committed == "nothing"
+    assert consumed(topic) == consumed(topic, isolation="read_uncommitted") == []
