@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -28,6 +29,8 @@ from spark_kafka_eos.tools.embedded import EmbeddedKafka
 # Files of deleted topics go at once: while others are measured, nothing is written to disk that nobody will read.
 BROKER = {"log.retention.ms": -1, "log.segment.delete.delay.ms": 1_000}
 
+_numbers = itertools.count(1)  # of the process: several labs may share a broker
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
@@ -46,7 +49,6 @@ class Lab:
         self.cluster = cluster(kafka.bootstrap)
         self._inputs: dict[Shape, Input] = {}
         self._ledger: str | None = None
-        self._names = 0
 
     def __enter__(self) -> Self:
         return self
@@ -61,9 +63,8 @@ class Lab:
         return self.kafka.bootstrap
 
     def name(self, prefix: str) -> str:
-        """A name that nothing here has had: of a topic, a group, a transactional.id."""
-        self._names += 1
-        return f"bench-{prefix}-{os.getpid()}-{self._names}"
+        """A name that nothing has had: of a topic, a group, a transactional.id."""
+        return f"bench-{prefix}-{os.getpid()}-{next(_numbers)}"
 
     def input(self, shape: Shape) -> Input:
         """Topics of this shape, filled when they are first asked for."""
