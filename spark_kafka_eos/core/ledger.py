@@ -19,6 +19,8 @@ from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata
 VERSION = 1
 MAX_METADATA_BYTES = 4_096
 
+_SOURCE_MARK = "kafka-eos transactional.id="
+
 
 def digest(batch_range: object) -> str:
     """A short hash of a batch's range: any JSON value; equal values give equal digests whatever their keys' order.
@@ -62,6 +64,17 @@ def decode(committed: OffsetAndMetadata) -> LedgerEntry:
     if committed.offset != entry.batch_id + 1:
         raise _refused(committed, f"names batch {entry.batch_id}, which belongs at offset {entry.batch_id + 1}")
     return entry
+
+
+def source_mark(transactional_id: str) -> str:
+    """The metadata of source offsets that a transaction commits: nobody else may commit to that group."""
+    return (_SOURCE_MARK + transactional_id)[: MAX_METADATA_BYTES // 4]  # a character takes four bytes at most
+
+
+def marked_by(committed: OffsetAndMetadata) -> str | None:
+    """The transactional.id whose transactions commit this source offset; None if it bears no `source_mark`."""
+    found = committed.metadata.startswith(_SOURCE_MARK)
+    return committed.metadata.removeprefix(_SOURCE_MARK) if found else None
 
 
 def _refused(committed: OffsetAndMetadata, why: str) -> LedgerRefused:

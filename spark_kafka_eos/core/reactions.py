@@ -14,6 +14,7 @@ from spark_kafka_eos.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
     BrokerError,
+    BrokerUnreachable,
     CommitOutcomeUnknown,
     CorruptRecordBatch,
     DataLoss,
@@ -167,6 +168,13 @@ def reaction(api: str, code: int) -> Reaction:
 def name_of(code: int) -> str:
     """Kafka's name of an error code."""
     return _NAMES[code + 1] if -1 <= code < len(_NAMES) - 1 else f"UNKNOWN_ERROR_{code}"
+
+
+def passes(error: KafkaEosError) -> bool:
+    """Whether `error`, raised once all tries failed, may be gone by itself the next time."""
+    if isinstance(error, BrokerError):
+        return reaction(error.api, error.code) in RETRIABLE
+    return isinstance(error, (BrokerUnreachable, UnknownTopic))
 
 
 def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:

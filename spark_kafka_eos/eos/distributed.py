@@ -117,7 +117,8 @@ class SharedTransaction:
         failpoint("all appended", batch.batch_id)
         started = time.perf_counter()
         entry = LedgerEntry(query_id=batch.query_id, batch_id=batch.batch_id, digest=batch.digest)
-        offsets = {tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()}
+        mark = ledger.source_mark(self._options.transactional_id)
+        offsets = {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in batch.end.items()}
         if self._decide is not None:
             self._send_offsets(self._ledger_group, {self._ledger_at: ledger.encode(entry)})
         if offsets:

@@ -29,9 +29,10 @@ from typing import Self
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core import planning
+from spark_kafka_eos.core import filters, planning
 from spark_kafka_eos.core.tasks import Task, split
-from spark_kafka_eos.errors import UnknownTopic
+from spark_kafka_eos.eos.sampling import ends_by_weight
+from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 from spark_kafka_eos.options import SourceOptions, Timestamps
 
@@ -42,6 +43,7 @@ _Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]
 
 # How late a new topic may be noticed while the others stand still; the built-in source looks every time.
 _LOOK_AGAIN_SECONDS = 5.0
+_LATEST_TIME = (1 << 63) - 1
 
 
 class Positions:
@@ -98,6 +100,18 @@ class Positions:
             return self._at("endingOffsetsByTimestamp", wanted, latest)
         return planning.ending_offsets(wanted, latest=latest)
 
+    def narrowed(
+        self, start: Offsets, end: Offsets, asked: filters.Wanted
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Start and end of the partitions that filters leave, as far as it is certain that nothing is missed."""
+        start, end = filters.within(start, end, asked)
+        low, high, delay = asked.times.low, asked.times.high, self._options.max_timestamp_delay_ms
+        if low is not None and low >= 0:
+            start, end = filters.from_times(start, end, self._times(start, low))
+        if high is not None and delay is not None:
+            start, end = filters.up_to_times(start, end, self._times(start, max(high + delay, 0)))
+        return start, end
+
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         """What each Spark task reads. What is gone raises DataLoss, or is logged if failOnDataLoss is false."""
         if start == end:
@@ -127,7 +141,7 @@ class Positions:
     def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
         """Where the micro-batch after `start` ends; `start` itself if there is nothing to read, or not enough yet.
 
-        `limited`: whether minOffsetsPerTrigger and maxOffsetsPerTrigger hold (the trigger may override them).
+        `limited`: whether the options that limit a micro-batch hold (the trigger may override them).
         """
         if start == UNRESOLVED:
             pinned = self._pinned or {}
@@ -144,7 +158,8 @@ class Positions:
             return start
         self._last_advance = self._clock()
         limit = self._options.max_offsets_per_trigger if limited else None
-        return offsets_to_json(planning.end_offsets(begin, earliest=earliest, latest=end, limit=limit))
+        end = planning.end_offsets(begin, earliest=earliest, latest=end, limit=limit)
+        return offsets_to_json(self._within_bytes(begin, end) if limited else end)
 
     def pin(self) -> None:
         """Trigger.AvailableNow: read up to what is there now, and no further."""
@@ -220,12 +235,33 @@ class Positions:
         found = offsets.at_times(self._cluster, times, isolation=self._options.isolation)
         return planning.offsets_by_time(option, wanted, found, latest=latest)
 
+    def _times(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
+        wanted = dict.fromkeys(partitions, min(time_ms, _LATEST_TIME))
+        return offsets.at_times(self._cluster, wanted, isolation=self._options.isolation)
+
     def _waits(self, available: int) -> bool:
         """Whether to put the batch off until minOffsetsPerTrigger are there; not the first, nor in AvailableNow."""
         least = self._options.min_offsets_per_trigger
         if least is None or available >= least or self._pinned is not None:
             return False
         return (self._clock() - self._last_advance) * 1000 < self._options.max_trigger_delay_ms
+
+    def _within_bytes(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """`end`, or where maxBytesPerTrigger ends before."""
+        limit = self._options.max_bytes_per_trigger
+        if limit is None:
+            return end
+        try:
+            return end | self._ends_by_weight(limit, begin, end)
+        except (DataLoss, UnknownTopic):
+            if self._options.fail_on_data_loss:
+                raise
+            return end | self._ends_by_weight(limit, begin, end)  # from what is left meanwhile
+
+    def _ends_by_weight(self, limit: int, begin: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+        earliest = self._earliest(end.keys())
+        ranges = planning.plan(begin, end, earliest=earliest, fail_on_data_loss=False).ranges
+        return ends_by_weight(self._cluster, limit, ranges, self._options.isolation)
 
     def _look(self, *, now: bool = False) -> tuple[TopicPartition, ...]:
         """The partitions to read, looked up again before each micro-batch that has something to read, else every few

@@ -20,6 +20,10 @@ _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})"
 )
 _DURATION = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?")
+_SIZE = re.compile(r"(?P<count>\d+)\s*(?P<unit>[kmgt]b?|b)?")
+_SHIFTS = {"": 0, "b": 0} | {
+    f"{unit}{b}": shift for unit, shift in zip("kmgt", (10, 20, 30, 40), strict=True) for b in ("", "b")
+}
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -149,6 +153,14 @@ def duration_ms(value: str) -> int:
     if match is None:
         raise ValueError(f"{value!r} is no duration such as 30s or 15m")
     return int(match["count"]) * _MILLISECONDS[match["unit"] or "ms"]
+
+
+def size_bytes(value: str) -> int:
+    """Bytes from Spark's size text, powers of 1024: `512k`, `64m`, `64mb`, `1g`; a bare number is bytes."""
+    match = _SIZE.fullmatch(value.strip().lower())
+    if match is None or not (size := int(match["count"]) << _SHIFTS[match["unit"] or ""]):
+        raise ValueError(f"{value!r} is no size such as 64m or 1g")
+    return size
 
 
 def _json(value: str, shape: str) -> Mapping[str, object]:

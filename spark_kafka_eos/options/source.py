@@ -39,11 +39,15 @@ class SourceOptions:
     starting_offsets: Literal["earliest", "latest", "committed"] | Offsets | Timestamps = "latest"
     ending_offsets: Literal["latest"] | Offsets | Timestamps = "latest"
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
+    push_down_filters: bool = False
+    max_timestamp_delay_ms: int | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
+    commit_offsets: bool = False
     include_headers: bool = False
     group_id: str | None = None
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -80,6 +84,8 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     values["starting_offsets"] = _start(found, "earliest" if streaming is False else "latest")
     values["ending_offsets"] = _end(found)
     _check_start(values, streaming=streaming)
+    _check_commits(values, streaming=streaming)
+    _check_filters(values, streaming=streaming)
     ends = [name for field_, name in _ENDS.items() if field_ in found]
     if streaming and ends:
         stop = "Use trigger(availableNow=True) to read up to what is there now."
@@ -115,3 +121,25 @@ def _check_start(values: Mapping[str, Any], *, streaming: bool | None) -> None:
         raise ConfigurationError("startingOffsets", "a batch read cannot start at the latest offset: it would be empty")
     if isinstance(start, Mapping) and (assigned := values.get("assign")) and (stray := set(start) - set(assigned)):
         raise ConfigurationError("startingOffsets", f"{min(stray)} is not among the partitions of assign")
+
+
+def _check_commits(values: Mapping[str, Any], *, streaming: bool | None) -> None:
+    if not values.get("commit_offsets"):
+        return
+    if values.get("group_id") is None:
+        raise ConfigurationError("commitOffsets", "needs kafka.group.id, the group whose offsets are to be committed")
+    if streaming is False:
+        raise ConfigurationError("commitOffsets", "only of a stream's batches does Spark say that they are done")
+
+
+def _check_filters(values: Mapping[str, Any], *, streaming: bool | None) -> None:
+    if streaming and values.get("push_down_filters"):
+        raise ConfigurationError(
+            "pushDownFilters", "of a stream Spark tells no source the filters", action="Leave it out."
+        )
+    if "max_timestamp_delay_ms" in values and not values.get("push_down_filters"):
+        raise ConfigurationError(
+            "maxTimestampDelay",
+            "has a meaning only for filters that are pushed down",
+            action="Set pushDownFilters=true.",
+        )

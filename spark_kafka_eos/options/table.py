@@ -72,13 +72,24 @@ OPTIONS: tuple[Option, ...] = (
            "End a batch read before the first record from this time on."),
     Option("endingOffsetsByTimestamp", SOURCE, "ending_timestamps", p.timestamps,
            "The same, for each partition."),
+    Option("pushDownFilters", SOURCE, "push_down_filters", p.flag,
+           "A batch read fetches only what filters on topic, partition, offset and timestamp can leave; see the "
+           "examples for what it needs."),
+    Option("maxTimestampDelay", SOURCE, "max_timestamp_delay_ms", p.duration_ms,
+           "Your word that no record is older than one before it in its partition by more than this, such as `1h`: "
+           "then `timestamp < …` ends the read, too."),
     Option("includeHeaders", BOTH, "include_headers", p.flag,
            "Add the column `headers`. A sink writes that column whenever it is there."),
     Option("failOnDataLoss", SOURCE, "fail_on_data_loss", p.flag,
            "Fail when offsets still to be read are gone from Kafka; `false` goes on with a warning."),
+    Option("commitOffsets", SOURCE, "commit_offsets", p.flag,
+           "Commit what Spark says is done to `kafka.group.id`, for lag tools, where the sink is not `kafka-eos`."),
     # -- how much at a time
     Option("maxOffsetsPerTrigger", SOURCE, "max_offsets_per_trigger", p.number(1, p.LONG_MAX),
            "At most so many offsets in a micro-batch, shared out by how much each partition has."),
+    Option("maxBytesPerTrigger", SOURCE, "max_bytes_per_trigger", p.size_bytes,
+           "About so many bytes at most in a micro-batch, such as `64m`, as Kafka keeps them; estimated from samples. "
+           "With maxOffsetsPerTrigger the smaller of the two holds."),
     Option("minOffsetsPerTrigger", SOURCE, "min_offsets_per_trigger", p.number(1, p.LONG_MAX),
            "Wait until so many offsets are there, or until maxTriggerDelay is over."),
     Option("maxTriggerDelay", SOURCE, "max_trigger_delay_ms", p.duration_ms,

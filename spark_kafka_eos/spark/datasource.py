@@ -33,6 +33,10 @@ class KafkaEosDataSource(DataSource):
     Spark hands the options over with lower-case keys; unknown ones raise ConfigurationError at `load()`.
     """
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._frame = uuid.uuid4().hex  # Spark makes one for each load() and pickles it into that frame's plans
+
     @classmethod
     def name(cls) -> str:
         return "kafka-eos"
@@ -43,9 +47,11 @@ class KafkaEosDataSource(DataSource):
         return source_schema(include_headers=self._source_options().include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_kafka_eos.spark.source import KafkaEosReader
+        from spark_kafka_eos.spark.source import FilteringReader, KafkaEosReader
 
-        return KafkaEosReader(self._source_options(schema, streaming=False))
+        options = self._source_options(schema, streaming=False)
+        # Spark refuses a reader that takes filters unless it is configured to push them, so nobody else gets one.
+        return FilteringReader(options, self._frame) if options.push_down_filters else KafkaEosReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_kafka_eos.spark.source import KafkaEosStreamReader

@@ -7,21 +7,27 @@ when it is first needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from spark_kafka_eos.errors import ConfigurationError
+
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
+    from spark_kafka_eos.core.filters import Wanted
+    from spark_kafka_eos.eos.consumed import ConsumedOffsets
     from spark_kafka_eos.eos.positions import JsonOffsets, Positions
     from spark_kafka_eos.model import OffsetRange
     from spark_kafka_eos.options import SourceOptions
@@ -52,6 +58,46 @@ class KafkaEosReader(DataSourceReader):
         return _read(partition, self._options)
 
 
+class FilteringReader(KafkaEosReader):
+    """A batch read that leaves out what Spark's filters exclude (`pushDownFilters`); Spark evaluates them again.
+
+    Spark (4.3) keeps one plan for a loaded frame, that of the filters it saw last, and reads by it wherever the frame
+    stands: in the same query with other filters, or later without any. So the plans of a frame must agree. Those with
+    other filters than the first read everything, and a use without filters, of which Spark would not tell us, is
+    ruled out by asking for one that is always there.
+    """
+
+    def __init__(self, options: SourceOptions, frame: str) -> None:
+        super().__init__(options)
+        self._frame = frame
+        self._asked: Wanted | None = None
+        self._key = ""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        from spark_kafka_eos.core.filters import wanted
+        from spark_kafka_eos.spark.filters import conditions
+
+        found = list(conditions(filters))
+        self._asked, self._key = wanted(found), repr(sorted(map(repr, found)))
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from spark_kafka_eos.eos.positions import Positions
+        from spark_kafka_eos.spark.filters import is_first_plan
+
+        if self._asked is None or self._asked.offsets.low is None:
+            raise ConfigurationError(
+                "pushDownFilters",
+                "the loaded frame is used without a filter on offset, and Spark would read it by another use's filters",
+                action="Load it as .load().where('offset >= 0') and filter that.",
+            )
+        with Positions(self._options) as positions:
+            start, end = positions.starting(), positions.ending()
+            if is_first_plan(self._frame, self._key):
+                start, end = positions.narrowed(start, end, self._asked)
+            return [TaskRanges(ranges) for ranges in positions.tasks(start, end)]
+
+
 class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream: offsets are `{topic: {partition: offset}}`, as the built-in source writes them into the checkpoint.
 
@@ -61,19 +107,26 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._opened: Positions | None = None
+        self._consumed: ConsumedOffsets | None = None
+        self._initial: JsonOffsets | None = None
 
     # -- in the query's own Python process on the driver
 
     def initialOffset(self) -> JsonOffsets:
-        return self._positions.initial()
+        self._initial = self._positions.initial()
+        return self._initial
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+        if start != self._initial:  # then a batch ended there, and Spark has noted it as done
+            self.commit(start)
         return self._positions.latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The option's limit. With both a minimum and a maximum Spark hears of one, and `latestOffset` keeps both."""
+        """The option's limit. Of several Spark hears of one, and `latestOffset` keeps all."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -87,10 +140,19 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         return [TaskRanges(ranges) for ranges in self._positions.batch(start, end)]
 
+    def commit(self, end: JsonOffsets) -> None:
+        """With `commitOffsets`: every batch up to `end` is done. Raises what `ConsumedOffsets` raises."""
+        from spark_kafka_eos.eos.consumed import ConsumedOffsets
+
+        if self._consumed is None:
+            self._consumed = ConsumedOffsets(self._options)
+        self._consumed.done(end)
+
     def stop(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        for opened in (self._opened, self._consumed):
+            if opened is not None:
+                opened.close()
+        self._opened = self._consumed = None
 
     @property
     def _positions(self) -> Positions:

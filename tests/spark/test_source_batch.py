@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 import pytest
@@ -77,6 +78,8 @@ def test_only_committed_records_are_seen_and_a_frame_stays_as_first_read(bootstr
     still_open = transact(bootstrap, name, values(10, 20), "leave open", partition=1)
     frame = load(name)
     assert numbers(frame) == list(range(10))
+    everything = load(name, **{"kafka.isolation.level": "read_uncommitted"})
+    assert numbers(everything) == [*range(20), *range(100, 110)], "of open and of aborted transactions, too"
     still_open.commit_transaction(30)
     assert numbers(frame) == list(range(10))
     assert numbers(load(name)) == list(range(20))
@@ -111,8 +114,7 @@ def test_two_hundred_partitions_take_few_tasks(bootstrap, topic, load):
         produce(bootstrap, name, [b"%d" % partition], partition=partition)
     frame = load(name)
     assert numbers(frame) == list(range(0, 200, 10))
-    tasks = frame.select(F.spark_partition_id().alias("task")).distinct().count()
-    assert 1 <= tasks <= 2
+    assert frame.rdd.getNumPartitions() <= (os.cpu_count() or 1)
 
 
 def test_min_partitions_cuts_large_ranges(bootstrap, topic, load):

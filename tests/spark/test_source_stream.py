@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -23,11 +24,14 @@ class Stream:
             self._options["subscribe"] = topic
         self.batches = {}
         self.fail_in = None
+        self.watch = None
         self.query = None
 
     def _process(self, frame, batch_id):
         if batch_id == self.fail_in:
             raise RuntimeError("the sink fails")
+        if self.watch is not None:
+            self.watch(frame, batch_id)
         self.batches[batch_id] = sorted(int(row.value) for row in frame.select("value").collect())
 
     def start(self, **trigger):
@@ -95,6 +99,44 @@ def test_max_offsets_per_trigger_bounds_each_batch(bootstrap, topic, stream):
     query = stream(name, maxOffsetsPerTrigger="100")
     assert sorted(query.run()) == list(range(400))
     assert [len(batch) for batch in query.batches.values()] == [100, 100, 100, 100]
+
+
+def test_max_bytes_per_trigger_bounds_each_batch_whatever_the_records_weigh(bootstrap, topic, stream):
+    name = topic("weighed", partitions=2)
+    produce(bootstrap, name, [b"%0100d" % number for number in range(1_000)])
+    produce(bootstrap, name, [b"%01000d" % number for number in range(1_000, 1_200)], partition=1)
+    query = stream(name, maxBytesPerTrigger="64k")
+    assert sorted(query.run()) == list(range(1_200))
+    sizes = [sum(100 if number < 1_000 else 1_000 for number in batch) for batch in query.batches.values()]
+    assert max(sizes) <= 65_536
+    assert len(sizes) == 5, sizes
+    both = stream(name, maxBytesPerTrigger="64k", maxOffsetsPerTrigger="100")
+    produce(bootstrap, name, values(150))
+    both.run()
+    assert [len(batch) for batch in both.batches.values()] == [100, 50]
+
+
+def test_two_hundred_partitions_cost_a_few_tasks_a_batch(bootstrap, topic, stream):
+    name = topic("wide-stream", partitions=200)
+    query = stream(name)
+    tasks = {}
+    query.watch = lambda frame, batch_id: tasks.update({batch_id: frame.rdd.getNumPartitions()})
+    for first in (0, 20):
+        for number in range(first, first + 20):
+            produce(bootstrap, name, [b"%d" % number], partition=10 * (number % 20))
+        assert sorted(query.run()) == list(range(first, first + 20))
+    assert len(tasks) == 2
+    assert max(tasks.values()) <= (os.cpu_count() or 1)
+
+
+def test_an_uncommitted_read_does_not_wait_for_transactions_to_end(bootstrap, topic, stream):
+    name = topic("uncommitted")
+    still_open = transact(bootstrap, name, values(0, 5), "leave open")
+    query = stream(name, **{"kafka.isolation.level": "read_uncommitted"})
+    assert query.run() == list(range(5))
+    still_open.abort_transaction(30)
+    transact(bootstrap, name, values(5, 10), "abort")
+    assert query.run() == list(range(5, 10))
 
 
 def test_an_open_transaction_holds_the_end_and_nothing_is_skipped(bootstrap, topic, stream):

@@ -87,3 +87,13 @@ def test_a_digest_tells_ranges_apart() -> None:
 
 def test_a_digest_stays_what_it_was() -> None:
     assert ledger.digest([{"orders": {"0": 5}}, {"orders": {"0": 9}}]) == "9bcc711c5dcb812c"
+
+
+def test_source_offsets_tell_whose_transactions_commit_them() -> None:
+    assert ledger.marked_by(OffsetAndMetadata(offset=1, metadata=ledger.source_mark("orders"))) == "orders"
+    assert ledger.marked_by(OffsetAndMetadata(offset=1, metadata="")) is None
+    assert ledger.marked_by(ledger.encode(ENTRY)) is None
+
+
+def test_the_mark_of_a_very_long_transactional_id_fits() -> None:
+    assert len(ledger.source_mark("ä" * 10_000).encode()) <= ledger.MAX_METADATA_BYTES

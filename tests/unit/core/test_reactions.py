@@ -6,11 +6,12 @@ import pickle
 
 import pytest
 
-from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, name_of, reaction
+from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, name_of, passes, reaction
 from spark_kafka_eos.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
     BrokerError,
+    BrokerUnreachable,
     CommitOutcomeUnknown,
     CorruptRecordBatch,
     DataLoss,
@@ -139,6 +140,17 @@ def test_a_missing_acl_names_the_kind_of_resource(code, kind):
 @pytest.mark.parametrize("code", [22, 25, 27, 69, 82, 110, 113])
 def test_a_group_with_other_members_says_so(code):
     assert "Another client is a member of this consumer group" in str(failure("TxnOffsetCommit", code, "group 'g'"))
+
+
+@pytest.mark.parametrize("code", [3, 7, 13, 14, 15, 16, 51])
+def test_what_was_tried_in_vain_may_yet_pass(code):
+    assert passes(failure("OffsetCommit", code, "group 'g'"))
+    assert passes(BrokerUnreachable("no answer"))
+
+
+@pytest.mark.parametrize("code", [12, 25, 29, 30, 58])
+def test_what_no_retry_mends_does_not_pass(code):
+    assert not passes(failure("OffsetCommit", code, "group 'g'"))
 
 
 def test_errors_survive_pickling():

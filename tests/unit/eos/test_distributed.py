@@ -124,6 +124,11 @@ def source_offset(kafka):
     return kafka.committed[OPTIONS.group_id, SOURCE].offset
 
 
+def test_the_source_offsets_say_whose_transactions_commit_them(kafka, transaction):
+    run(transaction, 0)
+    assert ledger.marked_by(kafka.committed[OPTIONS.group_id, SOURCE]) == "id"
+
+
 def test_an_applied_commit_is_found_in_the_ledger_and_the_next_batch_goes_on(kafka, transaction):
     kafka.loses = "response"
     report = run(transaction, 0)

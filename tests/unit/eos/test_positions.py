@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_kafka_eos.core.filters import Condition, wanted
 from spark_kafka_eos.eos import positions
 from spark_kafka_eos.eos.positions import JsonOffsets, Positions
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
@@ -124,6 +125,62 @@ def test_the_limit_holds_unless_the_trigger_overrides_it(open_positions):
     assert source.latest(json_of(t=[0, 0]), limited=False) == json_of(t=[100, 300])
 
 
+class Weights:
+    """In the place of `ends_by_weight`: every record weighs ten bytes. `asked` are the ranges, `errors` are raised."""
+
+    def __init__(self, *errors):
+        self.asked, self.errors = [], list(errors)
+
+    def __call__(self, cluster, limit, ranges, isolation):
+        self.asked.append([(str(one.partition), one.start, one.end) for one in ranges])
+        if self.errors:
+            raise self.errors.pop(0)
+        return {one.partition: min(one.end, one.start + limit // 10) for one in ranges}
+
+
+@pytest.fixture
+def weights(monkeypatch):
+    def build(*errors):
+        made = Weights(*errors)
+        monkeypatch.setattr(positions, "ends_by_weight", made)
+        return made
+
+    return build
+
+
+def test_the_limit_in_bytes_holds_unless_the_trigger_overrides_it(open_positions, weights):
+    asked = weights().asked
+    source = open_positions(Brokers(t=[(0, 100), (5, 5), (8, 10)]), maxBytesPerTrigger="70")
+    assert source.latest(json_of(t=[4, 5, 0]), limited=True) == json_of(t=[11, 5, 10])
+    assert asked == [[("t-0", 4, 100), ("t-2", 8, 10)]], "what is there and wanted is weighed"
+    assert source.latest(json_of(t=[4, 5, 0]), limited=False) == json_of(t=[100, 5, 10])
+
+
+@pytest.mark.parametrize(("offsets", "end"), [("3", 7), ("90", 11)])
+def test_the_smaller_of_both_limits_holds(open_positions, weights, offsets, end):
+    weights()
+    source = open_positions(Brokers(t=[(0, 100)]), maxBytesPerTrigger="70", maxOffsetsPerTrigger=offsets)
+    assert source.latest(json_of(t=[4]), limited=True) == json_of(t=[end])
+
+
+def test_available_now_keeps_the_limit_in_bytes_up_to_its_end(open_positions, weights):
+    weights()
+    source = open_positions(Brokers(t=[(0, 10)]), maxBytesPerTrigger="70")
+    source.pin()
+    first = source.latest(json_of(t=[0]), limited=True)
+    assert (first, source.latest(first, limited=True)) == (json_of(t=[7]), json_of(t=[10]))
+
+
+def test_what_retention_deletes_while_it_is_weighed_fails_or_is_left_out(open_positions, weights):
+    brokers, gone = Brokers(t=[(0, 100)]), DataLoss("t-0: offsets are gone")
+    weights(gone)
+    with pytest.raises(DataLoss):
+        open_positions(brokers, maxBytesPerTrigger="70").latest(json_of(t=[0]), limited=True)
+    weights(gone)
+    tolerant = open_positions(brokers, maxBytesPerTrigger="70", failOnDataLoss="false")
+    assert tolerant.latest(json_of(t=[0]), limited=True) == json_of(t=[7])
+
+
 def test_too_few_offsets_are_waited_for_until_the_delay_is_over(open_positions):
     brokers = Brokers(t=[(0, 100)])
     source = open_positions(brokers, minOffsetsPerTrigger="50", maxTriggerDelay="60s")
@@ -176,6 +233,41 @@ def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
     brokers.topics["t-2"] = [(0, 7)]
     brokers.seconds = 10.0
     assert source.batch(start, source.latest(start, limited=False)) != []
+
+
+def narrowed(source, *conditions):
+    start, end = source.narrowed(source.starting(), source.ending(), wanted(conditions))
+    return {str(tp): (start[tp], end[tp]) for tp in start}
+
+
+def on(column, operator, *values):
+    return Condition(column=column, operator=operator, values=values)
+
+
+@pytest.fixture
+def batch(open_positions):
+    """`batch(**options)`: a batch read; in its topic each record's timestamp is its offset, in ms."""
+    return lambda **given: open_positions(
+        Brokers(t=[(0, 100), (0, 10)]), startingOffsets="earliest", pushDownFilters="true", **given
+    )
+
+
+def test_filters_on_partition_and_offset_narrow_what_is_read(batch):
+    assert narrowed(batch(), on("partition", "=", 0), on("offset", ">=", 40)) == {"t-0": (40, 100)}
+
+
+def test_a_filter_on_time_starts_the_read_and_ends_it_on_the_users_word_only(batch):
+    from_30_to_60 = on("timestamp", ">=", 30_000), on("timestamp", "<", 60_000)
+    assert narrowed(batch(), *from_30_to_60) == {"t-0": (30, 100)}
+    assert narrowed(batch(maxTimestampDelay="0"), *from_30_to_60) == {"t-0": (30, 60)}
+    assert narrowed(batch(maxTimestampDelay="10ms"), *from_30_to_60) == {"t-0": (30, 70)}
+    assert narrowed(batch(maxTimestampDelay="1h"), *from_30_to_60) == {"t-0": (30, 100)}
+
+
+def test_times_before_1970_are_not_asked_for(batch):
+    everything = {"t-0": (0, 100), "t-1": (0, 10)}
+    assert narrowed(batch(), on("timestamp", ">=", -2_000)) == everything
+    assert narrowed(batch(maxTimestampDelay="0"), on("timestamp", "<", -1_000)) == {}
 
 
 def test_a_pattern_matches_whole_names(open_positions):

@@ -153,3 +153,17 @@ def test_timestamps_are_milliseconds_for_each_partition():
     assert p.timestamps('{"a": {"3": 1700000000000}}') == {TP("a", 3): 1_700_000_000_000}
     with pytest.raises(ValueError, match="milliseconds since 1970"):
         p.timestamps('{"a": {"3": -1}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("250", 250), ("1b", 1), ("512k", 512 << 10), ("64m", 64 << 20), ("64 MB", 64 << 20), ("1g", 1 << 30)],
+)
+def test_a_size_is_read_as_spark_reads_it(text, expected):
+    assert p.size_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "m", "1.5m", "-1k", "0", "0g", "1 mile"])
+def test_anything_else_is_no_size(text):
+    with pytest.raises(ValueError, match="no size"):
+        p.size_bytes(text)

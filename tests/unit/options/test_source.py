@@ -118,6 +118,7 @@ def test_limits_must_fit_each_other():
     limits = source(minOffsetsPerTrigger="4", maxOffsetsPerTrigger="4", maxTriggerDelay="1m", minPartitions="8")
     assert (limits.min_offsets_per_trigger, limits.max_offsets_per_trigger) == (4, 4)
     assert (limits.max_trigger_delay_ms, limits.min_partitions) == (60_000, 8)
+    assert source(maxBytesPerTrigger="64m").max_bytes_per_trigger == 64 << 20
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,21 @@ def test_limits_must_fit_each_other():
 )
 def test_a_limit_of_nothing_is_refused(name):
     refused(name, "0 is not between 1", **{name: "0"})
+
+
+def test_committing_offsets_needs_a_group_and_a_stream():
+    refused("commitOffsets", r"needs kafka\.group\.id", commitOffsets="true")
+    group = {"kafka.group.id": "g"}
+    refused("commitOffsets", "only of a stream's batches", streaming=False, commitOffsets="true", **group)
+    assert source(commitOffsets="true", **group).commit_offsets
+    assert not source(streaming=False, commitOffsets="false").commit_offsets
+
+
+def test_filters_are_pushed_down_to_batch_reads_only():
+    refused("pushDownFilters", "of a stream Spark tells no source", pushDownFilters="true")
+    refused("maxTimestampDelay", "only for filters", streaming=False, maxTimestampDelay="1h")
+    filters = source(streaming=False, pushDownFilters="true", maxTimestampDelay="1h")
+    assert (filters.push_down_filters, filters.max_timestamp_delay_ms) == (True, 3_600_000)
 
 
 def test_values_pickle_since_they_travel_to_the_executors():
