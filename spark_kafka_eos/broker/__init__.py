@@ -7,6 +7,7 @@
     produce.py      append record batches in sequence order
     fetch.py fetch_response.py offsets.py   read ranges of offsets; where partitions begin and end
     describe.py     what the preflight asks
+    deferred.py     kafka-python's protocol classes without its clients
 
 What is not obvious:
 - In TV2 the broker adds a partition to the transaction while it handles the first Produce; right after an EndTxn it
@@ -14,3 +15,7 @@ What is not obvious:
 - EndTxn is answered before the markers are written: data becomes visible a moment later.
 - InitProducerId with an outdated identity aborts the newer owner's open transaction before it answers "fenced".
 """
+
+from spark_kafka_eos.broker.deferred import defer
+
+defer("kafka")

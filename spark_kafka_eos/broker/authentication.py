@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kafka.net.sasl import get_sasl_mechanism
-
 from spark_kafka_eos.errors import AuthenticationFailed, ConfigurationError
 from spark_kafka_eos.options.security import Security
 
@@ -63,6 +61,8 @@ def sasl_exchange(
 
     `where` is host:port, for messages. `token_timeout` bounds the wait for a token endpoint, in seconds.
     """
+    from kafka.net.sasl import get_sasl_mechanism  # with all of kafka-python's network code
+
     name, username = str(security.mechanism), security.username or ""
     if name == "OAUTHBEARER":
         from spark_kafka_eos.broker.oauth import exchange_token

@@ -6,13 +6,6 @@ follows the last one's end (error 45, OUT_OF_ORDER_SEQUENCE_NUMBER, otherwise).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
 # int32 without its sign bit: the wrap is a mask.
 _MASK = 0x7FFF_FFFF
 
@@ -20,9 +13,3 @@ _MASK = 0x7FFF_FFFF
 def next_sequence(base_sequence: int, records: int) -> int:
     """The base sequence of the batch that follows one of `records` records at `base_sequence`."""
     return (base_sequence + records) & _MASK
-
-
-def base_sequences(counts: ArrayLike, first: int = 0) -> NDArray[np.int32]:
-    """The base sequence of each of a partition's batches, in append order; `counts` are their record counts."""
-    records = np.asarray(counts, dtype=np.int64)
-    return ((first + np.cumsum(records) - records) & _MASK).astype(np.int32)

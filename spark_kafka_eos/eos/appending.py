@@ -16,7 +16,7 @@ from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.sequences import next_sequence
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
-from spark_kafka_eos.wire.encode import stamp
+from spark_kafka_eos.wire.record_batch import stamp
 
 
 def append(

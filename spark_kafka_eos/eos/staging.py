@@ -10,14 +10,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-from pyarrow import fs
-
-from spark_kafka_eos.eos.blocks import Block
-from spark_kafka_eos.eos.files import open_filesystem
+from spark_kafka_eos.eos.files import Files, files_at
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import SinkOptions
+
+if TYPE_CHECKING:
+    from io import BufferedIOBase
+
+    from spark_kafka_eos.eos.blocks import Block
 
 # Below this a task's blocks travel in its report: a file costs more than these bytes do on the driver's heap.
 INLINE_BYTES = 100_000
@@ -36,8 +39,11 @@ class StagedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """What one encode task made, in order. `error` says why it stopped: then nothing of the batch may be appended, nor
-    where its blocks were `too_large` to travel inline and had no other place."""
+    """What one encode task made, in order; `path` is below the staging directory.
+
+    `error` says why it stopped: then nothing of the batch may be appended, nor where its blocks were `too_large` to
+    travel inline and had no other place.
+    """
 
     task: int
     path: str | None
@@ -80,11 +86,9 @@ class Staging:
         return StageReport(task=task, path=None, blocks=tuple(_staged(block, 0, bytes(block.data)) for block in held))
 
     def _write(self, batch: str, task: int, held: list[Block], rest: Iterator[Block]) -> StageReport:
-        filesystem, directory = self._open()
-        filesystem.create_dir(f"{directory}/{batch}", recursive=True)
-        path = f"{directory}/{batch}/{task}-{uuid.uuid4().hex}"
+        path = f"{batch}/{task}-{uuid.uuid4().hex}"
         staged, offset = [], 0
-        with filesystem.open_output_stream(path, buffer_size=None) as stream:
+        with self._files().create(path) as stream:
             while held:
                 block = held.pop(0)
                 stream.write(block.data)
@@ -100,21 +104,21 @@ class Staging:
             if report.path is None:
                 yield from ((block, bytearray(block.data or b"")) for block in report.blocks)
                 continue
-            filesystem, _ = self._open()
             try:
-                stream = filesystem.open_input_file(report.path)
+                stream = self._files().open(report.path)
             except FileNotFoundError as error:
                 raise KafkaEosError(
-                    f"the staging file {report.path} of encode task {report.task} is not to be found from the driver",
+                    f"the staging file {self._directory}/{report.path} of encode task {report.task} is not to be found "
+                    "from the driver",
                     action="Set the option 'stagingDir' to a directory that the driver and all executors share.",
                 ) from error
             with stream:
                 for block in report.blocks:
                     data = bytearray(block.length)
                     stream.seek(block.offset)
-                    if stream.readinto(data) != block.length:
+                    if cast("BufferedIOBase", stream).readinto(data) != block.length:
                         raise KafkaEosError(
-                            f"the staging file {report.path} ends before its block at {block.offset}",
+                            f"the staging file {self._directory}/{report.path} ends before its block at {block.offset}",
                             action="Check the disk of 'stagingDir'; a restarted query writes the batch again.",
                         )
                     yield block, data
@@ -124,17 +128,14 @@ class Staging:
         fine."""
         if self._directory is None:
             return
-        filesystem, directory = self._open()
-        found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-        for info in found:
-            older = batch.isdigit() and info.base_name.isdigit() and int(info.base_name) <= int(batch)
-            if info.type == fs.FileType.Directory and (older or info.base_name == batch):
-                filesystem.delete_dir(info.path)
+        files = self._files()
+        for name in files.directories():
+            if name == batch or (batch.isdigit() and name.isdigit() and int(name) <= int(batch)):
+                files.remove(name)
 
-    def _open(self) -> tuple[fs.FileSystem, str]:
+    def _files(self) -> Files:
         assert self._directory is not None
-        filesystem, path = open_filesystem(self._directory, "stagingDir")
-        return filesystem, path.rstrip("/")
+        return files_at(self._directory, "stagingDir")
 
 
 def _staged(block: Block, offset: int, data: bytes | None) -> StagedBlock:

@@ -8,8 +8,8 @@ and `topic` as an option wins over the column.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -24,8 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_kafka_eos.eos.blocks import ROWS
 from spark_kafka_eos.errors import InvalidRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -83,6 +85,10 @@ def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = Fal
 def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches as Spark hands them to Python, in exactly the types that encoding wants (a cast copies nothing where it
     can)."""
+    import pyarrow as pa
+
+    from spark_kafka_eos.eos.blocks import ROWS
+
     for batch in batches:
         columns, names = [], []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -98,6 +104,8 @@ def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _as_sent(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(wanted)
     return column if column.type == wanted else column.cast(wanted)

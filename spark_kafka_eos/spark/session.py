@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.eos.checkpoint import ReadFile, micro_batch
-from spark_kafka_eos.eos.files import open_filesystem, read_text
+from spark_kafka_eos.eos.files import files_at
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import MicroBatch
 
@@ -141,8 +141,7 @@ def _jvm(session: SparkSession) -> Any:
 
 def _reader(session: SparkSession, location: str) -> ReadFile:
     if urlsplit(location).scheme in ("", "file") or not is_classic(session):
-        filesystem, root = open_filesystem(location, "checkpointLocation")
-        return lambda name: read_text(filesystem, f"{root}/{name}")
+        return files_at(location, "checkpointLocation").read_text
     return _hadoop_reader(session, location)
 
 

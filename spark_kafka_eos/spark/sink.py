@@ -2,7 +2,8 @@
 
 Executors encode and stage; the commit appends what their messages point at and ends the transaction. Spark runs the
 commit in a process of its own, on a writer made anew, without a session: it knows the batch id, the options and the
-messages, and reads the rest from the checkpoint. So every micro-batch begins with InitProducerId and the ledger.
+messages, and reads the rest from the checkpoint. So every micro-batch begins with InitProducerId and the ledger. It
+plans each micro-batch in a process of its own as well: what only executors need is imported there, not here.
 
 Batch writes are one transaction too. With `txnAppId` and `txnVersion` (Delta's names) a rerun of the same job writes
 nothing twice.
@@ -14,8 +15,8 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -23,16 +24,17 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.eos.checkpoint import micro_batch
 from spark_kafka_eos.eos.distributed import Decide, decide_batch_write, decide_micro_batch
-from spark_kafka_eos.eos.files import open_filesystem, read_text
-from spark_kafka_eos.eos.layout import layout
+from spark_kafka_eos.eos.files import files_at
 from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
 from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.spark.commit_log import show
-from spark_kafka_eos.spark.encoding import stage_rows, task_context
 from spark_kafka_eos.spark.rows import check_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class _Sink:
         self._staging = staging
 
     def _stage(self, batches: Iterator[pa.RecordBatch], files: str) -> StagedMessage:
+        from spark_kafka_eos.eos.layout import layout
+        from spark_kafka_eos.spark.encoding import stage_rows
+
         # Topics are looked up by the task: no code of ours runs on the driver before it.
         where = layout(self._options, self._options.topic)
         return StagedMessage(stage_rows(batches, self._options.client, where, self._staging, files))
@@ -106,12 +111,13 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
+        from spark_kafka_eos.spark.encoding import task_context
+
         return self._stage(iterator, task_context().getLocalProperty("streaming.sql.batchId") or "unnumbered")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
-        filesystem, root = open_filesystem(self._checkpoint, "checkpointLocation")
-        batch = micro_batch(lambda name: read_text(filesystem, f"{root}/{name}"), batchId)
+        batch = micro_batch(files_at(self._checkpoint, "checkpointLocation").read_text, batchId)
         self._settle(messages, batch, str(batchId), decide_micro_batch(self._options), first=batchId == 0)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

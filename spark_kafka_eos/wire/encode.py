@@ -11,8 +11,6 @@ Source: KIP-98, "Message Format"; Kafka documentation, section "Record Batch".
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -21,15 +19,11 @@ from spark_kafka_eos.model import Compression
 from spark_kafka_eos.wire.columns import MAX_BYTES, interleave, lengths
 from spark_kafka_eos.wire.compression import codec_of, compress
 from spark_kafka_eos.wire.headers import encode_headers
-from spark_kafka_eos.wire.record_batch import CRC_AT, CRC_START, HEADER, LENGTH_END, MAGIC, TRANSACTIONAL, crc_of
+from spark_kafka_eos.wire.record_batch import HEADER, LENGTH_END, MAGIC, sign
 from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, ZERO, varint_column, varints
 
 _NOBODY = -1  # producer id, epoch and base sequence of a batch that belongs to no producer
 _LARGEST_PAYLOAD = MAX_BYTES - HEADER.size
-_CRC = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
-_PRODUCER = struct.Struct(">qhi")  # producerId, producerEpoch, baseSequence
-_PRODUCER_AT = HEADER.size - 4 - _PRODUCER.size  # before recordCount
 
 
 def encode(
@@ -66,23 +60,8 @@ def encode(
         batch, 0, 0, len(batch) - LENGTH_END, -1, MAGIC, 0, codec, rows - 1, base_timestamp, max_timestamp,
         _NOBODY, _NOBODY, _NOBODY, rows,
     )  # fmt: skip
-    _sign(batch)
+    sign(batch)
     return batch
-
-
-def stamp(
-    batch: bytearray | memoryview, *, producer_id: int, epoch: int, base_sequence: int, transactional: bool
-) -> None:
-    """Make the record batch that fills `batch` (writable) this producer's, in place, and renew its CRC."""
-    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, base_sequence)
-    (attributes,) = _ATTRIBUTES.unpack_from(batch, CRC_START)
-    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
-    _ATTRIBUTES.pack_into(batch, CRC_START, attributes)
-    _sign(batch)
-
-
-def _sign(batch: bytearray | memoryview) -> None:
-    _CRC.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))
 
 
 def _payload(

@@ -19,10 +19,10 @@ Source: KIP-98, "Message Format"; Kafka documentation, section "Record Batch".
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 
 import google_crc32c
-import numpy as np
 
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import RecordBatchHeader
@@ -40,6 +40,10 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 # A record without key, value and headers: length, attributes, timestamp delta, offset delta, -1, -1, 0 headers.
 SMALLEST_RECORD = 7
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")  # producerId, producerEpoch, baseSequence
+_PRODUCER_AT = HEADER.size - 4 - _PRODUCER.size  # before recordCount
 
 
 def read_header(buffer: Bytes, position: int) -> RecordBatchHeader:
@@ -99,9 +103,28 @@ def scan(buffer: Bytes) -> Iterator[tuple[int, RecordBatchHeader]]:
 
 def crc_of(buffer: Bytes, position: int, end: int) -> int:
     """The CRC-32C that the record batch in `[position, end)` should carry."""
-    # An array, since google-crc32c takes no memoryview or bytearray, and a copy would cost as much as the sum.
-    covered = np.frombuffer(buffer, np.uint8, end - position - CRC_START, position + CRC_START)
-    return int(google_crc32c.value(covered))
+    # google-crc32c takes no memoryview or bytearray. An array saves the copy, which costs as much as the sum; but where
+    # numpy is not loaded, in the process of a sink's commit, loading it would cost more than copying 200 MB.
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return int(google_crc32c.value(bytes(memoryview(buffer)[position + CRC_START : end])))
+    return int(google_crc32c.value(numpy.frombuffer(buffer, "u1", end - position - CRC_START, position + CRC_START)))
+
+
+def stamp(
+    batch: bytearray | memoryview, *, producer_id: int, epoch: int, base_sequence: int, transactional: bool
+) -> None:
+    """Make the record batch that fills `batch` (writable) this producer's, in place, and renew its CRC."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, base_sequence)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, CRC_START)
+    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
+    _ATTRIBUTES.pack_into(batch, CRC_START, attributes)
+    sign(batch)
+
+
+def sign(batch: bytearray | memoryview) -> None:
+    """Write its CRC into the record batch that fills `batch`."""
+    _CRC.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))
 
 
 def check_crc(buffer: Bytes, position: int, header: RecordBatchHeader) -> None:

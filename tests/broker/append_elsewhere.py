@@ -13,7 +13,8 @@ from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import stamp
 
 
 def main(job: str) -> None:

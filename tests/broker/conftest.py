@@ -17,7 +17,8 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.options import ClientOptions, sink_options
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import stamp
 
 _APPEND = Path(__file__).with_name("append_elsewhere.py")
 

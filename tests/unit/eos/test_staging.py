@@ -82,7 +82,7 @@ def test_cleaning_what_was_never_written_is_fine(tmp_path: Path):
 def test_a_vanished_file_is_an_error_that_names_the_option(tmp_path: Path):
     staging = Staging(str(tmp_path))
     report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
-    Path(report.path or "").unlink()
+    (tmp_path / (report.path or "")).unlink()
     with pytest.raises(KafkaEosError, match="stagingDir"):
         contents(staging, report)
 
@@ -90,7 +90,7 @@ def test_a_vanished_file_is_an_error_that_names_the_option(tmp_path: Path):
 def test_a_file_cut_short_is_an_error(tmp_path: Path):
     staging = Staging(str(tmp_path))
     report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
-    Path(report.path or "").write_bytes(b"short")
+    (tmp_path / (report.path or "")).write_bytes(b"short")
     with pytest.raises(KafkaEosError, match="ends before"):
         contents(staging, report)
 

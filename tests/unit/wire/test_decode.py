@@ -15,9 +15,9 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import RecordBatchHeader
 from spark_kafka_eos.wire.decode import SCHEMA, SCHEMA_WITH_HEADERS, control_marker, decode, decode_in_parts
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
-from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, read_header, scan
+from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, read_header, scan, stamp
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 T = 1_700_000_000_000

@@ -12,9 +12,9 @@ from kafka.record import MemoryRecords
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
 from spark_kafka_eos.wire import encode as module
 from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
-from spark_kafka_eos.wire.record_batch import scan
+from spark_kafka_eos.wire.record_batch import scan, stamp
 
 KEYS = pa.array([b"a", None, b"", b"long" * 50, b"x"], pa.binary())
 VALUES = pa.array([None, b"v", b"", b"q" * 10_000, b"1"], pa.binary())

@@ -19,9 +19,9 @@ import pytest
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import TimestampType
 from spark_kafka_eos.wire.decode import control_marker, decode
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
-from spark_kafka_eos.wire.record_batch import read_header, scan
+from spark_kafka_eos.wire.record_batch import read_header, scan, stamp
 
 T = 1_700_000_000_000
 ROWS = [(T, b"k1", b"v1"), (T + 100, None, b"v2"), (T - 1, b"", None), (T, b"k4", b"")]

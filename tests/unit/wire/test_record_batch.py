@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.wire.encode import encode, stamp
-from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, MAGIC_AT, check_crc, crc_of, read_header, scan
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, MAGIC_AT, check_crc, crc_of, read_header, scan, stamp
 
 ONE = bytes(encode(pa.array([b"k"]), pa.array([b"v" * 50]), 1_700_000_000_000))
 TWO = bytes(encode(pa.array([b"k", None]), pa.array([b"v", b"w"]), 1_700_000_000_001))

@@ -1,0 +1,33 @@
+"""kafka-python's protocol classes without its clients.
+
+`import kafka.protocol` first runs `kafka/__init__.py`, which loads both of kafka-python's clients: 100 ms of CPU that
+each short-lived process of Spark would pay, of which a sink's micro-batch has two. So the package is entered into
+`sys.modules` as it is, unexecuted, and executes when somebody first asks for something that it defines.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Unexecuted(ModuleType):
+    """A package whose submodules can be imported; its own code runs when an attribute is missing (PEP 562's hook)."""
+
+    def __getattr__(self, name: str) -> Any:
+        self.__class__ = ModuleType  # type: ignore[assignment]  # once: what it asks of itself must not come back here
+        assert self.__spec__ is not None
+        assert self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def defer(name: str) -> None:
+    """Enter package `name` unexecuted, unless it is loaded already or not installed."""
+    if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
+        return
+    package = importlib.util.module_from_spec(spec)
+    package.__class__ = _Unexecuted
+    sys.modules[name] = package
