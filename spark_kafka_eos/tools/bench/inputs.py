@@ -20,7 +20,8 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.tools.bench.alternating import Show, silent
 from spark_kafka_eos.wire.decode import control_marker
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import stamp
 
 KEY_BYTES = 8
 _BATCH_RECORDS, _BATCH_BYTES = 8_192, 900_000  # of a record batch: what librdkafka makes with its largest settings

@@ -27,7 +27,8 @@ from spark_kafka_eos.tools.bench.alternating import Side, alternate
 from spark_kafka_eos.tools.bench.figures import Point, Sweep
 from spark_kafka_eos.tools.bench.inputs import Shape, ranges, rows
 from spark_kafka_eos.tools.bench.lab import Lab
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import stamp
 
 SIZES, LENGTHS_MS = (100, 1_000, 10_000), (10, 100, 1_000)
 PLAIN, IDEMPOTENT = "plain", "idempotent"
