@@ -151,8 +151,10 @@ class Positions:
         end = self._ends(begin)
         if end != begin:
             self._look(now=True)  # whether these are still the topics that the query has read so far
-        if begin != (again := begin | self._created_again(begin)):
-            return offsets_to_json(again)
+        if (again := self._created_again(begin)) is not None:
+            if begin != begin | again:
+                return offsets_to_json(begin | again)
+            end = self._ends(begin)
         earliest = self._earliest(end.keys() - begin.keys())  # of partitions that are new
         if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return start
@@ -210,13 +212,16 @@ class Positions:
             end |= {tp: begin[tp] for tp, offset in high_watermarks.items() if begin[tp] <= offset}
         return end
 
-    def _created_again(self, begin: Offsets) -> dict[TopicPartition, int]:
-        """Where the partitions of `begin` now begin whose topic is not the one that it was; said once for each."""
+    def _created_again(self, begin: Offsets) -> dict[TopicPartition, int] | None:
+        """Where the partitions of `begin` now begin whose topic is another one than before; None if all are the same.
+
+        A change is said once; from then on the new topic counts.
+        """
         self._look()
         past = self._past_ids
         again = {name: new for name, new in self._current_ids.items() if new != self._ids[name] and new not in past}
         if not again:
-            return {}
+            return None
         for name, found in sorted(again.items()):
             log.warning("topic %s was deleted and created again: its id is %s and was %s", name, found, self._ids[name])
             past.add(self._ids[name])

@@ -396,6 +396,14 @@ def test_available_now_reads_a_topic_created_again_up_to_what_is_there_when_it_i
     assert ends[1:] == [json_of(t=[0]), json_of(t=[3]), json_of(t=[3])]
 
 
+def test_available_now_forgets_the_end_of_a_topic_of_which_nothing_was_read_before_it_was_created_again(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers)
+    source.pin()
+    brokers.create_again("t", (0, 3))
+    assert source.latest(json_of(t=[0]), limited=True) == json_of(t=[3])
+
+
 def test_ranges_name_the_topic_that_the_querys_offsets_belong_to(open_positions):
     brokers = Brokers(t=[(0, 10)])
     source = open_positions(brokers)
