@@ -345,11 +345,11 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _on_broker(run: Callable[[Lab], T]) -> T:
-    from spark_kafka_eos.tools.bench.lab import BROKER, Lab
+    from spark_kafka_eos.tools.bench.lab import BROKER, JVM, Lab
     from spark_kafka_eos.tools.embedded import EmbeddedKafka
 
     logging.getLogger("spark_kafka_eos").setLevel(logging.ERROR)  # the preflight warns of one broker, for every query
-    with EmbeddedKafka(config=BROKER) as kafka, _bars() as show, Lab(kafka, show) as lab:
+    with EmbeddedKafka(config=BROKER, jvm_options=JVM) as kafka, _bars() as show, Lab(kafka, show) as lab:
         return run(lab)
 
 

@@ -9,7 +9,7 @@ from spark_kafka_eos.tools.bench.alternating import Show, silent
 from spark_kafka_eos.tools.bench.eos_performance import EosResult, EosSettings, eos_performance
 from spark_kafka_eos.tools.bench.figures import Comparison, Series
 from spark_kafka_eos.tools.bench.inputs import Shape
-from spark_kafka_eos.tools.bench.lab import BROKER, Lab
+from spark_kafka_eos.tools.bench.lab import BROKER, JVM, Lab
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 
 VERSION_BEFORE_KIP_890 = "3.9.1"
@@ -26,7 +26,7 @@ def compare_registration(
     transaction_duration_ms: int = 50,
 ) -> Comparison:
     """Short transactions over many partitions, where it shows: a request for each partition, or one for all."""
-    with EmbeddedKafka(VERSION_BEFORE_KIP_890, config=BROKER) as kafka, Lab(kafka, show) as lab:
+    with EmbeddedKafka(VERSION_BEFORE_KIP_890, config=BROKER, jvm_options=JVM) as kafka, Lab(kafka, show) as lab:
         data = lab.input(Shape(records=num_records, partitions=partitions))
         found: dict[str, list[EosResult]] = {WITHOUT: [], WITH: []}
         for number in range(runs + 1):

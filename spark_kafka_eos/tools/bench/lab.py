@@ -28,6 +28,9 @@ from spark_kafka_eos.tools.embedded import EmbeddedKafka
 
 # Files of deleted topics go at once: while others are measured, nothing is written to disk that nobody will read.
 BROKER = {"log.retention.ms": -1, "log.segment.delete.delay.ms": 1_000}
+# As a production broker, with both compilers. The one that the embedded broker starts with is enough for tests, but
+# slows those down who send many small record batches, as Java's producers do.
+JVM = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
 _numbers = itertools.count(1)  # of the process: several labs may share a broker
 
