@@ -1,0 +1,66 @@
+"""The benchmarks in Spark, at sizes that take no time: that each side runs and its output is counted, not how fast."""
+
+import pytest
+
+from spark_kafka_eos.tools.bench import sides, spark_runs
+from spark_kafka_eos.tools.bench.against import Against
+from spark_kafka_eos.tools.bench.inputs import Shape
+from spark_kafka_eos.tools.bench.lab import Lab
+from spark_kafka_eos.tools.bench.latency import latency
+from spark_kafka_eos.tools.bench.memory import LARGEST, memory
+
+pytestmark = pytest.mark.spark
+
+SHAPE = Shape(records=1_000)
+EVERYBODY = set(Against)
+CLIENTS = {Against.BUILTIN, Against.LIBRDKAFKA}
+
+
+@pytest.fixture(scope="module")
+def lab(kafka):
+    with Lab(kafka) as lab:
+        yield lab
+
+
+def names(found):
+    return [series.name for series in found.series]
+
+
+def test_the_source_takes_turns_with_the_built_in_one_and_librdkafka(lab, spark):
+    found = spark_runs.source(lab, spark, SHAPE, batches=2, runs=1, against=CLIENTS)
+    assert names(found) == [sides.EOS_SOURCE, sides.BUILT_IN, sides.BUILT_IN_DEFAULTS, sides.LIBRDKAFKA]
+
+
+def test_the_batch_read_takes_turns_with_the_built_in_one(lab, spark):
+    found = spark_runs.read(lab, spark, SHAPE, runs=1, defaults=False)
+    assert names(found) == [sides.EOS_SOURCE, sides.BUILT_IN]
+
+
+def test_the_sink_takes_turns_with_everybody(lab, spark):
+    found = spark_runs.sink(lab, spark, SHAPE, runs=1, against=EVERYBODY)
+    assert names(found) == [sides.EOS_SINK, "built-in", sides.RECIPE, sides.LIBRDKAFKA, sides.JAVA]
+
+
+def test_the_copy_takes_turns_with_everybody(lab, spark):
+    ours = (sides.EOS, sides.EOS_EXECUTORS, sides.EOS_SINK, sides.EOS_AT_LEAST_ONCE)
+    found = spark_runs.copy(lab, spark, SHAPE, runs=1, against=EVERYBODY, defaults=False, ways=ours)
+    assert names(found) == [*ours, sides.BUILT_IN, sides.RECIPE, sides.LIBRDKAFKA]
+
+
+def test_several_topics_are_copied_to_as_many(lab, spark):
+    shape = Shape(records=100, topics=3, partitions=2, compression="lz4")
+    found = spark_runs.copy(lab, spark, shape, runs=1, defaults=False, ways=(sides.EOS,))
+    assert names(found) == [sides.EOS, sides.BUILT_IN]
+
+
+def test_small_batches_have_triggers_transactions_and_end_to_end_latencies(lab, spark):
+    found = latency(lab, spark, seconds=2, runs=1)
+    assert names(found) == [sides.EOS, sides.EOS_SINK, sides.BUILT_IN]
+    assert set(found.settings["end_to_end_ms"]) == set(names(found))
+    assert 0 < found.settings["transaction_ms"][sides.EOS]["p50"] < 1_000 * found.named(sides.EOS).median
+
+
+def test_memory_is_watched_while_the_batch_grows(lab, spark):
+    found = memory(lab, spark, Shape(records=3_200))
+    assert [point.at for point in found.line(LARGEST)] == [400, 800, 1_600, 3_200]
+    assert all(10 < point.value < 1_000 for point in found.line(LARGEST))
