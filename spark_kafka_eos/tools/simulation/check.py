@@ -28,6 +28,7 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
         *(_source_offsets(kafka, records) if reads else ()),
         *kafka.open(),
         *_untrue(claims, committed),
+        *_miscounted(claims, visible),
     ]
 
 
@@ -80,6 +81,25 @@ def _gaps(entries: list[LedgerEntry]) -> list[str]:
 def _source_offsets(kafka: ModelKafka, records: int) -> list[str]:
     found = kafka.group(OPTIONS.group_id).offsets
     return [f"the group is at {found.get(tp)} of {tp}" for tp in SOURCE if found.get(tp, (-1, ""))[0] != records]
+
+
+def _miscounted(claims: list[Claim], visible: Visible) -> list[str]:
+    """Reports of a commit whose records are not what its producer id and epoch have brought.
+
+    They may have brought nothing: a commit in doubt may turn out to be a successor's, of the same batch.
+    """
+    seen: Counter[tuple[int, int]] = Counter()
+    for entries in visible.values():
+        for entry in entries:
+            seen[entry.producer_id, entry.epoch] += len(entry.content)
+    return [
+        f"{claim.who} reports {report.records} records of batch {report.batch_id} under epoch {report.epoch}, "
+        f"{seen[report.producer_id, report.epoch]} are visible"
+        for claim in claims
+        if (report := claim.report) is not None
+        and report.outcome == "committed"
+        and seen[report.producer_id, report.epoch] not in (0, report.records)
+    ]
 
 
 def _untrue(claims: list[Claim], committed: dict[tuple[int, int], LedgerEntry]) -> list[str]:

@@ -20,6 +20,7 @@ from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.eos.append_tasks import AppendTaskReport, EncodeNote, append_attempt, judge
 from spark_kafka_eos.eos.checkpoint import micro_batch
 from spark_kafka_eos.eos.distributed import SharedTransaction, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.eos.settle import Appended, StagedWrite, settle
 from spark_kafka_eos.eos.staging import StagedBlock, StageReport, Staging
 from spark_kafka_eos.errors import KafkaEosError
@@ -143,6 +144,7 @@ class Claim:
     batch: MicroBatch
     said: str  # "committed", "skipped", or an error's `committed`
     identities: tuple[ProducerIdentity, ...]
+    report: CommitReport | None = None
 
 
 class Stopped(Exception):
@@ -263,21 +265,24 @@ class Driver:
         if self._way != "executors":
             reports = _staged(self._layout(batch))
             staged = StagedWrite(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
-        said = ""
+        said, report = "", None
         try:
-            said = settle(
+            report = settle(
                 transaction,
                 batch,
                 write,
                 max_tries=_MOST_TRIES,
                 append_mode="executors" if self._way == "executors" else "driver",
-            ).outcome
+            )
+            said = report.outcome
         except KafkaEosError as error:
             said = error.committed
             raise
         finally:
             self._world.note(f"batch {batch.batch_id}: {said or 'nobody was told'}")
-            self._claims.append(Claim(who=self.process.name, batch=batch, said=said, identities=tuple(identities)))
+            self._claims.append(
+                Claim(who=self.process.name, batch=batch, said=said, identities=tuple(identities), report=report)
+            )
 
     def _layout(self, batch: MicroBatch) -> Layout:
         """Which row goes where: drawn anew each time, as after a shuffle that is computed again."""
