@@ -19,6 +19,7 @@ from enum import Enum
 
 from spark_kafka_eos.model import TopicPartition
 
+UNKNOWN_SERVER_ERROR = -1
 NONE = 0
 NOT_COORDINATOR = 16
 INVALID_PRODUCER_EPOCH = 47
@@ -92,6 +93,8 @@ class Coordinator:
         if self.epoch >= _EXHAUSTED and (held is None or held_epoch == self.epoch):
             self._previous_id, self._last_epoch = self.producer_id, self.epoch if held else _NO_EPOCH
             self.producer_id, self.epoch = self._new_id(), 0
+        elif self.epoch >= _EXHAUSTED:  # fenced with the very last one: "cannot allocate any more"
+            return UNKNOWN_SERVER_ERROR, (-1, -1)
         elif held is None:
             self.epoch, self._last_epoch = self.epoch + 1, _NO_EPOCH
             self._previous_id = self.producer_id

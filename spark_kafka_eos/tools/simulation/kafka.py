@@ -259,10 +259,15 @@ class ModelKafka:
             return NOT_LEADER_OR_FOLLOWER, -1
         header = HEADER.unpack_from(batch)
         producer_id, epoch, base_sequence = header[9], header[10], header[11]
-        code = self._let_in(name, tp, self.partitions[tp], producer_id, epoch, adding=version >= _FIRST_ADDING)
+        partition = self.partitions[tp]
+        if partition.outdated(producer_id, epoch):
+            return INVALID_PRODUCER_EPOCH, -1
+        if not partition.in_transaction(producer_id, epoch):
+            partition.asks(producer_id, epoch, base_sequence)
+        code = self._let_in(name, tp, partition, producer_id, epoch, adding=version >= _FIRST_ADDING)
         if code:
             return code, -1
-        return self.partitions[tp].append(
+        return partition.append(
             producer_id,
             epoch,
             base_sequence,

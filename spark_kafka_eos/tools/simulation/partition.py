@@ -48,11 +48,26 @@ class Partition:
         self.log: list[Entry] = []
         self.end_offset = 0
         self._producers: dict[int, _Producer] = {}
+        self._asked_about: dict[int, tuple[int, int]] = {}  # producer id -> epoch, lowest sequence
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether this producer's transaction holds records here, so that nobody asks the coordinator any more."""
+        """Whether this epoch's transaction holds records here, so that nobody asks the coordinator any more."""
         producer = self._producers.get(producer_id)
         return producer is not None and producer.first_offset is not None and producer.epoch == epoch
+
+    def outdated(self, producer_id: int, epoch: int) -> bool:
+        """Whether a later epoch has written here, be it by a marker alone."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and epoch < producer.epoch
+
+    def asks(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Remember what the coordinator is asked about: nothing above may be appended first, or it could never be."""
+        known_epoch, lowest = self._asked_about.get(producer_id, (epoch, base_sequence))
+        if epoch > known_epoch:
+            known_epoch, lowest = epoch, base_sequence
+        elif epoch == known_epoch:
+            lowest = min(lowest, base_sequence)
+        self._asked_about[producer_id] = known_epoch, lowest
 
     def append(
         self,
@@ -73,8 +88,10 @@ class Partition:
                         return NONE, offset
         if producer is not None and epoch < producer.epoch:
             return INVALID_PRODUCER_EPOCH, -1
-        if base_sequence is not None and not self._follows(producer, epoch, base_sequence, first_sequence_is_zero):
-            return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        if base_sequence is not None:
+            above = base_sequence > self._asked_about.get(producer_id, (epoch, base_sequence))[1]
+            if above or not self._follows(producer, epoch, base_sequence, first_sequence_is_zero):
+                return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         offset = self.end_offset
         producer = self._producer(producer_id, epoch)
         if base_sequence is not None:
@@ -129,5 +146,6 @@ class Partition:
         return producer
 
     def _add(self, producer_id: int, epoch: int, content: tuple[Any, ...], commit: bool | None) -> None:
+        self._asked_about.pop(producer_id, None)
         self.log.append(Entry(self.end_offset, producer_id, epoch, content, commit))
         self.end_offset += len(content)

@@ -109,3 +109,15 @@ def test_the_last_epoch_of_a_producer_id_is_followed_by_the_first_of_another(kaf
     else:
         assert following == (2, 0)
         assert kafka.end(at, True) == (0, (2, 0))
+
+
+def test_an_owner_that_was_fenced_with_the_last_epoch_of_all_gets_no_other_and_a_newcomer_does(kafka):
+    _, at = kafka.init()
+    kafka.coordinator.epoch = 32_766
+    at = (at[0], 32_766)
+    kafka.open(at)
+    assert kafka.init() == (51, (-1, -1))
+    kafka.mark()
+    assert kafka.coordinator.epoch == 32_767
+    assert kafka.init(at) == (-1, (-1, -1))
+    assert kafka.init() == (0, (2, 0))
