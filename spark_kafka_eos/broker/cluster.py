@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import Errors, retry
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.reactions import Reaction, failure
@@ -124,6 +125,8 @@ class Cluster:
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             for topic in response.topics:
                 yield Subject(topic=topic.name), topic.error_code
+            if error := incomplete("Metadata", names, (topic.name for topic in response.topics)):
+                raise error
 
         wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)

@@ -17,6 +17,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
@@ -24,6 +25,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from spark_kafka_eos.broker.authentication import sasl_exchange, tls_context
+from spark_kafka_eos.broker.responses import decode_response
 from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose
 from spark_kafka_eos.core.reactions import failure, name_of
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
@@ -132,7 +134,7 @@ class Connection:
         tls = tls_context(self._options.security) if self._options.security.uses_tls else None
         try:
             plain = socket.create_connection((self.host, self.port), timeout)
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:  # the latter for what is no host name, or no port
             raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -159,7 +161,7 @@ class Connection:
             raise failure("ApiVersions", response.error_code, self.where)
         self._offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         if response.finalized_features_epoch >= 0:
-            self.finalized_features = {f.name: f.max_version_level for f in response.finalized_features}
+            self.finalized_features = {f.name: f.max_version_level for f in response.finalized_features or ()}
 
     def _authenticate(self) -> None:
         security = self._options.security
@@ -211,7 +213,7 @@ class Connection:
         except BaseException:  # half a request may have gone out
             self.close()
             raise
-        self._pending.append((correlation_id, decode or (lambda view: response_class.decode(view, header=True))))
+        self._pending.append((correlation_id, decode or partial(decode_response, response_class)))
         return correlation_id
 
     def _receive_frame(self) -> memoryview:

@@ -17,6 +17,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.core.preflight import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
 from spark_kafka_eos.core.reactions import name_of
 from spark_kafka_eos.core.rights import Subject
@@ -50,8 +51,8 @@ def topics(
         else:
             facts[topic.name] = TopicFacts(
                 partitions=len(topic.partitions),
-                replicas=min(len(p.replica_nodes) for p in topic.partitions),
-                in_sync=min(len(p.isr_nodes) for p in topic.partitions),
+                replicas=min((len(p.replica_nodes) for p in topic.partitions), default=0),
+                in_sync=min((len(p.isr_nodes) for p in topic.partitions), default=0),
                 operations=_operations(topic),
                 settings=configured[topic.name],
             )
@@ -74,7 +75,7 @@ def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
     def look_up() -> int | None:
         request = _describe_configs(_TOPIC, [topic], [name])
         response = cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
-        settings = _read_settings(response, [name], "")[topic]
+        settings = _read_settings(response, [topic], [name], "")[topic]
         return None if isinstance(settings, Unread) else int(settings[name])
 
     return cluster.kept((name, topic), look_up)
@@ -89,7 +90,7 @@ def coordinator_settings(cluster: Cluster, transactional_id: str, names: Sequenc
         response = cluster.call_coordinator("transaction", transactional_id, request, lambda _: ())
     except AuthorizationFailed as error:
         return Unread(reason=error.name, grant="Write on TransactionalId")
-    return _read_settings(response, names, "DescribeConfigs on Cluster")[node]
+    return _read_settings(response, [node], names, "DescribeConfigs on Cluster")[node]
 
 
 def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> TransactionFacts | Unread | None:
@@ -99,13 +100,16 @@ def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> Tran
         for state in response.transaction_states:
             if state.error_code != _TRANSACTIONAL_ID_NOT_FOUND:
                 yield Subject(transactional_id=transactional_id), state.error_code
+        described = [state.transactional_id for state in response.transaction_states]
+        if error := incomplete("DescribeTransactions", [transactional_id], described):
+            raise error
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     try:
         response = cluster.call_coordinator("transaction", transactional_id, request, errors)
     except AuthorizationFailed as error:
         return Unread(reason=error.name, grant="Write on TransactionalId")
-    (state,) = response.transaction_states
+    state = response.transaction_states[0]
     if state.error_code:
         return None
     started = state.transaction_start_time_ms
@@ -124,10 +128,12 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
     def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         for described in response.groups:
             yield Subject(group=group_id), described.error_code
+        if error := incomplete("DescribeGroups", [group_id], [described.group_id for described in response.groups]):
+            raise error
 
     request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
     try:
-        (described,) = cluster.call_coordinator("group", group_id, request, errors).groups
+        described = cluster.call_coordinator("group", group_id, request, errors).groups[0]
     except AuthorizationFailed as error:
         return Unread(reason=error.name, grant="Read on Group")
     state = described.group_state
@@ -154,22 +160,28 @@ def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -
         include_topic_authorized_operations=True,
     )
 
+    def complete(response: Any) -> Iterable[tuple[Subject, int]]:
+        if error := incomplete("Metadata", names, [topic.name for topic in response.topics]):
+            raise error
+        return ()
+
     def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
         for topic in response.topics:
             if topic.error_code == _UNKNOWN_TOPIC and topic.name in awaited:
                 yield Subject(topic=topic.name), topic.error_code
+        yield from complete(response)
 
     try:
         return cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
     except UnknownTopic:
-        return cluster.call_any(request, lambda _: ())
+        return cluster.call_any(request, complete)
 
 
 def _topic_settings(cluster: Cluster, topics: Sequence[str], names: Sequence[str]) -> dict[str, Settings | Unread]:
     if not topics:
         return {}
     response = cluster.call_any(_describe_configs(_TOPIC, topics, names), lambda _: ())
-    return _read_settings(response, names, "DescribeConfigs on Topic")
+    return _read_settings(response, topics, names, "DescribeConfigs on Topic")
 
 
 def _describe_configs(kind: int, resources: Sequence[str], names: Sequence[str]) -> Any:
@@ -181,7 +193,9 @@ def _describe_configs(kind: int, resources: Sequence[str], names: Sequence[str])
     )
 
 
-def _read_settings(response: Any, names: Sequence[str], grant: str) -> dict[str, Settings | Unread]:
+def _read_settings(
+    response: Any, resources: Iterable[str], names: Sequence[str], grant: str
+) -> dict[str, Settings | Unread]:
     found: dict[str, Settings | Unread] = {}
     for result in response.results:
         values: Mapping[str, str] = {entry.name: entry.value for entry in result.configs if entry.value is not None}
@@ -192,6 +206,8 @@ def _read_settings(response: Any, names: Sequence[str], grant: str) -> dict[str,
             found[result.resource_name] = Unread(reason=f"the broker does not show {', '.join(hidden)}")
         else:
             found[result.resource_name] = values
+    if error := incomplete("DescribeConfigs", resources, found):
+        raise error
     return found
 
 

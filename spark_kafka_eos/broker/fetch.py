@@ -213,6 +213,11 @@ class Fetcher:
         """Move the cursors; those that got nothing wait before the others, to be served first next time."""
         if response.error_code:
             raise failure("Fetch", response.error_code, f"a request to {flight.connection.where}")
+        answered = [(data.topic_id, data.partition) for data in response.partitions]
+        if len(set(answered)) < len(answered) or set(answered) - flight.cursors.keys():
+            waiting.extend(flight.cursors.values())
+            flight.connection.close()
+            raise BrokerUnreachable(f"{flight.connection.where}: a response holds partitions that were not asked for")
         found: list[Fetched] = []
         trouble: tuple[KafkaEosError, Reaction] | None = None
         moved, first = [], next(iter(flight.cursors))
@@ -283,10 +288,16 @@ def _subject(cursor: _Cursor) -> Subject:
 def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[tuple[int, RecordBatchHeader], ...]:
     """The whole batches that hold something of the range. Raises CorruptRecordBatch, with the partition named."""
     found: list[tuple[int, RecordBatchHeader]] = []
+    behind = cursor.position  # no checksum covers a batch's offset
     try:
         for position, header in scan(data.records):
             if header.base_offset >= cursor.end and found:
                 break
+            if header.next_offset <= behind or (found and header.base_offset < behind):
+                raise CorruptRecordBatch(
+                    f"a batch of offsets {header.base_offset} to {header.next_offset - 1} where {behind} is due"
+                )
+            behind = header.next_offset
             found.append((position, header))
         if not found and data.records and is_first:
             # The first partition of a request gets at least one whole batch, however large (KIP-74).

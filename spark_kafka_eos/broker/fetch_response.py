@@ -19,6 +19,7 @@ _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _PREFERRED_READ_REPLICA = struct.Struct(">i")
 _EPOCH_END_OFFSET = struct.Struct(">iq")  # epoch, end offset
 _DIVERGING_EPOCH_TAG = 0
+_VARINT_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,8 @@ class FetchResponse:
 
 
 def read_fetch_response(frame: memoryview) -> FetchResponse:
-    """The response in `frame`, correlation id first. Raises struct.error or IndexError if it is cut short."""
+    """The response in `frame`, correlation id first. Raises struct.error or IndexError if it is cut short, ValueError
+    for a number that goes on for ever."""
     read = _Reader(frame)
     read.fields(_HEADER)
     read.skip_tags()
@@ -117,14 +119,14 @@ class _Reader:
         return self._view[start : self._position]
 
     def varint(self) -> int:
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, 7 * _VARINT_BYTES, 7):
             byte = self._view[self._position]
             self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-            shift += 7
+        raise ValueError(f"a number takes more than {_VARINT_BYTES} bytes")
 
     def count(self) -> int:
         """The length of a compact array or of compact bytes; null counts as empty."""

@@ -10,6 +10,7 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
@@ -48,7 +49,8 @@ class GroupCoordinator:
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             yield Subject(group=self.group_id), response.error_code
-            yield from self._errors(response)
+            if not response.error_code:
+                yield from self._errors(response, "OffsetFetch", wanted)
 
         response = self._cluster.call_coordinator("group", self.group_id, request, errors)
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict(wanted)
@@ -82,20 +84,30 @@ class GroupCoordinator:
             topics=_topics(TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, offsets),
         )
         newest = transactional("TxnOffsetCommit", transaction_version)
-        errors = functools.partial(self._errors, transactional_id=identity.transactional_id)
+        errors = functools.partial(
+            self._errors, api="TxnOffsetCommit", asked=offsets, transactional_id=identity.transactional_id
+        )
         self._cluster.call_coordinator("group", self.group_id, request, errors, newest=newest)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """OffsetCommit: the offsets are the group's at once."""
         topics = _topics(OffsetCommitRequest.OffsetCommitRequestTopic, offsets)
         request = OffsetCommitRequest(group_id=self.group_id, topics=topics, **_NO_MEMBER)
-        self._cluster.call_coordinator("group", self.group_id, request, self._errors)
+        errors = functools.partial(self._errors, api="OffsetCommit", asked=offsets)
+        self._cluster.call_coordinator("group", self.group_id, request, errors)
 
-    def _errors(self, response: Any, transactional_id: str = "") -> Iterable[tuple[Subject, int]]:
-        for topic in response.topics:
-            for p in topic.partitions:
-                tp = TopicPartition(topic.name, p.partition_index)
-                yield Subject(partition=tp, group=self.group_id, transactional_id=transactional_id), p.error_code
+    def _errors(
+        self, response: Any, api: str, asked: Iterable[TopicPartition], transactional_id: str = ""
+    ) -> Iterable[tuple[Subject, int]]:
+        answered = {
+            TopicPartition(topic.name, p.partition_index): p.error_code
+            for topic in response.topics
+            for p in topic.partitions
+        }
+        for tp, code in answered.items():
+            yield Subject(partition=tp, group=self.group_id, transactional_id=transactional_id), code
+        if error := incomplete(api, asked, answered):
+            raise error
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

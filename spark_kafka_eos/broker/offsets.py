@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import retry
 from spark_kafka_eos.core.reactions import Reaction
 from spark_kafka_eos.core.rights import Subject
@@ -67,7 +68,9 @@ def _list(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Iso
         ]
 
     def errors(found: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[Subject, int]]:
-        return ((Subject(partition=tp), answer.error_code) for tp, answer in found)
+        yield from ((Subject(partition=tp), answer.error_code) for tp, answer in found)
+        if error := incomplete("ListOffsets", wanted, (tp for tp, _ in found)):
+            raise error
 
     def recover(react: Reaction) -> None:
         if react is not Reaction.RETRY_SAME:

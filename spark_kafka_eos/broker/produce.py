@@ -23,6 +23,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
@@ -232,6 +233,12 @@ class Appender:
             TopicPartition(topic.name, p.index): p for topic in response.responses for p in topic.partition_responses
         }
         trouble: tuple[KafkaEosError, Reaction] | None = None
+        if useless := incomplete("Produce", (lane.partition for lane in flight.lanes), answers):
+            flight.connection.close()
+            self._unanswered(flight.lanes)
+            self._lost(flight.connection)
+            self._recover(useless, Reaction.REFRESH_METADATA)
+            return
         for lane in flight.lanes:
             trouble = self._settle(lane, answers[lane.partition]) or trouble
         if trouble is not None:

@@ -14,6 +14,7 @@ from kafka.protocol.producer import (
 )
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import Errors
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.rights import Subject
@@ -58,17 +59,23 @@ class TransactionCoordinator:
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
         """TV1: the transaction spans these partitions, before anything is appended to them. TV2 does it by itself."""
         by_topic: dict[str, list[int]] = {}
-        for tp in sorted(partitions):
+        asked = sorted(partitions)
+        for tp in asked:
             by_topic.setdefault(tp.topic, []).append(tp.partition)
         if self.transaction_version >= 2 or not by_topic:
             return
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
-            for topic in response.results_by_topic_v3_and_below:
-                for result in topic.results_by_partition:
-                    if result.partition_error_code != _OPERATION_NOT_ATTEMPTED:  # on account of another's error
-                        tp = TopicPartition(topic.name, result.partition_index)
-                        yield replace(self._who, partition=tp), result.partition_error_code
+            answered = {
+                TopicPartition(topic.name, result.partition_index): result.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for result in topic.results_by_partition
+            }
+            for tp, code in answered.items():
+                if code != _OPERATION_NOT_ATTEMPTED:  # on account of another's error
+                    yield replace(self._who, partition=tp), code
+            if error := incomplete("AddPartitionsToTxn", asked, answered):
+                raise error
 
         topic_class: Any = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(

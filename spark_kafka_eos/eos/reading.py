@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 # Measured on local[2], 2 M rows of 100 bytes into noop: 16 k to 64 k rows a batch are equally fast, 4 k cost a fifth
 # more.
 _FEWEST_ROWS, _MOST_ROWS = 16_384, 65_536
+# What a record batch may decompress to, however small it is: a bomb must not take a worker's memory. Producers make
+# batches of a few megabytes; whoever raises kafka.max.partition.fetch.bytes for larger ones raises this as well.
+_DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _COLUMNS = [
@@ -118,7 +121,11 @@ def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> Iter
         batches = _visible_batches(fetched, options)
         # In parts: compressed, a response of a few megabytes may hold gigabytes.
         for records in decode_in_parts(
-            fetched.buffer, batches, check_crc=options.check_crcs, include_headers=options.include_headers
+            fetched.buffer,
+            batches,
+            check_crc=options.check_crcs,
+            include_headers=options.include_headers,
+            max_bytes=max(_DECOMPRESSED_BYTES, _EXPANSION * options.max_partition_fetch_bytes),
         ):
             yield _within(records, fetched.partition, bounds, options)
     except CorruptRecordBatch as error:

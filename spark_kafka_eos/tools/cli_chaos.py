@@ -13,11 +13,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from spark_kafka_eos.tools.cli_fuzz import fuzz
 from spark_kafka_eos.tools.cli_simulate import simulate
 from spark_kafka_eos.tools.proxy import Passed, Proxy
 from spark_kafka_eos.tools.proxy_rules import parse_rule
 
 chaos = typer.Typer(help="Make things go wrong on purpose.", no_args_is_help=True)
+
+
+chaos.command()(fuzz)
 
 
 @chaos.callback()

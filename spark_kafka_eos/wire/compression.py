@@ -76,15 +76,16 @@ def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -
 
 
 def _decompress_stream(codec: str, data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    parts: list[bytes] = []
+    parts: list[pa.Buffer] = []
     room = limit
     with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-        while part := stream.read(min(_READ_STEP, room + 1)):
-            room -= len(part)
+        # Not `read`: where that fails, it never gives its buffer back (pyarrow 26).
+        while (part := stream.read_buffer(min(_READ_STEP, room + 1))).size:
+            room -= part.size
             if room < 0:
                 raise _too_large(limit)
             parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
@@ -148,5 +149,5 @@ def _compress_lz4(data: bytes | bytearray | memoryview) -> bytes:
 def _too_large(limit: int) -> CorruptRecordBatch:
     return CorruptRecordBatch(
         f"a record batch decompresses to more than {limit} bytes",
-        action="If such batches are meant, raise the reader's limit for decompressed data.",
+        action="If such batches are meant, raise kafka.max.partition.fetch.bytes.",
     )

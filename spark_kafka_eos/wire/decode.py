@@ -38,6 +38,7 @@ _FIELDS = [
 ]
 SCHEMA = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS)])
+_LARGEST_CONTROL_RECORD = 1 << 16  # far more than any of Kafka's has
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
 
@@ -109,7 +110,7 @@ def control_marker(
     removed a marker, the leader keeps its batch without the record: that ends no transaction any more.
     """
     view = memoryview(buffer)
-    part = _open(view, position, header, check_crc, MAX_BYTES)
+    part = _open(view, position, header, check_crc, _LARGEST_CONTROL_RECORD)
     if not header.record_count:
         return "other"
     key = _decode(view, [part], include_headers=False)["key"][0].as_py()
@@ -149,7 +150,7 @@ def _decode(view: memoryview, parts: Sequence[_Part], include_headers: bool) -> 
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     size = np.array([len(part.records) for part in parts])
     if any(part.header.compression_code != Compression.NONE for part in parts):
-        view = memoryview(b"".join(part.records for part in parts))
+        view = memoryview(parts[0].records if len(parts) == 1 else b"".join(part.records for part in parts))
         start = np.cumsum(size) - size
     else:
         start = np.array([part.position + HEADER.size for part in parts])

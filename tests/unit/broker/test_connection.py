@@ -9,6 +9,7 @@ import threading
 import time
 from functools import partial
 
+import psutil
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
@@ -318,3 +319,41 @@ def test_a_broker_that_hangs_up_during_the_login_refused_it(peer, connect):
 
     with pytest.raises(AuthenticationFailed, match="hung up during SASL PLAIN"):
         connect(peer(hang_up), security=LOGIN)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("127.0.0.1", -1), ("127.0.0.1", 70_000), ("a" * 70, 9092), ("a..b", 9092), ("a\0b", 9092), ("\udcff", 9092)],
+)
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_an_address_that_is_none_is_an_unreachable_broker(host, port, protocol):
+    """As metadata may bring it."""
+    options = ClientOptions(bootstrap_servers=((host, port),), security=Security(protocol=protocol))
+    with pytest.raises(BrokerUnreachable, match="no connection to"):
+        Connection(host, port, options)
+
+
+@pytest.mark.parametrize("size", [-1, 3, (1 << 30) + 1, 2**31 - 1, -(2**31)])
+def test_a_frame_of_an_absurd_size_ends_the_connection_and_takes_no_memory(peer, connect, size):
+    def absurd(api, version, number):
+        return struct.pack(">ii", size, number) if api == METADATA else None
+
+    connection = connect(peer(absurd))
+    with pytest.raises(BrokerUnreachable, match=f"a response of {size} bytes was announced"):
+        connection.receive(ask(connection))
+    assert not connection.usable
+
+
+def test_a_frame_that_claims_a_gigabyte_and_ends_takes_no_memory(peer, connect):
+    def liar(api, version, number):
+        if api == METADATA:
+            server.behave = lambda *_: None
+            return struct.pack(">ii", 1 << 30, number)
+        return None
+
+    server = peer(liar)
+    connection = connect(server, request_timeout_ms=300)
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(BrokerUnreachable, match="no response: timed out"):
+        connection.receive(ask(connection))
+    assert psutil.Process().memory_info().rss - before < 64 << 20

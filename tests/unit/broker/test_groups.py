@@ -58,7 +58,8 @@ def test_an_offset_that_stays_unstable_is_an_error_that_names_the_partition(brok
 
 
 def test_the_coordinator_is_found_again_when_it_moved(broker, answers):
-    broker.script["OffsetFetch"] += [offsets_of(answers, error_code=16), offsets_of(answers)]
+    found = {"partition_index": 0, "committed_offset": 18, "metadata": "", "error_code": 0}
+    broker.script["OffsetFetch"] += [offsets_of(answers, error_code=16), offsets_of(answers, found)]
     GroupCoordinator(broker.cluster(), "g").fetch_offsets([FIRST])
     assert len(broker.sent("FindCoordinator")) == 2
     assert {request.key_type for request in broker.sent("FindCoordinator")} == {0}

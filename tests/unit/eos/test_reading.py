@@ -160,6 +160,19 @@ def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches):
     assert offsets(read([wanted(0, 3)], **{"kafka.check.crcs": "false"})) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_small_batch_that_would_decompress_to_far_too_much_is_refused(fetches, monkeypatch, codec):
+    monkeypatch.setattr(reading, "_DECOMPRESSED_BYTES", 1_000_000)
+    buffer = encode(pa.nulls(1, pa.binary()), pa.array([bytes(2 << 20)]), RECEIVED, compression=codec)
+    bomb = replace(part(0, 1), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
+    option = "kafka.max.partition.fetch.bytes"
+    fetches([bomb])
+    with pytest.raises(CorruptRecordBatch, match=f"t-0: .* more than 1000000 bytes.*{option}"):
+        read([wanted(0, 1)], **{option: 1_000})
+    fetches([bomb])
+    assert offsets(read([wanted(0, 1)], **{option: 100_000})) == [0]
+
+
 def holds(monkeypatch, earliest, latest):
     """What the broker says it still holds of every partition."""
     monkeypatch.setattr(broker_offsets, "earliest", lambda cluster, partitions: dict.fromkeys(partitions, earliest))

@@ -5,6 +5,7 @@ import os
 import struct
 from contextlib import suppress
 
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -107,3 +108,18 @@ def test_lz4_frames_of_dependent_blocks_are_read() -> None:
 
 def test_several_gzip_members_are_read_as_one() -> None:
     assert decompress(Compression.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), limit=100) == b"one two"
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_data_that_cannot_be_decompressed_leaves_no_memory_behind(codec: Compression) -> None:
+    """pyarrow's `read` lost its buffer, 80 kB of it in use, each time that it failed."""
+    process = psutil.Process()
+
+    def refuse(times: int) -> int:
+        for _ in range(times):
+            with pytest.raises(CorruptRecordBatch):
+                decompress(codec, b"no such thing", limit=1 << 20)
+        return int(process.memory_info().rss)
+
+    before = refuse(100)
+    assert refuse(500) - before < 10 << 20
