@@ -75,6 +75,18 @@ def test_the_example_of_the_chaos_page_shows_what_it_says(
     assert run("docs/chaos.md", spark, kafka.bootstrap, tmp_path) == 1
 
 
+def test_the_page_on_verify_traces_a_copy_and_proves_it(
+    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    kafka.create_topic("untraced", partitions=2)
+    kafka.create_topic("traced", partitions=3)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(100):
+        producer.produce("untraced", key=str(number), value=str(number))
+    producer.flush()
+    assert run("docs/verify.md", spark, kafka.bootstrap, tmp_path) == 2
+
+
 def test_a_shown_value_that_is_not_the_lines_value_fails() -> None:
     exec(compare("1 + 1  # -> 2\n"), {"check": check})
     with pytest.raises(AssertionError):

@@ -1,0 +1,132 @@
+"""A query without Spark: copies a topic batch by batch through everything of this package that Spark would call.
+
+The source is read by `eos.reading`, rows become blocks by `eos.blocks`, two append tasks send them by `eos.appending`,
+the barrier judges them, `eos.settle` and the shared transaction do the rest. What Spark would do by itself (tasks that
+die, stages that run again, drivers that are killed) is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core import barrier
+from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.core.history import HistoryEntry
+from spark_kafka_eos.core.provenance import pack
+from spark_kafka_eos.eos.appending import append, records_by_partition
+from spark_kafka_eos.eos.blocks import Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.eos.reading import read
+from spark_kafka_eos.eos.report import CommitReport
+from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.errors import TransactionAborted
+from spark_kafka_eos.model import MicroBatch, OffsetRange, ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import SourceOptions, sink_options
+
+SLOTS = 2  # append tasks, one for each output partition
+_BLOCK_BYTES = 61 + 10 * 60  # ten records, by the encoder's estimate: so a second try's blocks are of the same size
+
+_AS_IT_SHOULD_BE = StageAttempts(current_attempt=0, completed_tasks=SLOTS, failed_tasks=0, num_tasks=SLOTS)
+
+
+@dataclass(slots=True)
+class Stage:
+    """An append stage as Spark runs it: what each slot's task appended, what Spark would say of it in the end."""
+
+    append: Callable[[int, Sequence[Block]], AppendReport]
+    blocks: dict[int, list[Block]]
+    attempts: StageAttempts = _AS_IT_SHOULD_BE
+    reports: list[AppendReport] = field(default_factory=list)
+
+    def run(self, slots: Iterable[int] = range(SLOTS)) -> None:
+        """Each of these slots' tasks, as it should be."""
+        self.reports += [self.append(slot, self.blocks[slot]) for slot in slots]
+
+
+class Copy:
+    """One driver of the query that copies `source` to `target`; another one is what a restart makes.
+
+    `spark(stage)` runs a try's append stage; by default all goes well. What it did is in `history`.
+    """
+
+    def __init__(self, bootstrap: str, cluster: Cluster, source: str, target: str, *, query: str = "query") -> None:
+        self.options = sink_options(
+            {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"id-{target}", "topic": target}
+        )
+        self.cluster, self.source, self.target, self.query = cluster, source, target, query
+        self.transaction = SharedTransaction(self.options, cluster, decide_micro_batch(self.options))
+        self.history: list[HistoryEntry] = []
+        self.spark: Callable[[Stage], None] = Stage.run
+
+    def batch(self, number: int, start: int, end: int) -> MicroBatch:
+        """The micro-batch that reads offsets `[start, end)` of each of the source's two partitions."""
+        ranges = [{TopicPartition(self.source, number): at for number in (0, 1)} for at in (start, end)]
+        digest = f"{start} to {end}"
+        return MicroBatch(query_id=self.query, batch_id=number, digest=digest, start=ranges[0], end=ranges[1])
+
+    def run(self, number: int, start: int, end: int, *, max_tries: int = 3) -> CommitReport:
+        """The whole micro-batch, as `TransactionalWriter` does it."""
+        batch = self.batch(number, start, end)
+        report = settle(
+            self.transaction,
+            batch,
+            lambda identity: self.write(batch, identity),
+            max_tries=max_tries,
+            append_mode="executors",
+        )
+        if report.outcome == "committed":
+            self.note(batch, report.producer_id, report.epoch)
+        return report
+
+    def note(self, batch: MicroBatch, producer_id: int, epoch: int) -> None:
+        """Keep in mind that the batch was committed."""
+        entry = HistoryEntry(batch_id=batch.batch_id, verdict="committed", start=batch.start, end=batch.end)
+        self.history.append(replace(entry, producer_id=producer_id, epoch=epoch, query_id=batch.query_id))
+
+    def write(self, batch: MicroBatch, identity: ProducerIdentity) -> Appended:
+        """One try: read, encode, append, and ask the barrier."""
+        blocks = sorted(self.blocks(batch), key=lambda block: (block.task, block.number))
+        slots = {slot: [block for block in blocks if block.partition.partition == slot] for slot in range(SLOTS)}
+        stage = Stage(append=lambda slot, some: self.append(identity, slot, some), blocks=slots)
+        self.spark(stage)
+        expected: dict[TopicPartition, int] = {}
+        for block in blocks:
+            expected[block.partition] = expected.get(block.partition, 0) + block.records
+        verdict = barrier.decide(stage.reports, {0: stage.attempts}, expected)
+        if isinstance(verdict, barrier.Redo):
+            raise TransactionAborted(verdict.reason)
+        return Appended(partitions=len(expected), records=verdict.records, bytes=0)
+
+    def append(self, identity: ProducerIdentity, slot: int, blocks: Sequence[Block], attempt: int = 0) -> AppendReport:
+        """One append task."""
+        sent: dict[TopicPartition, int] = {}
+        for block in blocks:
+            sent[block.partition] = sent.get(block.partition, 0) + block.records
+        acks = append(
+            self.cluster, identity, [(block.partition, block.records, bytearray(block.data)) for block in blocks]
+        )
+        return AppendReport(stage_id=0, slot=slot, attempt=attempt, sent=sent, acked=records_by_partition(acks))
+
+    def blocks(self, batch: MicroBatch) -> Iterator[Block]:
+        """One encode task for each source partition; rows go to the output partitions in turn."""
+        assert batch.start is not None
+        where = Layout(topic=self.target, targets={self.target: Target(partitions=SLOTS)}, max_block_bytes=_BLOCK_BYTES)
+        for task, (tp, start) in enumerate(sorted(batch.start.items())):
+            builder = BlockEncoder(where, task, lambda _: Target(partitions=SLOTS), lambda: int(time.time() * 1000))
+            wanted = OffsetRange(partition=tp, start=start, end=batch.end[tp])
+            options = SourceOptions(client=self.cluster.options, subscribe=(tp.topic,))
+            for rows in read([wanted], options, self.cluster):
+                offset = rows["offset"].to_numpy()
+                columns = {
+                    "key": rows["key"],
+                    "value": pack(tp.partition, offset, batch.batch_id),
+                    "partition": pa.array((offset % SLOTS).astype(np.int32)),
+                }
+                yield from builder.add(pa.RecordBatch.from_pydict(columns))
+            yield from builder.finish()
