@@ -21,8 +21,8 @@ from spark_kafka_eos.model import Compression, OffsetAndMetadata
 from spark_kafka_eos.tools.fuzzed_broker import APIS, answer, converse
 from spark_kafka_eos.wire.compression import compress, decompress
 from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
-from spark_kafka_eos.wire.encode import encode, stamp
-from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
 
 LIMIT = 1 << 20  # of decompressed bytes
 

@@ -26,7 +26,8 @@ from spark_kafka_eos.broker.versions import RANGES
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions, Secret, Security
-from spark_kafka_eos.wire.encode import encode, stamp
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import stamp
 
 _TOPIC_ID = uuid.UUID(int=7)
 _AT = TopicPartition("orders", 0)

@@ -308,3 +308,25 @@ def test_a_missing_acl_names_the_partition(broker):
     broker.script["Fetch"].append(response(data(broker, FIRST, error_code=29)))
     with pytest.raises(AuthorizationFailed, match="orders-0 at offset 0"):
         fetch(broker, (FIRST, 0, 10))
+
+
+def test_a_batch_that_ends_before_the_position_is_refused_and_not_asked_for_for_ever(broker):
+    broker.script["Fetch"] += [response(data(broker, FIRST, record_batch(0)))] * 3
+    with pytest.raises(CorruptRecordBatch, match="offsets 0 to 9 where 15 is due"):
+        fetch(broker, (FIRST, 15, 30))
+    assert len(broker.sent("Fetch")) == 1
+
+
+def test_batches_whose_offsets_go_back_are_refused(broker):
+    broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0) + record_batch(5))))
+    with pytest.raises(CorruptRecordBatch, match="offsets 5 to 14 where 10 is due"):
+        fetch(broker, (FIRST, 0, 30))
+
+
+def test_a_partition_that_nobody_asked_for_is_not_taken_for_one_that_was(broker):
+    stray = response(data(broker, SECOND, record_batch(0)))
+    twice = response(data(broker, FIRST, record_batch(0)), data(broker, FIRST, record_batch(10)))
+    broker.script["Fetch"] += [stray, twice, log(broker)]
+    (found,) = fetch(broker, (FIRST, 0, 10))
+    assert found.partition == FIRST
+    assert len(broker.sent("Fetch")) == 3

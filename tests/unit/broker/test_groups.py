@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.errors import BrokerError, ProducerFenced
+from spark_kafka_eos.errors import BrokerError, BrokerUnreachable, ProducerFenced
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -96,3 +96,19 @@ def test_a_group_with_members_is_refused(broker, answers):
     broker.script["OffsetCommit"].append(committed(answers, answers.OffsetCommit, 25))
     with pytest.raises(BrokerError, match="Another client is a member"):
         GroupCoordinator(broker.cluster(), "g").commit_offsets({FIRST: OffsetAndMetadata(offset=3)})
+
+
+def test_silence_about_a_partition_is_not_taken_for_no_offset(broker, answers):
+    other = {"partition_index": 1, "committed_offset": 3, "metadata": "", "error_code": 0}
+    found = {"partition_index": 0, "committed_offset": 18, "metadata": "", "error_code": 0}
+    broker.script["OffsetFetch"] += [offsets_of(answers), offsets_of(answers, other), offsets_of(answers, found)]
+    assert GroupCoordinator(broker.cluster(), "g").fetch_offsets([FIRST]) == {FIRST: OffsetAndMetadata(offset=18)}
+    assert len(broker.sent("OffsetFetch")) == 3
+
+
+def test_silence_about_an_offset_is_not_taken_for_its_commit(broker, answers):
+    broker.script["TxnOffsetCommit"] += [committed(answers, answers.TxnOffsetCommit)] * 100
+    with pytest.raises(BrokerUnreachable, match="TxnOffsetCommit says nothing of orders-0"):
+        GroupCoordinator(broker.cluster(), "g").commit_in_transaction(
+            IDENTITY, {FIRST: OffsetAndMetadata(offset=3)}, transaction_version=2
+        )

@@ -317,3 +317,12 @@ def test_append_blocks_above_its_bound_so_memory_stays_flat(broker, log):
         appender.append(FIRST, batch(sequence), 3, sequence)
         assert appender._held_bytes <= 35
     assert len(appender.flush()) == 50
+
+
+def test_silence_about_a_partition_is_no_acknowledgement(broker, log, answers):
+    broker.script["Produce"].clear()
+    broker.script["Produce"] += [answers.Produce(responses=[]), *[log] * 100]
+    appender = Appender(broker.cluster(), IDENTITY)
+    appender.append(FIRST, batch(0), 3, 0)
+    assert [ack.partition for ack in appender.flush()] == [FIRST]
+    assert len(broker.sent("Produce")) == 2
