@@ -7,7 +7,7 @@ import pytest
 from spark_kafka_eos.tools.simulation.bugs import BUGS
 from spark_kafka_eos.tools.simulation.run import replay, run
 
-_FEW = 1_500
+_FEW = 4_000
 _FAULTS = {
     "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
     "leaders and coordinators moved", "outage", "passing error", "pause", "request delayed", "request lost",

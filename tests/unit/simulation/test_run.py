@@ -5,6 +5,8 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from spark_kafka_eos.tools import cli
+from spark_kafka_eos.tools.cli_simulate import Bug
+from spark_kafka_eos.tools.simulation.bugs import BUGS
 from spark_kafka_eos.tools.simulation.run import run
 
 
@@ -13,6 +15,10 @@ def test_two_processes_find_what_one_finds():
     alone, together = run(range(600)), run(range(600), jobs=2, progress=done.append)
     assert (together.seeds, together.faults, together.outcomes) == (alone.seeds, alone.faults, alone.outcomes)
     assert done in ([100, 600], [500, 600])
+
+
+def test_the_command_knows_every_bug():
+    assert list(Bug) == list(BUGS)
 
 
 def test_the_command_sums_up_what_went_wrong_and_came_out_right():
