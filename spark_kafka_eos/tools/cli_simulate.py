@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from spark_kafka_eos.tools.simulation.run import Summary
@@ -67,6 +67,23 @@ def _show(console: Console, summary: Summary) -> None:
     table.add_row("drivers' ends", _counts(summary.outcomes))
     table.add_row("wrong histories", f"{len(summary.wrong)}")
     console.print(table)
+    console.print(_met(summary.met))
+
+
+def _met(met: Counter[tuple[str, str]]) -> Table:
+    """How often each request met each fault."""
+    kinds = [kind for kind, _ in _totals(met, 1).most_common()]
+    table = Table(Column("request", no_wrap=True), *kinds, box=None)
+    for request, _ in _totals(met, 0).most_common():
+        table.add_row(request, *(f"{met[request, kind]:,}" for kind in kinds))
+    return table
+
+
+def _totals(met: Counter[tuple[str, str]], side: int) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for names, count in met.items():
+        totals[names[side]] += count
+    return totals
 
 
 def _counts(counts: Counter[str]) -> str:

@@ -27,10 +27,14 @@ _MOST_RUNS = 40
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """What became of a seed. `wrong` is empty if everything came out right; `trace` only if it was asked for."""
+    """What became of a seed. `wrong` is empty if everything came out right; `trace` only if it was asked for.
+
+    `met` counts the faults at requests, by Kafka's name of the request and the fault's kind.
+    """
 
     seed: int
     faults: Counter[str]
+    met: Counter[tuple[str, str]]
     outcomes: Counter[str]
     wrong: list[str]
     trace: list[str] = field(default_factory=list)
@@ -91,7 +95,12 @@ class _Life:
         if not self.wrong:
             self.wrong = violations(self.kafka, self.claims, self.records, reads=self.way != "batch writes")
         return History(
-            seed=self.seed, faults=world.faults, outcomes=self.outcomes, wrong=self.wrong, trace=world.trace or []
+            seed=self.seed,
+            faults=world.faults,
+            met=world.met,
+            outcomes=self.outcomes,
+            wrong=self.wrong,
+            trace=world.trace or [],
         )
 
     # -- the cluster

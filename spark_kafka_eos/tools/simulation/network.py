@@ -33,6 +33,8 @@ _PASSING = {
 # A leader that appended and then could not say so in time.
 _APPENDED_ALL_THE_SAME = (7, 20)
 
+# Where a fault is more, or less, telling than elsewhere.
+_OFTEN = {"EndTxn": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
 _KINDS = ("request lost", "answer lost", "request delayed", "passing error", "killed", "pause", "outage", "move")
 _WEIGHTS = (6, 8, 8, 6, 6, 6, 1, 2)
 
@@ -116,7 +118,7 @@ class ModelConnection:
         elif self._late:
             self._arrive_later(api, version, request)
             answer = None
-        elif world.strikes(often=3 if api == "EndTxn" else 1):
+        elif world.strikes(_OFTEN.get(api, 1.0)):
             answer = self._struck(api, version, request)
         else:
             answer = self._arrive(api, version, request)
@@ -172,12 +174,12 @@ class ModelConnection:
             return self._killed(api, version, request, what)
         if kind == "pause":
             seconds = world.random.choice((0.05, 2.0, 40.0, 70.0, 150.0))
-            world.fault("pause", f"{seconds} s before {what}")
+            world.fault("pause", f"{seconds} s before {what}", at=api)
             self._process.pause(seconds)
             return self._arrive(api, version, request)
         if kind == "outage":
             seconds = world.random.choice((1.0, 50.0, 130.0, 300.0))
-            world.fault("outage", f"{seconds} s from {what} on")
+            world.fault("outage", f"{seconds} s from {what} on", at=api)
             self._network.cut_off(self._process.whole, seconds)
             self._cut = True
             return None
@@ -187,7 +189,7 @@ class ModelConnection:
             return self._arrive(api, version, request)
         if kind == "passing error":
             return self._refused(api, version, request, what)
-        world.fault(kind, what)
+        world.fault(kind, what, at=api)
         if kind == "request lost":
             self._cut = True
         elif kind == "answer lost":
@@ -202,7 +204,7 @@ class ModelConnection:
         """Death of the driver, or only of the task inside it; what it was sending may arrive, at once or later."""
         world = self._process.world
         victim = self._process if world.chance(0.5) else self._process.whole
-        world.fault(f"{victim.kind} killed", what)
+        world.fault(f"{victim.kind} killed", what, at=api)
         fate = world.random.randrange(3)
         if fate == 1:
             self._arrive(api, version, request)
@@ -221,7 +223,7 @@ class ModelConnection:
             answer = self._arrive(api, version, request)
             if any(p.error_code for topic in answer.responses for p in topic.partition_responses):
                 return answer
-        world.fault("passing error", f"{code} for {what}")
+        world.fault("passing error", f"{code} for {what}", at=api)
         return refusal(api, request, code)
 
 

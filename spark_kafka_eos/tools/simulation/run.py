@@ -26,12 +26,14 @@ class Summary:
     seeds: int = 0
     seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, history: History) -> None:
         self.seeds += 1
         self.faults.update(history.faults)
+        self.met.update(history.met)
         self.outcomes.update(history.outcomes)
         if history.wrong:
             self.wrong[history.seed] = history.wrong
@@ -39,6 +41,7 @@ class Summary:
     def merge(self, other: Summary) -> None:
         self.seeds += other.seeds
         self.faults.update(other.faults)
+        self.met.update(other.met)
         self.outcomes.update(other.outcomes)
         self.wrong.update(other.wrong)
 

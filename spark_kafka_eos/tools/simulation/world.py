@@ -37,6 +37,7 @@ class World:
         self.random = random.Random(seed)  # noqa: S311 - not for secrets
         self.now = 0.0
         self.faults: Counter[str] = Counter()
+        self.met: Counter[tuple[str, str]] = Counter()  # a request and what befell it
         self.trace = trace
         self._share, self._faults_left = 0.0, 0
         self._events: list[tuple[float, int, str, Callable[[], None]]] = []
@@ -53,12 +54,14 @@ class World:
         """Let so many things go wrong, each time with this chance."""
         self._faults_left, self._share = faults, share
 
-    def strikes(self, often: int = 1) -> bool:
+    def strikes(self, often: float = 1.0) -> bool:
         """Whether something goes wrong now; `often`: so many times as likely as elsewhere."""
         return self._faults_left > 0 and self.random.random() < self._share * often
 
-    def fault(self, kind: str, detail: str = "") -> None:
-        """Count a fault."""
+    def fault(self, kind: str, detail: str = "", *, at: str = "") -> None:
+        """Count a fault, and `at` which request it struck."""
+        if at:
+            self.met[at, kind] += 1
         self._faults_left -= 1
         self.faults[kind] += 1
         self.note(f"FAULT {kind}{f': {detail}' if detail else ''}")

@@ -34,6 +34,14 @@ def test_the_product_is_right_whatever_a_few_hundred_seeds_do_to_it():
     assert summary.outcomes["finished"] >= 400
 
 
+def test_each_request_meets_each_fault_that_can_befall_it():
+    summary = run(range(3_000))
+    requests = {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit", "EndTxn"}
+    kinds = {"request lost", "answer lost", "request delayed", "passing error", "driver killed", "pause", "outage"}
+    assert {(request, kind) for request in requests for kind in kinds} <= summary.met.keys()
+    assert summary.wrong == {}
+
+
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_guard_that_is_missing_is_found_within_a_few_thousand_seeds(bug):
     for first in range(0, _FEW, 100):

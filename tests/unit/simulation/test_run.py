@@ -27,6 +27,7 @@ def test_the_command_sums_up_what_went_wrong_and_came_out_right():
     assert "100 in" in answer.output
     assert "driver killed" in answer.output
     assert "wrong histories" in answer.output
+    assert "TxnOffsetCommit" in answer.output
 
 
 def test_a_seed_is_replayed_line_by_line():
