@@ -231,9 +231,9 @@ def _range(entry: HistoryEntry, origin: SourcePartition) -> tuple[int, int]:
     """The positions in `origin.visible` that a batch was to read; nothing if nobody noted them."""
     if entry.start is None or entry.end is None or origin.partition not in entry.end:
         return 0, 0
-    end = max(0, entry.end[origin.partition] - origin.start)
     # A partition that was not there before the batch begins with it.
-    return max(0, entry.start.get(origin.partition, origin.start) - origin.start), end
+    start, end = entry.start.get(origin.partition, 0), entry.end[origin.partition]
+    return max(0, start - origin.start), max(0, end - origin.start)
 
 
 def _name(identity: Identity) -> str:

@@ -175,6 +175,15 @@ def test_a_record_of_which_the_source_has_none_is_foreign(data, where):
     assert (Invariant.ONCE, "not in the source", where, 1) in violations(findings)
 
 
+def test_the_later_batchs_copy_is_the_one_too_many_wherever_it_is():
+    findings = checked(log(Data([11], batch=1, epoch=1), COMMIT), log(Data([10, 11]), COMMIT, number=1), origin=None)
+    assert violations(findings)[0] == (Invariant.ONCE, "more than once", "out-0@100", 1)
+
+
+def test_holes_of_the_source_are_missed_by_nobody():
+    assert violations(checked(log(Data([10, 11, 13]), COMMIT), origin={0: source("xx.x")})) == []
+
+
 def test_what_is_behind_the_committed_end_need_not_be_there_but_may():
     assert violations(checked(log(Data([10, 11]), COMMIT), origin={0: source(end=12)})) == []
     assert violations(checked(log(Data([10, 11, 12]), COMMIT), origin={0: source(end=12)})) == []
@@ -195,6 +204,11 @@ def test_a_record_behind_a_later_one_of_its_partition_is_out_of_order():
     )
 
 
+def test_many_records_of_several_partitions_are_in_order_when_each_partition_is():
+    runs = [Data(range(k, k + 10), source=number) for k in range(0, 2_000, 10) for number in (2, 0, 1)]
+    assert violations(checked(log(*runs, COMMIT), origin=None)) == []
+
+
 def test_order_is_kept_for_each_pair_of_partitions_only():
     logs = log(Data([14, 15]), Data([10], source=70_000), COMMIT), log(Data([10, 11, 12, 13]), COMMIT, number=1)
     findings = checked(*logs, origin={0: source(), 70_000: source(end=10)})
@@ -210,6 +224,19 @@ def test_a_batch_under_two_identities_and_an_identity_of_two_batches_are_named()
         (Invariant.IDENTITY, "several identities", "out-1@100", 1),
         (Invariant.IDENTITY, "several batches", "out-1@102", 1),
     ]
+
+
+@pytest.mark.parametrize("producers", [(1, 2), (2, 1)])
+def test_one_batch_of_two_producers_is_named_also_within_a_partition(producers):
+    batches = [each for p in producers for each in (Data([10 + p], producer=p), Marker(producer=p))]
+    findings = checked(log(*batches), origin=None)
+    assert (Invariant.IDENTITY, "several identities", "out-0@102", 1) in violations(findings)
+
+
+def test_a_try_given_up_before_it_had_an_identity_says_nothing_of_records_without_one():
+    history = [HistoryEntry(batch_id=0, verdict="aborted")]
+    plain = log(Data(range(10, 16), producer=-1, epoch=-1), Marker(producer=-1))
+    assert violations(checked(plain, history=history)) == []
 
 
 def test_writes_without_a_producer_are_of_no_identity():
@@ -284,6 +311,16 @@ def test_a_reader_must_be_shown_all_that_is_committed_and_nothing_else(output, s
     assert all("someone" in violation.what for violation in found)
 
 
+def test_what_is_committed_behind_an_open_transaction_is_not_to_be_shown_yet():
+    held = log(Data([10]), COMMIT, Data([11], producer=2), Data([12], epoch=1), COMMIT, last_stable_offset=102)
+    findings = checked(held, readers={"someone": reader(100, end=105)})
+    assert findings[Invariant.VISIBILITY].verdict == "holds"
+    findings = checked(held, readers={"someone": reader(100, 103, end=105)})
+    assert [v.what for v in findings[Invariant.VISIBILITY].violations] == [
+        "was shown to someone, but it is committed, not yet stable"
+    ]
+
+
 def test_what_a_reader_was_shown_of_what_retention_has_deleted_since_is_not_held_against_it():
     findings = checked(SOME, readers={"someone": reader(40, 41, 100, 101, 105)})
     assert findings[Invariant.VISIBILITY].verdict == "holds"
@@ -355,3 +392,19 @@ def test_a_query_that_goes_on_where_another_ended_begins_with_batch_0_again():
     assert violations(checked(output, history=history, ledger=Ledger(batch_id=1))) == []
     again = log(*first, Data([12], 0, epoch=1), Data([13], 0, epoch=3), *last)
     assert [each[1] for each in violations(checked(again, history=history))] == ["several identities", "other identity"]
+
+
+def test_the_ledger_of_a_successor_may_stand_before_its_predecessors_last_batch():
+    history = [
+        done(0, 10, 12, query_id="first"),
+        done(1, 12, 14, query_id="first"),
+        done(0, 14, 16, query_id="second"),
+    ]
+    first = Data([10, 11]), COMMIT, Data([12, 13], 1, epoch=1), COMMIT
+    output = log(*first, Data([14, 15], 0, epoch=2), COMMIT)
+    assert violations(checked(output, history=history, ledger=Ledger(batch_id=0))) == []
+
+
+def test_records_that_do_not_say_their_batch_are_not_ahead_of_the_ledger():
+    plain = log(Data([1, 2], bare=True), COMMIT)
+    assert violations(checked(plain, origin=None, ledger=Ledger(batch_id=None))) == []
