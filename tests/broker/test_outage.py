@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.admin import ElectionType
@@ -21,6 +22,7 @@ from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.eos import distributed
 from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
@@ -55,7 +57,11 @@ def await_in_sync(kafka):
     """Every replica has caught up: one more broker may be lost without a wait for those that are just coming back."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     deadline = time.monotonic() + 60
-    while any(len(p.isrs) < 3 for t in admin.list_topics(timeout=20).topics.values() for p in t.partitions.values()):
+    while any(
+        len(p.isrs) < len(p.replicas)
+        for t in admin.list_topics(timeout=20).topics.values()
+        for p in t.partitions.values()
+    ):
         assert time.monotonic() < deadline, "a replica does not catch up"
         time.sleep(0.1)
 
@@ -129,6 +135,41 @@ def test_a_fetch_goes_on_where_it_was_when_its_leader_is_killed(all_up, cluster,
     leader = cluster.leader(partitions[0])
     found = read_all(cluster, partitions, lambda: all_up.kill(leader))
     assert found == {tp: values_of(tp) for tp in partitions}
+
+
+@ONE
+def test_a_log_that_an_unclean_election_truncates_while_it_is_read_is_data_loss(all_up, cluster, record_batch):
+    leader, follower = 1, 2
+    tp = TopicPartition(f"outage-{next(numbers)}", 0)
+    admin = AdminClient({"bootstrap.servers": all_up.bootstrap})
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    topic = NewTopic(tp.topic, num_partitions=1, replica_assignment=[[leader, follower]], config=settings)
+    admin.create_topics([topic], operation_timeout=30)[tp.topic].result()
+
+    def append(value, batches):
+        with Appender(cluster, None, linger_bytes=0) as appender:
+            for _ in range(batches):
+                appender.append(tp, record_batch(None, 0, [value * 100] * 10), 10, 0)
+            appender.flush()
+
+    def leads(node):
+        cluster.refresh([tp.topic])
+        return cluster.leader(tp) == node
+
+    append(b"old", 10)  # 0-99, on both
+    all_up.kill(follower)
+    append(b"old", 10)  # 100-199, on the leader alone
+    fetching = Fetcher(cluster, max_partition_bytes=1_000).fetch([OffsetRange(partition=tp, start=0, end=200)])
+    read = next(f.next_offset for f in fetching if f.next_offset > 100)
+    all_up.kill(leader)
+    all_up.start(follower)
+    deadline = time.monotonic() + 60
+    while not leads(follower):
+        assert time.monotonic() < deadline, "the follower is not elected"
+    append(b"new", 20)  # from 100 on, other records at the same offsets
+    with pytest.raises(DataLoss, match=rf"{tp}: the leader's log was truncated .*up to 100 only"):
+        list(fetching)
+    assert read < 200
 
 
 @BOTH
