@@ -6,7 +6,7 @@ transactional.id, appended to by many processes at once. After any crash the bat
 File map; imports point down only (`lint-imports` checks it):
 
     tools/      command line, demo, embedded broker, checker
-    spark/      the only place with PySpark: data source, sink, TransactionalWriter, checkpoint
+    spark/      the only place with PySpark: data source, sink, TransactionalWriter, ProgressListener
     eos/        the steps of a distributed transaction, staging, appending
     broker/     the only place with sockets: connections, coordinators, produce, fetch, admin
     core/       pure decisions: transaction states, recovery, barrier, planning, visibility, partitioner
@@ -57,8 +57,10 @@ from spark_kafka_eos.errors import (
 )
 
 if TYPE_CHECKING:
+    from spark_kafka_eos.core.lag import offsets_behind_latest
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+    from spark_kafka_eos.spark.progress import ProgressListener
     from spark_kafka_eos.spark.writer import TransactionalWriter
 
 __version__ = "0.1.0"
@@ -79,17 +81,21 @@ __all__ = [
     "LedgerRefused",
     "PreflightFailed",
     "ProducerFenced",
+    "ProgressListener",
     "TransactionAborted",
     "TransactionalWriter",
     "UnknownTopic",
     "__version__",
     "from_properties",
+    "offsets_behind_latest",
 ]
 
 _LATER = {
     "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
+    "ProgressListener": "spark_kafka_eos.spark.progress",
     "TransactionalWriter": "spark_kafka_eos.spark.writer",
     "from_properties": "spark_kafka_eos.options",
+    "offsets_behind_latest": "spark_kafka_eos.core.lag",
 }
 
 

@@ -42,12 +42,13 @@ def transact(
     *,
     partition: int = 0,
     key: bytes | None = None,
+    transactional_id: str | None = None,
 ) -> Producer:
     """Append `values` to one partition in one transaction. An open one stays so until the producer is garbage."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            "transactional.id": next(_transactional_ids),
+            "transactional.id": transactional_id or next(_transactional_ids),
             "transaction.timeout.ms": 600_000,  # what is left open stays open while tests look at it
             "linger.ms": 50,
         }

@@ -7,6 +7,8 @@
     produce.py      append record batches in sequence order
     fetch.py fetch_response.py offsets.py   read ranges of offsets; where partitions begin and end
     describe.py     what the preflight asks
+    leaders.py open_transactions.py         ask many leaders at once; whose transaction holds a partition
+    collector.py    from tasks to the driver: what reading took
     deferred.py     kafka-python's protocol classes without its clients
 
 What is not obvious:

@@ -187,6 +187,11 @@ class Cluster:
             raise BrokerUnreachable(f"broker {node_id} is not in the cluster's metadata")
         return self._open(self._nodes[node_id])
 
+    def nodes(self) -> list[int]:
+        """The ids of the brokers there are now, sorted."""
+        self._learn_nodes()
+        return sorted(self._nodes)
+
     def _open(self, address: tuple[str, int]) -> Connection:
         known = self._connections.get(address)
         if known is not None:

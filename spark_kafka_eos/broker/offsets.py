@@ -6,16 +6,14 @@ unreachable broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.responses import incomplete
-from spark_kafka_eos.broker.retry import retry
-from spark_kafka_eos.core.reactions import Reaction
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.broker.leaders import ask_leaders
+from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.model import TopicPartition
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -37,6 +35,13 @@ def latest(
     return _list(cluster, dict.fromkeys(partitions, _LATEST), isolation)
 
 
+def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Marks]:
+    """Last stable offset and high watermark of each partition; asked for in this order, so that their lag is real."""
+    stable = latest(cluster, partitions)
+    high = latest(cluster, partitions, isolation="read_uncommitted")
+    return {tp: Marks(last_stable_offset=stable[tp], high_watermark=high[tp]) for tp in high}
+
+
 def at_times(
     cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation: Isolation = "read_committed"
 ) -> dict[TopicPartition, int | None]:
@@ -46,55 +51,30 @@ def at_times(
 
 
 def _list(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation) -> dict[TopicPartition, int]:
-    """One request to each leader, all at once; all again until none has a retriable error.
+    """Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable."""
 
-    Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
-    """
+    def request(members: Mapping[str, list[TopicPartition]]) -> Any:
+        return _request(cluster, members, wanted, isolation)
 
-    def attempt() -> list[tuple[TopicPartition, Any]]:
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for tp in sorted(wanted):
-            by_leader.setdefault(cluster.leader(tp), []).append(tp)
-        asked = []
-        for node, members in by_leader.items():
-            connection = cluster.connection(node)
-            asked.append((connection, connection.send(_request(cluster, members, wanted, isolation))))
-        responses = [connection.receive(correlation_id) for connection, correlation_id in asked]
-        return [
-            (TopicPartition(topic.name, p.partition_index), p)
-            for response in responses
-            for topic in response.topics
-            for p in topic.partitions
-        ]
-
-    def errors(found: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[Subject, int]]:
-        yield from ((Subject(partition=tp), answer.error_code) for tp, answer in found)
-        if error := incomplete("ListOffsets", wanted, (tp for tp, _ in found)):
-            raise error
-
-    def recover(react: Reaction) -> None:
-        if react is not Reaction.RETRY_SAME:
-            cluster.refresh(tp.topic for tp in wanted)
-
-    if not wanted:
-        return {}
-    found = retry("ListOffsets", attempt, errors, recover, budget=cluster.budget(), sleep=cluster.sleep)
-    return {tp: int(answer.offset) for tp, answer in found}
+    found = ask_leaders(cluster, "ListOffsets", wanted, request)
+    return {tp: int(answer.offset) for tp, answer in found.items()}
 
 
 def _request(
-    cluster: Cluster, partitions: Iterable[TopicPartition], wanted: Mapping[TopicPartition, int], isolation: Isolation
+    cluster: Cluster,
+    members: Mapping[str, list[TopicPartition]],
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
 ) -> Any:
     topic_class: Any = ListOffsetsRequest.ListOffsetsTopic
-    topics: dict[str, list[Any]] = {}
-    for tp in partitions:
-        topics.setdefault(tp.topic, []).append(
-            topic_class.ListOffsetsPartition(
-                partition_index=tp.partition, current_leader_epoch=cluster.leader_epoch(tp), timestamp=wanted[tp]
-            )
+
+    def asked(tp: TopicPartition) -> Any:
+        return topic_class.ListOffsetsPartition(
+            partition_index=tp.partition, current_leader_epoch=cluster.leader_epoch(tp), timestamp=wanted[tp]
         )
+
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=ISOLATION_LEVELS[isolation],
-        topics=[topic_class(name=name, partitions=members) for name, members in topics.items()],
+        topics=[topic_class(name=name, partitions=[asked(tp) for tp in tps]) for name, tps in members.items()],
     )

@@ -31,9 +31,11 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "Fetch": (13, 16),
     "ListOffsets": (6, 7),
     "DescribeConfigs": (4, 4),
+    "DescribeProducers": (0, 0),
     "DescribeTransactions": (0, 0),
     "DescribeGroups": (5, 5),
     "ListGroups": (4, 5),
+    "ListTransactions": (0, 0),
 }
 
 # What a client of TV1 may send at most; from TV2 on the newest of `RANGES` is needed.

@@ -15,6 +15,7 @@ _TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = 29, 30, 31, 53  # codes …_AUTHOR
 # By API and code; the rest is what looking something up takes.
 _OPERATIONS: Mapping[tuple[str, int], str] = {
     ("AddPartitionsToTxn", _TOPIC): "Write",
+    ("DescribeProducers", _TOPIC): "Read",
     ("Fetch", _TOPIC): "Read",
     ("OffsetCommit", _TOPIC): "Read",
     ("Produce", _TOPIC): "Write",

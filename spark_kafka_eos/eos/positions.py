@@ -168,9 +168,13 @@ class Positions:
         self._look(now=True)
         self._pinned = self._latest()
 
-    def reported(self) -> JsonOffsets:
-        """The ends as last asked for, for the query's progress."""
-        return offsets_to_json(self._seen)
+    def reported(self) -> JsonOffsets | None:
+        """The ends as last asked for, for the query's progress; None before that, as when a batch runs again."""
+        return offsets_to_json(self._seen) or None
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """What is read, as last looked up."""
+        return self._look()
 
     def batch(self, start: JsonOffsets, end: JsonOffsets) -> list[Task]:
         """What each Spark task of a micro-batch reads."""

@@ -18,8 +18,9 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetched, Fetcher
 from spark_kafka_eos.core.planning import remaining
 from spark_kafka_eos.core.visibility import visible
+from spark_kafka_eos.eos.tally import Tally
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 
@@ -49,12 +50,14 @@ def arrow_schema(*, include_headers: bool) -> pa.Schema:
     return pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
 
 
-def read(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster) -> Iterator[pa.RecordBatch]:
+def read(
+    ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster, tally: Tally | None = None
+) -> Iterator[pa.RecordBatch]:
     """The visible records of `ranges` (at most one of each partition), each partition's in order; see `arrow_schema`.
 
     Batches have 16 k to 64 k rows where there are that many. Raises what `Fetcher.fetch` and `decode` raise.
     """
-    parts = (_rows(part, bounds, options) for part, bounds in _fetch(ranges, options, cluster))
+    parts = (_rows(part, bounds, options, tally) for part, bounds in _fetch(ranges, options, cluster))
     return _of_decent_size(rows for part in parts for rows in part if rows.num_rows)
 
 
@@ -115,10 +118,15 @@ def _exists(wanted: OffsetRange, cluster: Cluster) -> bool:
     return wanted.topic_id in (None, topic.id) and wanted.partition.partition in topic.partitions
 
 
-def _rows(fetched: Fetched, bounds: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _rows(
+    fetched: Fetched, bounds: OffsetRange, options: SourceOptions, tally: Tally | None
+) -> Iterator[pa.RecordBatch]:
     """The visible records in one partition's part of a Fetch response that lie inside `bounds`."""
     try:
-        batches = _visible_batches(fetched, options)
+        shown = _visible(fetched, options)
+        if tally is not None:
+            tally.count(fetched, shown)
+        batches = [batch for batch, is_shown in zip(fetched.batches, shown, strict=True) if is_shown]
         # In parts: compressed, a response of a few megabytes may hold gigabytes.
         for records in decode_in_parts(
             fetched.buffer,
@@ -174,8 +182,8 @@ def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(ends, headers.flatten(), type=_HEADERS, mask=none)
 
 
-def _visible_batches(fetched: Fetched, options: SourceOptions) -> list[tuple[int, RecordBatchHeader]]:
-    """The record batches of a part that a reader of this isolation level may see."""
+def _visible(fetched: Fetched, options: SourceOptions) -> list[bool]:
+    """Which record batches of a part a reader of this isolation level may see."""
     headers = [header for _, header in fetched.batches]
     # What a control batch says matters only where there is something to leave out.
     markers = [
@@ -184,8 +192,7 @@ def _visible_batches(fetched: Fetched, options: SourceOptions) -> list[tuple[int
         else None
         for position, header in fetched.batches
     ]
-    shown = visible(headers, markers, fetched.aborted, options.isolation)
-    return [batch for batch, is_shown in zip(fetched.batches, shown, strict=True) if is_shown]
+    return visible(headers, markers, fetched.aborted, options.isolation)
 
 
 def _of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -36,6 +36,15 @@ def is_local(session: SparkSession) -> bool:
     return is_classic(session) and str(session.sparkContext.master).split("[")[0] == "local"
 
 
+def driver_addresses(session: SparkSession) -> tuple[str, str]:
+    """The driver's host as it binds to it, and as the executors know it; of a classic session."""
+    if is_local(session):
+        return "127.0.0.1", "127.0.0.1"
+    configuration = session.sparkContext.getConf()
+    host = configuration.get("spark.driver.host", "localhost")
+    return configuration.get("spark.driver.bindAddress", host), host
+
+
 def speculates(session: SparkSession) -> bool:
     """Whether Spark starts second copies of slow tasks, which the barrier would take for a reason to begin anew."""
     return is_classic(session) and session.sparkContext.getConf().get("spark.speculation", "false") == "true"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from spark_kafka_eos.eos.positions import JsonOffsets, Positions
     from spark_kafka_eos.model import OffsetRange
     from spark_kafka_eos.options import SourceOptions
+
+# Where and with which key to tell what reading took (`broker.collector`). Spark hands the session's settings on to its
+# tasks, and hides one of this name in the event log and the UI (spark.redaction.regex).
+COLLECTOR = "spark.kafka-eos.progress.token"
 
 
 class TaskRanges(InputPartition):
@@ -131,7 +136,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
-    def reportLatestOffset(self) -> JsonOffsets:
+    def reportLatestOffset(self) -> JsonOffsets | None:
         return self._positions.reported()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -175,4 +180,23 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
 
     if partition.value is None:
         return iter(())
+    context = TaskContext.get()
+    if context is not None and (collector := context.getLocalProperty(COLLECTOR)) is not None:
+        return _read_and_tell(partition.value, options, context, collector)
     return read(partition.value, options, shared_cluster(options.client))
+
+
+def _read_and_tell(
+    ranges: Sequence[OffsetRange], options: SourceOptions, context: TaskContext, collector: str
+) -> Iterator[pa.RecordBatch]:
+    """The same; and when all of it is read, a word to the driver's progress listener."""
+    from spark_kafka_eos.broker.cluster import shared_cluster
+    from spark_kafka_eos.broker.collector import tell
+    from spark_kafka_eos.eos.reading import read
+    from spark_kafka_eos.eos.tally import Tally
+
+    tally = Tally(ranges)
+    yield from read(ranges, options, shared_cluster(options.client), tally)
+    query_id, batch_id = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+    if query_id is not None and batch_id is not None:  # not for a batch read of the same session
+        tell(collector, query_id, int(batch_id), tally.ranges)

@@ -20,6 +20,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.broker.versions import RANGES
@@ -214,6 +215,8 @@ _TRANSACTION = {
     "producer_epoch": 1,
     "topics": [{"topic": "orders", "partitions": [0]}],
 }
+_OPEN = {"transactional_id": "id", "producer_id": 7, "transaction_state": "Ongoing"}
+_PRODUCER = {"producer_id": 7, "producer_epoch": 1, "current_txn_start_offset": 1}
 
 # Module of kafka-python, fields of the response.
 _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
@@ -257,7 +260,9 @@ _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
         admin,
         {"results": [_CONFIGURED]},
     ),
+    "DescribeProducers": (admin, _topics(active_producers=[_PRODUCER])),
     "DescribeTransactions": (admin, {"transaction_states": [_TRANSACTION]}),
+    "ListTransactions": (admin, {"error_code": 0, "transaction_states": [_OPEN]}),
     "DescribeGroups": (admin, {"groups": [_DESCRIBED]}),
     "ListGroups": (
         admin,
@@ -334,6 +339,10 @@ def _list_offsets(cluster: Cluster) -> None:
     assert offsets.latest(cluster, [_AT]).keys() == {_AT}
 
 
+def _oldest_open(cluster: Cluster) -> None:
+    assert oldest_open(cluster, [_AT], now_ms=5).keys() <= {_AT}
+
+
 _COMMITTED = {_AT: OffsetAndMetadata(offset=3)}
 _USES: Mapping[str, Callable[[Cluster], object]] = {
     "ApiVersions": lambda cluster: cluster.transaction_version(),
@@ -354,6 +363,8 @@ _USES: Mapping[str, Callable[[Cluster], object]] = {
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,
     "DescribeConfigs": lambda cluster: describe.topics(cluster, ["orders"], ["min.insync.replicas"]),
+    "DescribeProducers": _oldest_open,
+    "ListTransactions": _oldest_open,
     "DescribeTransactions": lambda cluster: describe.transaction(cluster, "id", now_ms=5),
     "DescribeGroups": lambda cluster: describe.group(cluster, "id"),
     "ListGroups": lambda cluster: describe.group(cluster, "id"),

@@ -87,6 +87,13 @@ def test_the_page_on_verify_traces_a_copy_and_proves_it(
     assert run("docs/verify.md", spark, kafka.bootstrap, tmp_path) == 2
 
 
+def test_every_example_of_the_page_on_monitoring_shows_what_it_says(
+    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    kafka.create_topic("watched", partitions=3)
+    assert run("docs/monitoring.md", spark, kafka.bootstrap, tmp_path) == 2
+
+
 def test_a_shown_value_that_is_not_the_lines_value_fails() -> None:
     exec(compare("1 + 1  # -> 2\n"), {"check": check})
     with pytest.raises(AssertionError):

@@ -24,11 +24,13 @@ PUBLIC = {
     "LedgerRefused",
     "PreflightFailed",
     "ProducerFenced",
+    "ProgressListener",
     "TransactionAborted",
     "TransactionalWriter",
     "UnknownTopic",
     "__version__",
     "from_properties",
+    "offsets_behind_latest",
 }
 
 

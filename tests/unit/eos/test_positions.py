@@ -313,6 +313,7 @@ def test_ends_are_asked_for_in_the_querys_isolation_level(open_positions):
 
 def test_the_ends_last_seen_are_reported(open_positions):
     source = open_positions(Brokers(t=[(0, 100)]), maxOffsetsPerTrigger="10")
+    assert source.reported() is None, "a batch that runs again is planned without a look"
     source.latest(json_of(t=[0]), limited=True)
     assert source.reported() == json_of(t=[100])
 

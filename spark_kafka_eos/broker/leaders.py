@@ -1,0 +1,54 @@
+"""Ask the leaders of many partitions at once, and all of them again until none has an error that a retry mends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.responses import incomplete
+from spark_kafka_eos.broker.retry import retry
+from spark_kafka_eos.core.reactions import Reaction
+from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.model import TopicPartition
+
+
+def ask_leaders(
+    cluster: Cluster,
+    api: str,
+    partitions: Collection[TopicPartition],
+    request: Callable[[Mapping[str, list[TopicPartition]]], Any],
+) -> dict[TopicPartition, Any]:
+    """Each partition's part of the responses; `request` makes a leader's request of its partitions, by topic.
+
+    Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    """
+
+    def attempt() -> list[tuple[TopicPartition, Any]]:
+        by_leader: dict[int, dict[str, list[TopicPartition]]] = {}
+        for tp in sorted(partitions):
+            by_leader.setdefault(cluster.leader(tp), {}).setdefault(tp.topic, []).append(tp)
+        asked = []
+        for node, members in by_leader.items():
+            connection = cluster.connection(node)
+            asked.append((connection, connection.send(request(members))))
+        responses = [connection.receive(correlation_id) for connection, correlation_id in asked]
+        return [
+            (TopicPartition(topic.name, p.partition_index), p)
+            for response in responses
+            for topic in response.topics
+            for p in topic.partitions
+        ]
+
+    def errors(found: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[Subject, int]]:
+        yield from ((Subject(partition=tp), answer.error_code) for tp, answer in found)
+        if error := incomplete(api, partitions, (tp for tp, _ in found)):
+            raise error
+
+    def recover(react: Reaction) -> None:
+        if react is not Reaction.RETRY_SAME:
+            cluster.refresh(tp.topic for tp in partitions)
+
+    if not partitions:
+        return {}
+    return dict(retry(api, attempt, errors, recover, budget=cluster.budget(), sleep=cluster.sleep))

@@ -1,0 +1,107 @@
+"""How far a source is behind: what it has still to read, and what an open transaction keeps it from reading.
+
+A read_committed reader reaches as far as the last stable offset (LSO), the first offset of the oldest open transaction.
+What lies between it and the high watermark is the LSO lag: there for a moment in any busy topic, lasting where
+somebody's transaction is neither committed nor aborted. Sources: KIP-98 (LSO), KIP-664 (hanging transactions), and
+Spark's KafkaMicroBatchStream for the meaning of `…OffsetsBehindLatest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_kafka_eos.model import Offsets, TopicPartition, offsets_from_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Where a partition ends for read_committed, and where for everybody."""
+
+    last_stable_offset: int
+    high_watermark: int
+
+    @property
+    def lag(self) -> int:
+        """The offsets that an open transaction holds back."""
+        return max(0, self.high_watermark - self.last_stable_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standstill:
+    """Since when a partition's LSO has not moved although records lie behind it; `since` in seconds of some clock."""
+
+    last_stable_offset: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """The transaction that holds a partition's LSO: its first record there is at `start_offset`.
+
+    `transactional_id`, `state` and `open_ms` are None where no coordinator shows us the transaction: this principal may
+    not describe the transactional id, or the transaction is lost to its coordinator and only an operator can abort it
+    (`kafka-transactions.sh abort`, KIP-664).
+    """
+
+    partition: TopicPartition
+    start_offset: int
+    producer_id: int
+    epoch: int
+    transactional_id: str | None = None
+    state: str | None = None
+    open_ms: int | None = None
+
+
+def standstills(
+    before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, Marks], now: float
+) -> dict[TopicPartition, Standstill]:
+    """The partitions whose LSO stands still after another look; those that `marks` does not name are left out."""
+    found = {}
+    for tp, mark in marks.items():
+        if mark.lag:
+            known = before.get(tp)
+            same = known is not None and known.last_stable_offset == mark.last_stable_offset
+            found[tp] = known if known and same else Standstill(last_stable_offset=mark.last_stable_offset, since=now)
+    return found
+
+
+def lasting(found: Mapping[TopicPartition, Standstill], now: float, patience: float) -> list[TopicPartition]:
+    """The partitions whose LSO has not moved for `patience` seconds, sorted."""
+    return sorted(tp for tp, standstill in found.items() if now - standstill.since >= patience)
+
+
+def offsets_behind_latest(progress: Mapping[str, Any]) -> list[dict[str, str]]:
+    """For each source of a streaming query's progress, what the built-in Kafka source reports as its `metrics`.
+
+    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest`, `avgOffsetsBehindLatest`, as text: over all partitions, how many
+    offsets lie between the batch's end and the latest that the trigger saw. `progress` is `query.lastProgress` or its
+    JSON as a dict, of a query with this source or with the built-in one. A source that is not Kafka, or reported no
+    latest offsets, has an empty dict.
+    """
+    return [_behind(source) for source in progress["sources"]]
+
+
+def kafka_offsets(value: object) -> dict[TopicPartition, int] | None:
+    """Offsets as a progress object has them, text or a mapping; None if there are none, or not Kafka's."""
+    if not isinstance(value, str | Mapping):
+        return None
+    try:
+        return offsets_from_json(value)
+    except (TypeError, ValueError):  # another source's offsets have any shape
+        return None
+
+
+def behind(end: Offsets, latest: Offsets) -> list[int]:
+    """How many offsets each partition's end is behind the latest."""
+    return [offset - end[tp] for tp, offset in latest.items() if tp in end]
+
+
+def _behind(source: Mapping[str, Any]) -> dict[str, str]:
+    end, latest = kafka_offsets(source.get("endOffset")), kafka_offsets(source.get("latestOffset"))
+    found = behind(end or {}, latest or {})
+    if not found:
+        return {}
+    figures = {"min": min(found), "max": max(found), "avg": sum(found) / len(found)}
+    return {f"{name}OffsetsBehindLatest": str(value) for name, value in figures.items()}

@@ -1,0 +1,193 @@
+"""`ProgressListener`: after each micro-batch, how far its Kafka sources are behind and what holds them back.
+
+    listener = ProgressListener(source_options)
+    spark.streams.addListener(listener)
+
+Spark calls a listener on a thread of its own: nothing here can delay or stop a query. What cannot be reached is logged,
+once until it can be reached again.
+
+Spark tells its listeners of the triggers that had data. While an open transaction holds the last stable offset there
+are none: Spark then says every ten seconds that the query is idle (`spark.sql.streaming.noDataProgressEventInterval`),
+and that is when the listener looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from spark_kafka_eos.broker import offsets
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.collector import Collector
+from spark_kafka_eos.broker.open_transactions import oldest_open
+from spark_kafka_eos.core.figures import QueryFigures, SourceRead, figures, kafka_sources
+from spark_kafka_eos.core.lag import Marks, OpenTransaction, Standstill, lasting, standstills
+from spark_kafka_eos.eos.positions import Positions
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import SourceOptions, source_options
+from spark_kafka_eos.spark.session import driver_addresses, is_classic
+from spark_kafka_eos.spark.source import COLLECTOR
+
+log = logging.getLogger(__name__)
+
+_ANSWER_MS = 5_000  # Spark's other listeners wait meanwhile
+_AFTER_FAILURE_SECONDS = 30.0
+# What is asked, as the log says it.
+_PARTITIONS, _LAG, _HOLDERS = "which partitions it reads", "the LSO lag", "which transaction holds the LSO"
+
+_Answer = TypeVar("_Answer")
+
+
+class ProgressListener(StreamingQueryListener):
+    """Logs one line of JSON per micro-batch (`core.figures.QueryFigures`) and keeps the last figures: `last`.
+
+    `options` are the source's, of this package or of the built-in one; they say where Kafka is, how to log in, and what
+    a query reads that has had no batch yet. A transaction is looked for once it has held a last stable offset for
+    `patience` seconds. On a classic session (`spark`, by default the active one) the tasks tell the driver, at UDP
+    `port` (by default a free one), what reading took. One listener per session; raises ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, object],
+        *,
+        spark: SparkSession | None = None,
+        patience: float = 10.0,
+        port: int = 0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._options = _impatient(source_options(options))
+        self._patience, self._clock = patience, clock
+        self._cluster = Cluster(self._options.client)
+        self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources as of the last batch
+        self._standstills: dict[TopicPartition, Standstill] = {}
+        self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
+        self._last: dict[str, QueryFigures] = {}
+        self._unanswered: dict[str, tuple[str, float]] = {}  # by question: the error, and when to ask again
+        self._collector = self._collect(spark or SparkSession.getActiveSession(), port)
+
+    def last(self, query_id: object) -> QueryFigures | None:
+        """The last figures of a query (`query.id`), None before the first."""
+        return self._last.get(str(query_id))
+
+    def close(self) -> None:
+        """Close connections; `removeListener` first."""
+        self._cluster.close()
+        if self._collector is not None:
+            self._collector.close()
+
+    # -- what Spark calls, one after the other
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing: this one delays the query."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        reads = self._reads[str(progress.runId)] = tuple(kafka_sources(progress))
+        if reads:
+            self._publish(str(progress.id), str(progress.runId), reads, name=progress.name, batch_id=progress.batchId)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        query_id, run_id = str(event.id), str(event.runId)
+        reads = self._reads.get(run_id)
+        if reads is None:  # no batch yet: what would it read?
+            found = self._ask(_PARTITIONS, lambda: Positions(self._options, self._cluster).partitions()) or ()
+            end = dict.fromkeys(found, 0)
+            reads = (SourceRead(rows=0, start=end, end=end, latest={}),) if end else ()
+        if reads:
+            idle = tuple(replace(read, rows=0, start=read.end, latest={}) for read in reads)
+            self._publish(query_id, run_id, idle, name=None, batch_id=None)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._reads.pop(str(event.runId), None)
+
+    # -- looking
+
+    def _publish(
+        self, query_id: str, run_id: str, reads: tuple[SourceRead, ...], *, name: str | None, batch_id: int | None
+    ) -> None:
+        read = sorted({tp for read in reads for tp in read.end})
+        marks = self._ask(_LAG, lambda: offsets.marks(self._cluster, read))
+        held_by = self._holders(marks or {})
+        told = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
+        found = QueryFigures(
+            query_id=query_id,
+            run_id=run_id,
+            name=name,
+            batch_id=batch_id,
+            sources=tuple(figures(read, marks, held_by, told) for read in reads),
+        )
+        self._last[query_id] = found
+        usual = logging.DEBUG if batch_id is None else logging.INFO
+        log.log(logging.WARNING if found.held else usual, "%s", found)
+
+    def _holders(self, marks: Mapping[TopicPartition, Marks]) -> tuple[OpenTransaction, ...]:
+        """The transactions that hold these partitions' LSO for longer than `patience`, asked for as often."""
+        now = self._clock()
+        self._standstills = {tp: found for tp, found in self._standstills.items() if tp not in marks} | standstills(
+            self._standstills, marks, now
+        )
+        held = [tp for tp in lasting(self._standstills, now, self._patience) if tp in marks]
+        if not held:
+            return ()
+        looked, known = self._held
+        if now - looked >= self._patience or not {one.partition for one in known}.issuperset(held):
+            found = self._ask(_HOLDERS, lambda: oldest_open(self._cluster, held, now_ms=int(now * 1000))) or {}
+            self._held = now, tuple(found[tp] for tp in sorted(found))
+        return tuple(one for one in self._held[1] if one.partition in held)
+
+    def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+        """The answer; None, and one line in the log, as long as Kafka does not give it."""
+        said, again = self._unanswered.get(what, ("", 0.0))
+        if self._clock() < again:
+            return None
+        try:
+            answer = ask()
+        except KafkaEosError as error:
+            trouble = type(error).__name__
+            if trouble != said:
+                log.warning("the query goes on, but %s cannot be told: %s", what, error)
+            self._unanswered[what] = trouble, self._clock() + _AFTER_FAILURE_SECONDS
+            return None
+        self._unanswered.pop(what, None)
+        return answer
+
+    def _collect(self, session: SparkSession | None, port: int) -> Collector | None:
+        if session is None or not is_classic(session):
+            log.info("without a classic Spark session the tasks cannot tell what reading took")
+            return None
+        bind, host = driver_addresses(session)
+        try:
+            collector = Collector(bind=bind, host=host, port=port)
+        except OSError as error:
+            log.warning("the tasks cannot tell what reading took: UDP port %d of %s: %s", port, bind, error)
+            return None
+        session.conf.set(COLLECTOR, collector.address_and_key)
+        return collector
+
+
+def _impatient(options: SourceOptions) -> SourceOptions:
+    """The same with short budgets, whatever the query's are."""
+    client = options.client
+    return replace(
+        options,
+        client=replace(
+            client,
+            request_timeout_ms=min(client.request_timeout_ms, _ANSWER_MS),
+            connect_timeout_ms=min(client.connect_timeout_ms, _ANSWER_MS),
+            delivery_timeout_ms=min(client.delivery_timeout_ms, _ANSWER_MS),
+        ),
+    )

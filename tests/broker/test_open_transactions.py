@@ -1,0 +1,52 @@
+"""Whose transaction holds the last stable offset, on brokers of both protocols."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spark_kafka_eos.broker.offsets import marks
+from spark_kafka_eos.broker.open_transactions import oldest_open
+from spark_kafka_eos.core.lag import Marks
+from spark_kafka_eos.model import TopicPartition
+from tests.producing import produce, transact
+
+pytestmark = pytest.mark.broker
+
+
+def test_the_transaction_that_holds_a_partition_is_named(either_kafka, cluster):
+    name = either_kafka.create_topic("held-open", 3)
+    held, free, empty = (TopicPartition(name, number) for number in range(3))
+    bootstrap = either_kafka.bootstrap
+    produce(bootstrap, name, [b"before"] * 3)
+    first = transact(bootstrap, name, [b"open"] * 2, "leave open", transactional_id=f"{name}-first")
+    second = transact(bootstrap, name, [b"open"] * 2, "leave open", transactional_id=f"{name}-second")
+    transact(bootstrap, name, [b"done"], "commit", partition=1)
+
+    found = marks(cluster, [held, free, empty])
+    assert found[held] == Marks(last_stable_offset=3, high_watermark=7)
+    assert {tp: mark.lag for tp, mark in found.items()} == {held: 4, free: 0, empty: 0}
+    now = int(time.time() * 1000)
+    [(partition, transaction)] = oldest_open(cluster, [held, free, empty], now_ms=now).items()
+    assert partition == transaction.partition == held
+    assert (transaction.transactional_id, transaction.start_offset) == (f"{name}-first", 3)
+    assert (transaction.state, transaction.producer_id >= 0, transaction.epoch >= 0) == ("Ongoing", True, True)
+    assert transaction.open_ms is not None and 0 <= transaction.open_ms < 60_000
+
+    # An end is answered before the markers are written.
+    first.commit_transaction(30)
+    following = until(lambda: (found := oldest_open(cluster, [held], now_ms=now)[held]).start_offset > 3 and found)
+    assert (following.transactional_id, following.start_offset) == (f"{name}-second", 5)
+    second.abort_transaction(30)
+    until(lambda: oldest_open(cluster, [held], now_ms=now) == {})
+    until(lambda: marks(cluster, [held])[held].lag == 0)
+
+
+def until(condition):
+    """The first true value of `condition()`, asked for ten seconds."""
+    deadline = time.monotonic() + 10
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+    return found
