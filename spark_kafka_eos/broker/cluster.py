@@ -240,6 +240,13 @@ class Cluster:
     def call_any(self, request: Any, errors: Errors, *, patience_ms: int | None = None) -> Any:
         """Call any broker; UNKNOWN_TOPIC_OR_PARTITION is tried again only for `patience_ms`."""
         api = request.name.removesuffix("Request")
+        patient = self._patient(api, errors, patience_ms)
+        return retry(
+            api, lambda: self._any().call(request), patient, lambda _: None, budget=self.budget(), sleep=self.sleep
+        )
+
+    def _patient(self, api: str, errors: Errors, patience_ms: int | None) -> Errors:
+        """`errors`, but raises UnknownTopic where a topic stays unknown for `patience_ms`."""
         patience = self.budget(patience_ms)
 
         def patient(response: Any) -> Iterable[tuple[Subject | str, int]]:
@@ -248,9 +255,7 @@ class Cluster:
                     raise failure(api, code, subject)
                 yield subject, code
 
-        return retry(
-            api, lambda: self._any().call(request), patient, lambda _: None, budget=self.budget(), sleep=self.sleep
-        )
+        return patient
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """The node id of the coordinator of a consumer group or a transactional.id, waiting until there is one."""
@@ -274,7 +279,8 @@ class Cluster:
     ) -> Any:
         """Send `request` to the coordinator until it is answered without a retriable error, within the budget.
 
-        `unanswered` is called each time it may have been applied although no answer came.
+        A topic that it does not know is waited for some seconds only. `unanswered` is called each time it may have been
+        applied although no answer came.
         """
 
         def attempt() -> Any:
@@ -289,9 +295,9 @@ class Cluster:
             if react is Reaction.FIND_COORDINATOR:
                 self._coordinators.pop((kind, key), None)
 
-        return retry(
-            request.name.removesuffix("Request"), attempt, errors, recover, budget=self.budget(), sleep=self.sleep
-        )
+        api = request.name.removesuffix("Request")
+        patient = self._patient(api, errors, _UNKNOWN_TOPIC_PATIENCE_MS)
+        return retry(api, attempt, patient, recover, budget=self.budget(), sleep=self.sleep)
 
 
 def shared_cluster(options: ClientOptions) -> Cluster:

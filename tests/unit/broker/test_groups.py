@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.errors import BrokerError, BrokerUnreachable, ProducerFenced
+from spark_kafka_eos.errors import BrokerError, BrokerUnreachable, ProducerFenced, UnknownTopic
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -112,3 +112,16 @@ def test_silence_about_an_offset_is_not_taken_for_its_commit(broker, answers):
         GroupCoordinator(broker.cluster(), "g").commit_in_transaction(
             IDENTITY, {FIRST: OffsetAndMetadata(offset=3)}, transaction_version=2
         )
+
+
+def test_offsets_of_a_topic_that_is_gone_are_given_up_within_seconds(broker, answers):
+    gone = committed(answers, answers.TxnOffsetCommit, 3)
+    broker.script["TxnOffsetCommit"] += [gone] * 1_000
+    cluster = broker.cluster(delivery_timeout_ms=120_000)
+    cluster.topic("orders")
+    start = broker.clock.now
+    with pytest.raises(UnknownTopic, match="UNKNOWN_TOPIC_OR_PARTITION.*orders-0, group 'g'"):
+        GroupCoordinator(cluster, "g").commit_in_transaction(
+            IDENTITY, {FIRST: OffsetAndMetadata(offset=3)}, transaction_version=2
+        )
+    assert 4 < broker.clock.now - start < 10, "a topic that was just created may not be known everywhere"
