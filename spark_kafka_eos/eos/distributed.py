@@ -48,6 +48,9 @@ from spark_kafka_eos.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
+_OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
+_MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
+
 Decide = Callable[[LedgerEntry | None, MicroBatch, recovery.CommittedOffsets | None], recovery.Verdict]
 
 
@@ -70,12 +73,21 @@ class SharedTransaction:
     Every method may raise ProducerFenced (a newer owner exists: stop), BrokerUnreachable and BrokerError.
     """
 
-    def __init__(self, options: SinkOptions, cluster: Cluster, decide: Decide | None) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        cluster: Cluster,
+        decide: Decide | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`decide` maps ledger entry, batch and committed offsets to a verdict; None: no ledger, every batch is
-        written."""
+        written. `clock` is there for tests."""
         self._options = options
         self._cluster = cluster
         self._decide = decide
+        self._clock = clock
+        self._appending_since = clock()
         self._transaction = Transaction()
         self._coordinator = TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
@@ -106,6 +118,7 @@ class SharedTransaction:
     def appending(self) -> None:
         """Note that records may enter the transaction from here on."""
         self._transaction.apply(Event.APPEND)
+        self._appending_since = self._clock()
 
     def commit(self, batch: MicroBatch) -> None:
         """Make everything appended visible, with the batch's source offsets and ledger entry, or nothing of it.
@@ -151,7 +164,7 @@ class SharedTransaction:
     def abort(self) -> None:
         """Give the transaction up: nothing of it becomes visible and its epoch is dead. Does nothing if none is
         open."""
-        if self._transaction.state not in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT):
+        if self._transaction.state not in _OPEN:
             return
         try:
             self._identity = self._coordinator.end(self.identity, commit=False)
@@ -178,6 +191,13 @@ class SharedTransaction:
         # Where the last transaction is over, the error speaks of the batch after it.
         is_over = self._transaction.state is State.COMMITTED
         error.committed = "nothing" if is_over else self._transaction.committed
+        timeout, took = self._options.transaction_timeout_ms, self._clock() - self._appending_since
+        if self._transaction.state in _MAY_BE_OPEN and took * 1e3 > timeout:
+            # The coordinator fences whom it has given up, too, and does not say which it was.
+            error.action = (
+                f"This try took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if there is no "
+                f"other owner, start the query again, with a longer timeout if need be. {error.action}".rstrip()
+            )
         self._transaction.apply(Event.FENCED)
         return error
 

@@ -84,6 +84,10 @@ class Fault:
         """Return when the rule has fired `times` times; ToolFailed after `timeout` seconds."""
         self._wait(lambda: self.fired >= times, f"fired {times} times", timeout)
 
+    def wait_seen(self, times: int = 1, *, timeout: float = 30.0) -> None:
+        """Return when `times` of the requests that the rule is about have come in; ToolFailed as `wait`."""
+        self._wait(lambda: self.seen >= times, f"seen {times} requests", timeout)
+
     def wait_answered(self, times: int = 1, *, timeout: float = 30.0) -> None:
         """Return when the broker has answered `times` of the requests that met the rule; ToolFailed as `wait`."""
         self._wait(lambda: self.answered >= times, f"been answered {times} times", timeout)
@@ -96,6 +100,7 @@ class Fault:
         """Count a request that the rule is about; whether it meets the action."""
         with self._changed:
             self.seen += 1
+            self._changed.notify_all()
             return self.rule.due(self.seen)
 
     def note(self, *, fired: bool = False, answered: bool = False) -> None:

@@ -127,7 +127,7 @@ def error_response(header: RequestHeader, frame: bytes | bytearray, code: int) -
 
 def check_answerable(api: str) -> None:
     """Raises ToolFailed for an API that the proxy cannot answer with an error."""
-    response = _class(f"{api}Response")
+    response = message_class(f"{api}Response")
     if api not in _PER_PARTITION and api not in _PER_ITEM and "error_code" not in response.fields:
         raise ToolFailed(f"the proxy cannot answer {api} with an error, whose place in the answer it does not know")
 
@@ -178,15 +178,16 @@ def _number(partition: Any) -> int:
 
 
 def _request(header: RequestHeader, frame: bytes | bytearray) -> Any:
-    return _class(f"{header.api}Request").decode(frame, version=header.version, header=True)
+    return message_class(f"{header.api}Request").decode(frame, version=header.version, header=True)
 
 
 def _response_class(header: RequestHeader) -> Any:
-    return _class(f"{header.api}Response")
+    return message_class(f"{header.api}Response")
 
 
 @cache
-def _class(name: str) -> Any:
+def message_class(name: str) -> Any:
+    """kafka-python's class of a request or response (`EndTxnRequest`). Raises ToolFailed for one it does not have."""
     for module in (metadata, producer, consumer, admin, sasl):
         if hasattr(module, name):
             return getattr(module, name)

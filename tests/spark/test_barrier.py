@@ -27,6 +27,7 @@ from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.ports import free_ports, is_free
 from spark_kafka_eos.tools.read_topic import read_topic
 from spark_kafka_eos.tools.supervised import SupervisedProcesses
+from tests.matrix import Cell
 from tests.producing import transact
 from tests.spark.test_local_cluster import identities_of
 
@@ -180,7 +181,8 @@ def two_hosts(folder: Path) -> Iterator[str]:
             process.wait()
 
 
-def test_a_task_that_failed_and_ran_again_makes_the_batch_be_written_again(query: Query) -> None:
+def test_a_task_that_failed_and_ran_again_makes_the_batch_be_written_again(query: Query, cell: Cell) -> None:
+    cell("Fault matrix, TV2", "4 half appended", "task retry", "redone")
     with batch_written_twice(query, because="1 tasks of append stage") as seen:
         first, second = query.held(), query.held("reached-2")
         first.kill()
@@ -188,7 +190,10 @@ def test_a_task_that_failed_and_ran_again_makes_the_batch_be_written_again(query
     assert 0 < seen["aborted"] < RECORDS, "the other task's records only"
 
 
-def test_an_executor_killed_between_encoding_and_appending_makes_the_batch_be_written_again(query: Query) -> None:
+def test_an_executor_killed_between_encoding_and_appending_makes_the_batch_be_written_again(
+    query: Query, cell: Cell
+) -> None:
+    cell("Fault matrix, TV2", "4 half appended", "executor SIGKILL", "redone")
     with batch_written_twice(query, because="lost encoded blocks after an append task had ended") as seen:
         first, second = query.held(), query.held("reached-2")
         query.release(second)
@@ -196,7 +201,10 @@ def test_an_executor_killed_between_encoding_and_appending_makes_the_batch_be_wr
     assert 0 < seen["aborted"] < RECORDS, "the other task's records only"
 
 
-def test_a_fetch_failure_that_runs_the_append_stage_again_leaves_a_straggler_that_is_refused(query: Query) -> None:
+def test_a_fetch_failure_that_runs_the_append_stage_again_leaves_a_straggler_that_is_refused(
+    query: Query, cell: Cell
+) -> None:
+    cell("Fault matrix, TV2", "5 all appended", "stage re-attempt", "redone")
     with batch_written_twice(query, because="was attempted 2 times") as seen:
         straggler, other = query.held(), query.held("reached-2")
         kill_executor_of(other)  # and with it the blocks that its next attempt must fetch
@@ -205,8 +213,9 @@ def test_a_fetch_failure_that_runs_the_append_stage_again_leaves_a_straggler_tha
 
 
 def test_a_speculative_copy_makes_the_batch_be_written_again_and_the_slow_original_is_refused(
-    speculating: Query,
+    speculating: Query, cell: Cell
 ) -> None:
+    cell("Fault matrix, TV2", "4 half appended", "speculative copy", "redone")
     with batch_written_twice(speculating, because="reported from attempt 1") as seen:
         straggler = speculating.held()
     assert 0 < seen["aborted"] < RECORDS, "the fast task's records, and one record batch of the slow one"

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from spark_kafka_eos.tools.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.read_topic import read_topic
+from tests.matrix import Cell
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 
@@ -26,6 +27,14 @@ KILLS = [
     Kill(point="offsets committed", batch=3),
     Kill(point="ended", batch=4),
 ]
+# Of the fault matrix.
+ROWS = {
+    "before append": "2 initialised",
+    "half appended": "4 half appended",
+    "all appended": "5 all appended",
+    "offsets committed": "6 offsets committed",
+    "ended": "8 end answered",
+}
 
 
 SLOW = pytest.mark.slow
@@ -44,8 +53,15 @@ SLOW = pytest.mark.slow
     ],
 )
 def test_a_query_killed_in_every_state_writes_each_record_once(
-    request: pytest.FixtureRequest, fixture: str, way: str, tmp_path: Path
+    request: pytest.FixtureRequest, fixture: str, way: str, tmp_path: Path, cell: Cell
 ) -> None:
+    for kill in KILLS:
+        cell(
+            f"Fault matrix, {'TV2' if fixture == 'kafka' else 'TV1'}",
+            ROWS[kill.point],
+            "driver SIGKILL",
+            "skipped" if kill.point == "ended" else "redone",
+        )
     broker: EmbeddedKafka = request.getfixturevalue(fixture)
     source = broker.create_topic(f"crash-in-{way}", 2)
     target = broker.create_topic(f"crash-out-{way}", 3)

@@ -64,6 +64,7 @@ class Coordinator:
         pass
 
     def end(self, identity, *, commit):
+        self.kafka.meet("EndTxn")
         loses, self.kafka.loses = self.kafka.loses, None
         if loses != "request":
             if commit:
@@ -206,3 +207,17 @@ def test_an_owner_that_is_fenced_before_a_batch_says_nothing_of_it_was_committed
     with pytest.raises(ProducerFenced) as fenced:
         run(transaction, 1)
     assert fenced.value.committed == "nothing"
+
+
+@pytest.mark.parametrize(("seconds", "hinted"), [(61, True), (59, False)])
+def test_an_owner_that_is_fenced_after_the_transactions_timeout_is_told_that_this_may_be_why(kafka, seconds, hinted):
+    now = 0.0
+    transaction = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS), clock=lambda: now)
+    transaction.begin(batch(0))
+    transaction.appending()
+    now += seconds
+    kafka.answers["EndTxn"] = ProducerFenced("a newer owner", action="Stop one of the two.")
+    with pytest.raises(ProducerFenced) as fenced:
+        transaction.abort()
+    assert ("kafka.transaction.timeout.ms (60000)" in str(fenced.value)) is hinted
+    assert "Stop one of the two." in str(fenced.value)

@@ -245,6 +245,7 @@ def test_rules_count_the_requests_of_their_clients_and_the_first_that_is_due_act
     first = proxy.add("EndTxn@driver:2:error=14")
     second = proxy.add("*:*:error=15")
     assert [driver.ask(1), executor.ask(2), driver.ask(3)] == [(1, 15), (2, 15), (3, 14)]
+    second.wait_seen(3, timeout=0)
     assert (first.seen, first.fired, second.seen, second.fired) == (2, 1, 3, 2)
 
 

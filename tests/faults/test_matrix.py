@@ -1,0 +1,346 @@
+"""The fault matrix: in each state of a transaction each fault, and the one outcome that it must have.
+
+A driver is held in the state, the fault happens, and the driver is let go, or killed and followed by another one. Then
+the output is checked: every source record once, nothing aborted visible, no transaction open.
+"""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.jars import DEFAULT_VERSION
+from spark_kafka_eos.tools.ports import free_ports
+from spark_kafka_eos.tools.proxy import Fault, Proxy
+from tests.faults.driver import PARTITIONS, RECORDS
+from tests.faults.scene import STEP, Outcome, Scene
+from tests.faults.states import (
+    BATCH,
+    STATES,
+    State,
+    by_author,
+    invisible,
+    is_old,
+    of_victim,
+    reach,
+    release_markers,
+    resume,
+    succeed,
+)
+from tests.producing import produce
+
+pytestmark = pytest.mark.broker
+
+numbers = itertools.count(1)
+REDONE, SKIPPED, RIDES, FENCED, REFUSED = (
+    Outcome.REDONE,
+    Outcome.SKIPPED,
+    Outcome.RIDES_THROUGH,
+    Outcome.FENCED,
+    Outcome.REFUSED,
+)
+
+
+TIMEOUT_MS = 3_000  # enough to reach any state
+
+# By column, in the order of the states.
+EXPECTED: dict[str, list[Outcome]] = {
+    "driver SIGKILL": [*[REDONE] * 7, SKIPPED, SKIPPED, SKIPPED, REDONE],
+    "connection cut": [RIDES] * 11,
+    "response lost": [RIDES] * 11,
+    "zombie driver": [REFUSED, *[FENCED] * 10],
+    "checkpoint lost": [*[REDONE] * 7, SKIPPED, SKIPPED, SKIPPED, REDONE],
+    "checkpoint older": [*[REDONE] * 7, *[REFUSED] * 4],
+    "topic deleted": [REFUSED] * 11,
+    "partitions added": [RIDES] * 11,
+    "broker SIGKILL": [RIDES] * 11,
+    "broker SIGSTOP": [RIDES, RIDES, RIDES, *[REDONE] * 4, *[RIDES] * 4],
+    "disk full": [RIDES] * 11,
+}
+
+DIFFERENT = {
+    # In TV1 the transaction is open as soon as a partition is added to it, and whoever let it time out is fenced.
+    ("TV1", "broker SIGSTOP", "3 partitions added"): FENCED,
+    ("TV1", "broker SIGSTOP", "4 half appended"): FENCED,
+    ("TV1", "broker SIGSTOP", "5 all appended"): FENCED,
+    ("TV1", "broker SIGSTOP", "6 offsets committed"): FENCED,
+    # In TV1 a commit in doubt is settled by a new owner of the id, whom the ledger tells that it was overtaken.
+    ("TV1", "zombie driver", "7a end sent, lost"): REFUSED,
+    ("TV1", "zombie driver", "7b end sent, prepared"): REFUSED,
+    ("TV1", "zombie driver", "7c end sent, completed"): REFUSED,
+}
+
+COLUMNS: dict[str, Callable[[Scene, State], Outcome]] = {}
+
+
+def column(name: str) -> Callable[[Callable[[Scene, State], Outcome]], Callable[[Scene, State], Outcome]]:
+    def register(play: Callable[[Scene, State], Outcome]) -> Callable[[Scene, State], Outcome]:
+        COLUMNS[name] = play
+        return play
+
+    return register
+
+
+# -- the columns: each reaches the state, does the harm, and tells the outcome of the batch at hand
+
+
+@column("driver SIGKILL")
+def driver_killed(scene: Scene, state: State) -> Outcome:
+    reach(scene, state)
+    scene.kill("victim")
+    succeed(scene)
+    assert scene.report("successor", state.batch)["outcome"] == ("skipped" if state.committed else "committed")
+    scene.check(aborted=invisible(state))
+    return by_author(scene, state)
+
+
+@column("connection cut")
+def connections_cut(scene: Scene, state: State) -> Outcome:
+    reach(scene, state)
+    scene.proxy.cut()
+    resume(scene, state)
+    scene.ended("victim")
+    scene.check(aborted=0)
+    return of_victim(scene, state)
+
+
+@column("response lost")
+def response_lost(scene: Scene, state: State) -> Outcome:
+    """The answer to the request that led to the state is lost after it was applied; where it was lost already, the
+    answer to the next try is."""
+    lost = lose_response(scene, state)
+    scene.ended("victim")
+    lost.wait(timeout=0)
+    scene.check(aborted=0)
+    return of_victim(scene, state)
+
+
+@column("zombie driver")
+def zombie_comes_back(scene: Scene, state: State) -> Outcome:
+    reach(scene, state)
+    succeed(scene)
+    resume(scene, state)
+    scene.ended("victim")
+    scene.check(aborted=invisible(state))
+    last = scene.last("victim")
+    assert last.get("error") in ("ProducerFenced", "LedgerRefused"), last
+    assert last["committed"] == ("unknown" if state.point == "offsets committed@1" else "nothing"), last
+    return FENCED if last["error"] == "ProducerFenced" else REFUSED
+
+
+@column("checkpoint lost")
+def checkpoint_lost(scene: Scene, state: State) -> Outcome:
+    """The query is started anew, with startingOffsets=committed. It waits for offsets that are in an open transaction,
+    until the coordinator gives that up."""
+    if state.point == "offsets committed@1" and not state.committed:
+        scene.options["kafka.transaction.timeout.ms"] = TIMEOUT_MS
+    reach(scene, state)
+    scene.kill("victim")
+    shutil.rmtree(scene.folder / "checkpoint")
+    succeed(scene, from_committed=True)
+    scene.check(aborted=invisible(state), new_query=True)
+    return by_author(scene, state)
+
+
+@column("checkpoint older")
+def checkpoint_restored(scene: Scene, state: State) -> Outcome:
+    """Only batch 0 is in the copy, and by now the source has more, so that batch 1 is planned anew and larger."""
+    reach(scene, state)
+    scene.kill("victim")
+    for number in (1, 2):
+        for log in ("offsets", "commits"):
+            (scene.folder / "checkpoint" / log / str(number)).unlink(missing_ok=True)
+    succeed(scene, step=2 * STEP)
+    refused = scene.last("successor").get("error")
+    if refused is not None:
+        said = scene.last("successor")["text"]
+        assert refused == "LedgerRefused" and "startingOffsets=committed" in said, said
+        shutil.rmtree(scene.folder / "checkpoint")
+        scene.run("adviser", from_committed=True)
+    scene.check(aborted=invisible(state), new_query=refused is not None)
+    return REDONE if refused is None else REFUSED
+
+
+@column("topic deleted")
+def topic_deleted(scene: Scene, state: State) -> Outcome:
+    """Its partitions' offsets go with it, the ledger's too: on a topic of the same name the query is refused, unless
+    the ledger's entry was in the transaction that was open. Nothing is torn."""
+    in_transaction = state.point == "offsets committed@1"
+    reach(scene, state)
+    if state.point == "ended@1":
+        scene.await_ended()
+    scene.kafka.delete_topic(scene.target)
+    resume(scene, state)
+    scene.ended("victim")
+    told = scene.last("victim")
+    assert told.get("error") in ("UnknownTopic", "LedgerRefused"), told
+    assert (scene.target if told["error"] == "UnknownTopic" else "the ledger has no entry") in told["text"], told
+    if not in_transaction:
+        scene.await_no_ledger()
+    scene.kafka.create_topic(scene.target, PARTITIONS)
+    succeed(scene)
+    scene.await_stable()
+    written = Counter(copy.offset // STEP for copy in scene.records("read_committed"))
+    assert set(written.values()) <= {BATCH}, f"a part of a batch: {written}"
+    refused = scene.last("successor")
+    if in_transaction:
+        assert list(written) in ([], [2])
+    else:
+        assert refused.get("error") == "LedgerRefused" and "the ledger has no entry" in refused["text"], refused
+    return REFUSED
+
+
+@column("partitions added")
+def partitions_added(scene: Scene, state: State) -> Outcome:
+    reach(scene, state)
+    admin = AdminClient({"bootstrap.servers": scene.kafka.bootstrap})
+    admin.create_partitions([NewPartitions(scene.target, PARTITIONS + 2)])[scene.target].result()
+    resume(scene, state)
+    scene.ended("victim")
+    scene.check(aborted=0)
+    return of_victim(scene, state)
+
+
+CHEAP = tuple(COLUMNS)
+
+
+@column("broker SIGKILL")
+def broker_killed(scene: Scene, state: State) -> Outcome:
+    reach(scene, state)
+    scene.kafka.kill()
+    release_markers(scene)
+    scene.kafka.start()
+    resume(scene, state)
+    scene.ended("victim")
+    scene.check(aborted=0)
+    return of_victim(scene, state)
+
+
+@column("broker SIGSTOP")
+def broker_paused(scene: Scene, state: State) -> Outcome:
+    """For longer than the transaction may stay open: what was appended is aborted. In TV2 the driver learns it, and
+    writes the batch again; in TV1 it cannot tell a timeout from a newer owner, stops, and the next one writes it."""
+    scene.options["kafka.transaction.timeout.ms"] = TIMEOUT_MS
+    reach(scene, state)
+    scene.kafka.pause()
+    Event().wait(TIMEOUT_MS / 1000)
+    scene.kafka.resume()
+    release_markers(scene)
+    scene.await_ended()
+    resume(scene, state)
+    scene.ended("victim")
+    told = scene.last("victim")
+    if "error" in told:
+        assert told["error"] == "ProducerFenced", told
+        succeed(scene)
+        scene.check(aborted=invisible(state))
+        return FENCED
+    scene.check(aborted=invisible(state) if scene.report("victim", state.batch)["redone"] else 0)
+    return of_victim(scene, state)
+
+
+@column("disk full")
+def disk_full(scene: Scene, state: State) -> Outcome:
+    """A limit on the size of the broker's files: as with a full disk its writes fail, and it halts."""
+    reach(scene, state)
+    resource.prlimit(scene.kafka.pid(), resource.RLIMIT_FSIZE, (1, 1))
+    fill_up(scene.kafka)
+    with pytest.raises(ToolFailed, match="ended with code"):
+        scene.kafka.wait()
+    release_markers(scene)
+    scene.kafka.start()
+    resume(scene, state)
+    scene.ended("victim")
+    scene.check(aborted=0)
+    return of_victim(scene, state)
+
+
+# -- the test
+
+
+@pytest.fixture(scope="module", params=[DEFAULT_VERSION, "3.9.1"], ids=["TV2", "TV1"])
+def behind_proxy(request: pytest.FixtureRequest) -> Iterator[tuple[EmbeddedKafka, Proxy]]:
+    """A broker that is reached through a proxy alone, even by itself."""
+    direct, advertised = free_ports(2)
+    config = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised}"}
+    with Proxy() as proxy:
+        proxy.relay(1, advertised, to=direct)
+        with EmbeddedKafka(request.param, port=direct, config=config) as kafka:
+            source = kafka.create_topic("source", PARTITIONS)
+            kafka.create_topic("source-of-trouble")
+            for partition in range(PARTITIONS):
+                produce(kafka.bootstrap, source, [b"%d" % n for n in range(RECORDS)], partition=partition)
+            yield kafka, proxy
+
+
+@pytest.fixture
+def scene(behind_proxy: tuple[EmbeddedKafka, Proxy], tmp_path: Path) -> Iterator[Scene]:
+    """A new query whose batch 0 is committed."""
+    kafka, proxy = behind_proxy
+    target = kafka.create_topic(f"target-{next(numbers)}", PARTITIONS)
+    scene = Scene(kafka=kafka, proxy=proxy, source="source", target=target, folder=tmp_path)
+    scene.run("first", end=STEP)
+    scene.await_stable()
+    yield scene
+    scene.close()
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=() if name in CHEAP else pytest.mark.slow) for name in COLUMNS]
+)
+def test_the_fault_has_its_one_outcome_in_the_state(scene, cell, state, fault):
+    protocol = "TV1" if is_old(scene) else "TV2"
+    expected = DIFFERENT.get((protocol, fault, state), EXPECTED[fault][list(STATES).index(state)])
+    cell(f"Fault matrix, {protocol}", state, fault, expected)
+    outcome = COLUMNS[fault](scene, STATES[state])
+    assert outcome is expected
+
+
+# -- how it is done
+
+
+def lose_response(scene: Scene, state: State) -> Fault:
+    """Start the victim and lose the answer that belongs to the state."""
+    add, newer = scene.proxy.add, not is_old(scene)
+    if state.point == "half appended@1":
+        reach(scene, state)
+        lost = add("Produce@victim:cut-response")
+        scene.release("victim")
+        return lost
+    if state.end:
+        reach(scene, state)
+        lost = add("EndTxn@victim:cut-response")
+        resume(scene, state)
+        return lost
+    rule = {
+        "begun@1": "FindCoordinator@victim:cut-response",
+        "initialised@1": "InitProducerId@victim:cut-response",
+        "partitions added@1": f"{'Produce' if newer else 'AddPartitionsToTxn'}@victim:cut-response",
+        "all appended@1": "Produce@victim:cut-response",
+        "offsets committed@1": "TxnOffsetCommit@victim:2:cut-response",
+        "ended@1": "EndTxn@victim:cut-response",
+        "begun@2": f"{'Produce' if newer else 'InitProducerId'}@victim:2:cut-response",
+    }[state.point]
+    lost = add(rule)
+    scene.start("victim")
+    return lost
+
+
+def fill_up(kafka: EmbeddedKafka) -> None:
+    """Send a record that finds no room."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 2_000, "log_level": 0})
+    producer.produce("source-of-trouble", b"one too many")
+    producer.flush(5)
