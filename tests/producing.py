@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable
 from typing import Literal
 
 from confluent_kafka import Producer
+
+from spark_kafka_eos.tools.read_offsets import ends
 
 KEEP = {"retention.ms": "-1"}
 
@@ -58,8 +61,20 @@ def transact(
     for value in values:
         producer.produce(topic, value, key, partition)
     assert producer.flush(30) == 0
+    if end != "leave open":
+        end_transaction(producer, bootstrap, topic, end, partition=partition)
+    return producer
+
+
+def end_transaction(
+    producer: Producer, bootstrap: str, topic: str, end: Literal["commit", "abort"], *, partition: int = 0
+) -> None:
+    """End the open transaction and wait for its marker in that partition: a broker answers before it has written it."""
+    before = ends(bootstrap, topic, "read_uncommitted")[partition]
     if end == "commit":
         producer.commit_transaction(30)
-    elif end == "abort":
+    else:
         producer.abort_transaction(30)
-    return producer
+    deadline = time.monotonic() + 30
+    while ends(bootstrap, topic, "read_uncommitted")[partition] == before:
+        assert time.monotonic() < deadline, "the marker does not come"

@@ -36,10 +36,10 @@ def broker(
             for name, partitions in wanted:
                 if name not in existing:
                     kafka.create_topic(name, partitions)
-            print(kafka.bootstrap, flush=True)
             notes.print(f"Kafka {version} runs; data and logs are in {kafka.directory}. Use it with")
             notes.print(f'  .option("kafka.bootstrap.servers", "{kafka.bootstrap}")', style="bold")
             notes.print("Ctrl-C stops it.")
+            print(kafka.bootstrap, flush=True)  # last: who waits for it may stop the broker at once
             kafka.wait()
     except KeyboardInterrupt:
         notes.print("Stopped.")

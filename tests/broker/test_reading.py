@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.conftest import topic_factory
-from tests.producing import KEEP, produce, transact
+from tests.producing import KEEP, end_transaction, produce, transact
 from tests.reading import table
 
 pytestmark = pytest.mark.broker
@@ -51,7 +51,7 @@ def test_aborted_and_open_transactions_and_their_markers_are_invisible(bootstrap
     assert table["offset"].to_pylist() == [*range(10), *range(22, 32)]
     everything = rows(name, **{"kafka.isolation.level": "read_uncommitted"})
     assert numbers(everything) == [*range(10), *range(100, 110), *range(10, 20), *range(200, 205), *range(300, 305)]
-    still_open.abort_transaction(30)
+    end_transaction(still_open, bootstrap, name, "abort")
     assert numbers(rows(name)) == [*range(20), *range(300, 305)]
 
 
@@ -71,8 +71,8 @@ def test_interleaved_transactions_of_several_producers_are_told_apart(bootstrap,
     for number in range(105, 110):
         first.produce(name, str(number).encode(), partition=0)
     assert first.flush(30) == 0
-    second.commit_transaction(30)
-    first.abort_transaction(30)
+    end_transaction(second, bootstrap, name, "commit")
+    end_transaction(first, bootstrap, name, "abort")
     transact(bootstrap, name, values(5, 10), "commit")
     assert numbers(rows(name)) == list(range(10))
 
