@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.spark.writer import TransactionalWriter
@@ -106,28 +108,29 @@ def _run(lab: Lab, spark: SparkSession, name: str, start: _Start, rate: int, sec
     reader = reader.options(**{"kafka.bootstrap.servers": lab.bootstrap, "subscribe": source})
     frame = reader.options(**({} if ours else FETCH_WAIT)).option("startingOffsets", "earliest").load()
     options = {"kafka.bootstrap.servers": lab.bootstrap, "topic": target}
-    with (
-        temporary_directory() as checkpoint,
-        _trickle(lab.bootstrap, source, rate, value_bytes),
-        _watch(lab, target, seen.records),
-    ):
+    with temporary_directory() as checkpoint, _watch(lab, target, seen.records):
         writer = start(lab, seen)(frame.select("key", "value"), options)
         query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
-            started = time.perf_counter()
-            while True:
-                query.awaitTermination(seconds)
-                seen.triggers[:] = [p.durationMs["triggerExecution"] for p in query.recentProgress if p.numInputRows]
-                if len(seen.triggers) >= _FEWEST and len(seen.records) >= _FEWEST:
-                    break
-                if time.perf_counter() - started > _PATIENCE_SECONDS:
-                    raise ToolFailed(f"{name}: {len(seen.triggers)} micro-batches in {_PATIENCE_SECONDS} s")
+            with _trickle(lab.bootstrap, source, rate, value_bytes):
+                _await_batches(query, seen, seconds, name)
+            query.processAllAvailable()  # stopped in the middle of a batch, Spark says so in a thousand lines
         finally:
             query.stop()
     lab.kafka.delete_topics([source, target])
     for found in (seen.triggers, seen.transactions, seen.records):
         del found[: len(found) // 2]
     return seen
+
+
+def _await_batches(query: StreamingQuery, seen: _Seen, seconds: float, who: str) -> None:
+    """Note the triggers that had records, after `seconds` and on until there are enough."""
+    started = time.perf_counter()
+    while len(seen.triggers) < _FEWEST or len(seen.records) < _FEWEST:
+        if time.perf_counter() - started > _PATIENCE_SECONDS:
+            raise ToolFailed(f"{who}: {len(seen.triggers)} micro-batches in {_PATIENCE_SECONDS} s")
+        query.awaitTermination(math.ceil(seconds))
+        seen.triggers[:] = [p.durationMs["triggerExecution"] for p in query.recentProgress if p.numInputRows]
 
 
 @contextmanager
