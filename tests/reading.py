@@ -5,18 +5,38 @@ A row is (topic, partition, offset, timestamp in ms, key, value, headers); heade
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.eos.positions import Positions
 from spark_kafka_eos.eos.reading import arrow_schema, read
+from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
 
 Headers = tuple[tuple[str, bytes | None], ...] | None
 Row = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
+
+
+def await_stable(bootstrap: str, topic: str, behind: Sequence[int] = (0,)) -> None:
+    """Until every transaction has its markers: they are written after its producer was told that it has ended.
+
+    `behind`: of each partition, how many offsets lie behind the last stable one for good.
+    """
+    partitions = [TopicPartition(topic, number) for number in range(len(behind))]
+    deadline = time.monotonic() + 60
+    with Cluster(source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}).client) as cluster:
+        while True:
+            stable, ends = latest(cluster, partitions), latest(cluster, partitions, isolation="read_uncommitted")
+            if [ends[tp] - stable[tp] for tp in partitions] == [*behind]:
+                return
+            assert time.monotonic() < deadline, f"{topic} is stable up to {stable} of {ends}"
 
 
 def table(bootstrap: str, topic: str, **given: str) -> pa.Table:
@@ -67,7 +87,7 @@ def librdkafkas(
     )
     found: list[Row] = []
     try:
-        consumer.assign([TopicPartition(topic, number, start) for number in range(partitions)])
+        consumer.assign([RdTopicPartition(topic, number, start) for number in range(partitions)])
         at_end: set[int | None] = set()
         while len(at_end) < partitions:
             message = consumer.poll(20)  # not consume(), which leaves headers out
