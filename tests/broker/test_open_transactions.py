@@ -23,6 +23,7 @@ def test_the_transaction_that_holds_a_partition_is_named(either_kafka, cluster):
     first = transact(bootstrap, name, [b"open"] * 2, "leave open", transactional_id=f"{name}-first")
     second = transact(bootstrap, name, [b"open"] * 2, "leave open", transactional_id=f"{name}-second")
     transact(bootstrap, name, [b"done"], "commit", partition=1)
+    until(lambda: marks(cluster, [free])[free].lag == 0)  # an end is answered before the markers are written
 
     found = marks(cluster, [held, free, empty])
     assert found[held] == Marks(last_stable_offset=3, high_watermark=7)
@@ -34,7 +35,6 @@ def test_the_transaction_that_holds_a_partition_is_named(either_kafka, cluster):
     assert (transaction.state, transaction.producer_id >= 0, transaction.epoch >= 0) == ("Ongoing", True, True)
     assert transaction.open_ms is not None and 0 <= transaction.open_ms < 60_000
 
-    # An end is answered before the markers are written.
     first.commit_transaction(30)
     following = until(lambda: (found := oldest_open(cluster, [held], now_ms=now)[held]).start_offset > 3 and found)
     assert (following.transactional_id, following.start_offset) == (f"{name}-second", 5)
