@@ -42,7 +42,10 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
     environment = python_environment()
     with Driver(
         JOB,
-        [kafka.bootstrap, source, target, str(tmp_path / "checkpoint"), "executors", str(RECORDS // 2)],
+        [
+            *(kafka.bootstrap, source, target, str(tmp_path / "checkpoint"), "executors", str(RECORDS // 2)),
+            str(tmp_path / "figures.json"),
+        ],
         conf=[
             *("--master", "local-cluster[2,1,1024]"),
             *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
@@ -61,6 +64,9 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
     identities = identities_of(kafka.bootstrap, target)
     assert len(identities) == 2, "one producer id and epoch per micro-batch"
     assert all(partitions == set(range(PARTITIONS)) for partitions in identities.values()), "shared by all partitions"
+    [told] = json.loads((tmp_path / "figures.json").read_text())["sources"]
+    assert (told["rows"], told["rowsAborted"], told["complete"]) == (RECORDS // 2, 0, True), "by both executors"
+    assert told["bytesRead"] > RECORDS
 
 
 def executors_of_append_stages(events: Path) -> list[set[str]]:

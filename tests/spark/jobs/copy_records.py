@@ -1,20 +1,21 @@
 """A driver to be killed: copies a topic with each way to write. Arguments: bootstrap, from, to, checkpoint, way, batch
-size."""
+size; and a file for the listener's figures of the last batch, if there is to be a listener."""
 
 import sys
+import time
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos import TransactionalWriter
+from spark_kafka_eos import ProgressListener, TransactionalWriter
 
-bootstrap, source, target, checkpoint, way, size = sys.argv[1:]
+bootstrap, source, target, checkpoint, way, size, *figures = sys.argv[1:]
 spark = SparkSession.builder.appName("copy").getOrCreate()
 sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"copy-{target}", "topic": target}
+reads = {"kafka.bootstrap.servers": bootstrap, "subscribe": source, "startingOffsets": "earliest"}
 records = (
     spark.readStream.format("kafka-eos")
-    .option("kafka.bootstrap.servers", bootstrap)
-    .option("subscribe", source)
-    .option("startingOffsets", "earliest")
+    .options(**reads)
     .option("maxOffsetsPerTrigger", size)
     .load()
     .select("key", "value")
@@ -24,4 +25,14 @@ if way == "sink":
     stream = stream.format("kafka-eos").options(**sink)
 else:
     stream = stream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
-stream.start().awaitTermination()
+if figures:
+    listener = ProgressListener(reads)
+    spark.streams.addListener(listener)
+query = stream.start()
+query.awaitTermination()
+if figures:
+    last = query.lastProgress
+    assert last is not None
+    while (told := listener.last(query.id)) is None or told.batch_id != last.batchId:
+        time.sleep(0.05)  # Spark tells its listeners later
+    Path(figures[0]).write_text(str(told))
