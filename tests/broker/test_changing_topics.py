@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
 from spark_kafka_eos.broker import offsets
@@ -20,7 +21,7 @@ from spark_kafka_eos.model import UNRESOLVED, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from tests.producing import produce, transact
-from tests.reading import librdkafkas, ours
+from tests.reading import await_stable, librdkafkas, ours
 
 pytestmark = pytest.mark.broker
 
@@ -75,6 +76,16 @@ def await_that(condition, otherwise):
         assert time.monotonic() < deadline, otherwise
 
 
+def alter(bootstrap, topic, settings):
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [altered] = admin.incremental_alter_configs([resource]).values()
+    altered.result(30)
+
+
 # Compaction
 
 
@@ -94,6 +105,9 @@ def compacted(kafka):
         return [row[5] for row in librdkafkas(kafka.bootstrap, name)][:4] == [b"202", b"202", b"29", b"202"]
 
     await_that(cleaned, "the cleaner does not get at it")
+    alter(kafka.bootstrap, name, {"cleanup.policy": "delete", "retention.ms": "-1"})  # and now it stops
+    await_stable(kafka.bootstrap, name)
+    await_that(lambda: ours(kafka.bootstrap, name) == librdkafkas(kafka.bootstrap, name), "they differ")
     return name
 
 
@@ -126,6 +140,7 @@ def test_a_range_of_nothing_but_markers_ends_at_once(bootstrap, new_topic, end):
     name = new_topic()
     transact(bootstrap, name, values(10), end)  # 0-9, marker 10
     transact(bootstrap, name, values(10), end)  # 11-20, marker 21
+    await_stable(bootstrap, name)
     for marker in (10, 21):
         bounds = {
             "startingOffsets": f'{{"{name}": {{"0": {marker}}}}}',
@@ -155,8 +170,9 @@ def test_records_deleted_by_request_are_data_loss_or_left_out(bootstrap, new_top
 
 
 def test_segments_deleted_by_retention_are_data_loss_or_left_out(bootstrap, new_topic, caplog):
-    name = new_topic(config={"retention.bytes": 1 << 20, "segment.bytes": 1 << 20})
+    name = new_topic(config={"segment.bytes": 1 << 20})
     produce(bootstrap, name, [b"%07d" % number * 10_000 for number in range(60)])
+    alter(bootstrap, name, {"retention.bytes": str(1 << 20)})  # all that is too much goes at once
     with Cluster(options_of(bootstrap, name).client) as cluster:
         first = 0
 
@@ -327,6 +343,7 @@ def test_a_start_past_an_open_transaction_waits_until_it_has_ended(bootstrap, ne
     assert one.batch() == []
     assert one.at == {name: {"0": 8}}
     still_open.commit_transaction(30)
+    await_stable(bootstrap, name)
     assert one.batch() == [8, 9]
 
 
