@@ -22,7 +22,8 @@ def cell(request: pytest.FixtureRequest) -> Cell:
     tests may fill one cell."""
 
     def fill(table: str, row: str, column: str, shown: str = _PASSED) -> None:
-        request.node.user_properties.append((_PROPERTY, (table, row, column, shown)))
+        # Plain text: workers hand over nothing else.
+        request.node.user_properties.append((_PROPERTY, tuple(map(str, (table, row, column, shown)))))
 
     return fill
 
