@@ -105,6 +105,7 @@ class _Reader:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # a follower is to be close behind, and a witness at the end soon
             "fetch.queue.backoff.ms": 1,
         }
         self._consumer = Consumer(config)

@@ -28,6 +28,7 @@ def read_topic(bootstrap: str, topic: str, isolation: Isolation, *, timeout: flo
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the default, half a second, is what it takes to learn of each end
             "fetch.queue.backoff.ms": 1,  # the default of a second stalls a consumer that reads as fast as it can
         }
     )
@@ -40,7 +41,7 @@ def read_topic(bootstrap: str, topic: str, isolation: Isolation, *, timeout: flo
         heard = time.monotonic()
         while open_partitions:
             # Returns when it has all 10,000 or the time is over: at a topic's end it is always the time.
-            messages = consumer.consume(10_000, 0.1)
+            messages = consumer.consume(10_000, 0.02)
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > timeout:
