@@ -45,7 +45,7 @@ class LocalFiles:
 
     def read_text(self, path: str) -> str | None:
         try:
-            return (self.root / path).read_text()
+            return (self.root / path).read_text(encoding="utf-8")
         except (FileNotFoundError, IsADirectoryError):
             return None
 
