@@ -15,6 +15,7 @@ from rich.text import Text
 
 from spark_kafka_eos.tools.cli_fuzz import fuzz
 from spark_kafka_eos.tools.cli_simulate import simulate
+from spark_kafka_eos.tools.cli_soak import soak
 from spark_kafka_eos.tools.proxy import Passed, Proxy
 from spark_kafka_eos.tools.proxy_rules import parse_rule
 
@@ -30,6 +31,7 @@ def _chaos() -> None:
 
 
 chaos.command()(simulate)
+chaos.command()(soak)
 
 
 @chaos.command()

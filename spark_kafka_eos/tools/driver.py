@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ from spark_kafka_eos.tools.supervised import SupervisedProcesses
 # In a Spark log, what says why it ended is far from its end.
 _ROUTINE = re.compile(r"^\d\S* \S+ (INFO|WARN) |^\s+at |^\s*\.\.\. \d+ more")
 _TELLING = re.compile(r"Error|Exception|errors\.")
+
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
 
 _LOOK_EVERY = 0.1  # seconds between two looks at files that the driver writes
 
@@ -59,6 +62,11 @@ class Driver:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the driver has not ended, by itself or killed."""
+        return self._process.poll() is None
 
     def wait_until(self, condition: Callable[[], bool], *, meanwhile: Callable[[], None], timeout: float) -> None:
         """Return when `condition` holds, calling `meanwhile` now and then.
@@ -107,6 +115,22 @@ class Driver:
         if executor is None:
             raise self._failure(f"process {worker} is not a worker of an executor of this driver")
         return _kill_tree(executor.pid)
+
+    def kill_an_executor(self) -> int:
+        """SIGKILL to one executor of a `local-cluster`, JVM first; returns how many processes were alive, 0 if there is
+        no executor yet. The driver lives on."""
+        executor = next((child.pid for child in _children(self.pid) if _is_executor(child)), None)
+        return 0 if executor is None else _kill_tree(executor)
+
+    def pause(self) -> None:
+        """SIGSTOP to the whole tree, the JVM first: connections stay open and nothing answers."""
+        for process in _tree(self.pid):
+            _signal(process, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT to the same: the end of a pause."""
+        for process in _tree(self.pid):
+            _signal(process, signal.SIGCONT)
 
     def __enter__(self) -> Self:
         return self
@@ -176,17 +200,36 @@ def _ids(folder: Path) -> list[int]:
 
 def _kill_tree(root: int) -> int:
     """SIGKILL to a process and, after it, all below it; returns how many were alive."""
+    return sum(_signal(process, signal.SIGKILL) for process in _tree(root))
+
+
+def _tree(root: int) -> list[psutil.Process]:
+    """A process and all below it, itself first; nothing if it is gone."""
     try:
         process = psutil.Process(root)
-        tree = [process, *process.children(recursive=True)]
+        return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
-        tree = []
-    return sum(_kill(process) for process in tree)
+        return []
 
 
-def _kill(process: psutil.Process) -> bool:
+def _children(root: int) -> list[psutil.Process]:
     try:
-        process.kill()
+        return list(psutil.Process(root).children())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return _EXECUTOR in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> bool:
+    """Send it; whether the process was there to get it."""
+    try:
+        process.send_signal(number)
     except psutil.NoSuchProcess:
         return False
     return True

@@ -49,6 +49,11 @@ class Follower:
         self._stopping.set()
         self._thread.join()
 
+    @property
+    def records(self) -> int:
+        """How many it was shown so far."""
+        return self._reader.records
+
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()
@@ -115,6 +120,11 @@ class _Reader:
     def idle(self) -> float:
         """Seconds since something new was read."""
         return time.monotonic() - self._heard
+
+    @property
+    def records(self) -> int:
+        """How many were shown so far."""
+        return sum(len(shown) for shown in self._shown.values())
 
     def read(self) -> None:
         """Take what is there, for a moment."""

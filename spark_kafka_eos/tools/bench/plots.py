@@ -15,7 +15,7 @@ _MARKERS = "osD^vPX*<>"
 
 def plot(measured: Comparison | Sweep, path: Path) -> None:
     """Write a PNG. Raises ToolFailed without matplotlib."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     if isinstance(measured, Comparison):
         _bars(axes, measured)
     else:
@@ -26,7 +26,7 @@ def plot(measured: Comparison | Sweep, path: Path) -> None:
 
 def ratios(title: str, found: Mapping[str, Mapping[str, float]], path: Path) -> None:
     """Write a PNG with a group of bars for each kind, and a line at 1. Raises ToolFailed without matplotlib."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
     height = 0.8 / len(found)
     for number, (kind, by_name) in enumerate(found.items()):
@@ -40,12 +40,13 @@ def ratios(title: str, found: Mapping[str, Mapping[str, float]], path: Path) -> 
     figure.savefig(path, dpi=120)
 
 
-def _figure() -> tuple[Any, Any]:
+def new_figure(width: float = 8, height: float = 4.5) -> tuple[Any, Any]:
+    """An empty figure of so many inches, and its axes. Raises ToolFailed without matplotlib."""
     try:
         from matplotlib.figure import Figure  # not pyplot: no window, no global state
     except ImportError:
         raise ToolFailed("matplotlib is not installed", action="pip install matplotlib") from None
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 

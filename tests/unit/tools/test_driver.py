@@ -96,6 +96,37 @@ def test_a_process_of_the_driver_itself_has_no_executor_to_kill(start: Start, tm
         assert driver.kill() == 2, "nothing was killed"
 
 
+def test_any_executor_can_be_killed_once_there_is_one(start: Start, tmp_path: Path) -> None:
+    pid_file, log = tmp_path / "worker", tmp_path / "driver.log"
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        assert driver.kill_an_executor() == 0, "that child is none"
+    pid_file.unlink()
+    with start(CLUSTER, str(pid_file), WORKER, module._EXECUTOR) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        assert driver.kill_an_executor() == 1
+        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), meanwhile=idle, timeout=20)
+        assert driver.running
+    assert not driver.running
+
+
+def test_a_pause_stops_the_children_too_until_it_ends(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "child"
+
+    def stopped(driver: Driver) -> list[bool]:
+        pids = (driver.pid, int(pid_file.read_text()))
+        return [psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in pids]
+
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        driver.pause()
+        driver.wait_until(lambda: all(stopped(driver)), meanwhile=idle, timeout=20)
+        driver.resume()
+        driver.wait_until(lambda: not any(stopped(driver)), meanwhile=idle, timeout=20)
+        driver.pause()
+        assert driver.kill() == 2, "a paused one can be killed"
+
+
 def test_a_driver_that_ends_before_its_point_is_a_failure_that_shows_its_log(start: Start) -> None:
     with (
         start("raise SystemExit('no such topic')") as driver,

@@ -1,0 +1,14 @@
+"""`kafka-eos chaos soak`: two queries for minutes or days, while everything they need is killed, paused and cut.
+
+schedule    which fault when, of a seed; pure
+queries     the two queries, the program of each driver
+drivers     keeps a query's driver alive, and makes it die
+brokers     waits until the replicas are in sync again
+source      feeds the source topic, a part of it in aborted transactions
+faults      carries the schedule out
+screen      shows how it goes
+check       what must have come out, and what is wrong with what did; pure
+evidence    reads what the check needs: Kafka by librdkafka, the plans from the checkpoints
+report      the table, the JSON file and the page
+run         all of it together
+"""

@@ -1,0 +1,36 @@
+"""Whether a cluster has got over a broker's loss."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from spark_kafka_eos.errors import ToolFailed
+
+_SECONDS, _POLL_SECONDS = 120.0, 0.2
+
+
+def await_in_sync(bootstrap: str) -> None:
+    """Return when every partition has its leader and all its replicas in sync. ToolFailed after two minutes."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.monotonic() + _SECONDS
+    while (behind := _behind(admin)) != set():
+        if time.monotonic() > deadline:
+            raise ToolFailed(f"replicas are not in sync after {_SECONDS:g} s: {behind or 'no broker answers'}")
+        admin.poll(_POLL_SECONDS)
+
+
+def _behind(admin: AdminClient) -> set[str] | None:
+    """Partitions that lack a leader or a replica; None if nobody answers."""
+    try:
+        topics = admin.list_topics(timeout=5).topics
+    except KafkaException:
+        return None
+    return {
+        f"{name}-{number}"
+        for name, topic in topics.items()
+        for number, partition in topic.partitions.items()
+        if partition.leader < 0 or len(partition.isrs) < len(partition.replicas)
+    }

@@ -1,0 +1,41 @@
+"""The source of a soak: its truth is in the topic, whatever happens to the connections meanwhile."""
+
+import time
+
+import pytest
+
+from spark_kafka_eos.tools.proxy import Proxy
+from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.tools.soak import evidence
+from spark_kafka_eos.tools.soak.queries import ABORTED, SOURCE
+from spark_kafka_eos.tools.soak.source import KEYS, Source
+
+pytestmark = pytest.mark.broker
+
+
+def await_that(source, condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        source.check()
+        assert time.monotonic() < deadline, "the source is stuck"
+        time.sleep(0.05)
+
+
+def test_readers_see_each_committed_number_once_and_no_aborted_one_though_connections_are_cut(kafka) -> None:
+    kafka.create_topic(SOURCE, 4)
+    with Proxy(kafka.bootstrap) as proxy:
+        source = Source(proxy.bootstrap, rate=2_000)
+        source.start()
+        for wanted in (1_000, 3_000, 5_000):
+            await_that(source, lambda wanted=wanted: source.committed >= wanted)
+            proxy.cut()
+        await_that(source, lambda: source.aborted > 0)
+        source.stop()
+    records = evidence.source_records(kafka.bootstrap)
+    everything = [m.value() or b"" for m in read_topic(kafka.bootstrap, SOURCE, "read_uncommitted")]
+    assert len({record.number for record in records}) == len(records) >= 5_000
+    assert {record.key for record in records} == {f"key-{number:03}" for number in range(KEYS)}
+    assert source.aborted > 0
+    assert sum(value.startswith(ABORTED.encode()) for value in everything) >= source.aborted
+    visible = [m.value() or b"" for m in read_topic(kafka.bootstrap, SOURCE, "read_committed")]
+    assert not any(value.startswith(ABORTED.encode()) for value in visible)

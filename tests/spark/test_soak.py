@@ -1,0 +1,28 @@
+"""Five minutes of faults of every kind, and nothing lost, doubled, torn, visible that was aborted, or left hanging."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from spark_kafka_eos.tools.cli_chaos import chaos
+from spark_kafka_eos.tools.soak.schedule import Kind
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+
+def test_five_minutes_of_faults_leave_both_outputs_exactly_once(tmp_path: Path, kafka_version: str) -> None:
+    arguments = ["soak", "--minutes", "5", "--kafka-version", kafka_version, "--output", str(tmp_path)]
+    result = CliRunner().invoke(chaos, arguments)
+    print(result.output)
+    assert result.exit_code == 0, result.output
+    assert "lost 0, duplicated 0, torn 0, aborted visible 0, hanging 0" in result.output
+    found = json.loads((tmp_path / "soak.json").read_text())
+    assert found["kinds"].keys() == {kind.value for kind in Kind}
+    assert found["aborted"] > 0
+    for side in found["sides"]:
+        assert side["outcome"]["batches"] > 10
+        assert side["outcome"]["found"] == side["outcome"]["expected"] > 1_000
+        assert side["drivers"] > 1
+    assert (tmp_path / "soak.html").stat().st_size > 10_000
