@@ -34,6 +34,7 @@ from spark_kafka_eos.tools.verify import verify
 
 NAMES = (STATELESS, STATEFUL)
 PARTITIONS, SOURCE_PARTITIONS = 3, 4
+_START_SECONDS = 120.0  # for a broker, beside all that goes on then
 _LOOK_SECONDS, _SAMPLE_SECONDS = 0.25, 1.0
 _WARM = 3  # micro-batches: the first takes what was sent until Spark ran, the second what was sent during the first
 _PATIENCE = 300.0  # seconds for the queries' first batches, and for what is left at the end, on a slow machine
@@ -81,7 +82,9 @@ def run(settings: Settings, console: Console) -> bool:
 def _soak(settings: Settings, folder: Path, console: Console) -> Soaked:
     with ExitStack() as stack:
         screen = stack.enter_context(Screen(console, settings.seconds))
-        kafka = EmbeddedKafka(settings.kafka_version, brokers=settings.brokers, directory=folder / "kafka")
+        kafka = EmbeddedKafka(
+            settings.kafka_version, brokers=settings.brokers, directory=folder / "kafka", start_timeout=_START_SECONDS
+        )
         stack.enter_context(kafka)
         screen.say(f"{settings.brokers} broker(s) of Apache Kafka {settings.kafka_version}, each behind a proxy")
         kafka.create_topic(SOURCE, SOURCE_PARTITIONS)
@@ -241,10 +244,9 @@ class _Soak:
 
     def _figures(self) -> str:
         outputs = ", ".join(
-            f"{query.name} {query.batches:,} batches and {follower.records:,} records"
-            for query, follower in zip(self._queries.values(), self._followers, strict=True)
+            f"{name} {follower.records:,}" for name, follower in zip(self._queries, self._followers, strict=True)
         )
-        return f"source {self._source.committed:,} records; {outputs}; {len(self._faults.injected)} faults"
+        return f"records: source {self._source.committed:,}, {outputs}; {len(self._faults.injected)} faults"
 
     def _tell(self, injected: Injected) -> None:
         self._screen.say(str(injected), "bold red")
