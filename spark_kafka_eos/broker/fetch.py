@@ -21,8 +21,10 @@ from kafka.protocol.consumer import FetchRequest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.fetch_response import EpochEndOffset, FetchResponse, PartitionData, read_fetch_response
+from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
 from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
 from spark_kafka_eos.broker.retry import pause
+from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLoss, KafkaEosError
@@ -63,6 +65,7 @@ class _Cursor:
     end: int
     topic_id: uuid.UUID | None  # from the plan, or once data came: a topic created again must not be taken for the same
     epoch: int = -1  # of the last record batch that came
+    doubt: Budget | None = None  # how long the leader's word is doubted that its log ends before the position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,9 +230,12 @@ class Fetcher:
             cursor = left.pop(key)
             if data.error_code:
                 react = reaction("Fetch", data.error_code)
-                if react not in RETRIABLE:
-                    raise self._failure(cursor, data)
-                trouble = failure("Fetch", data.error_code, _subject(cursor)), react
+                if react is Reaction.DATA_LOSS:
+                    trouble = self._out_of_range(cursor), Reaction.REFRESH_METADATA
+                elif react in RETRIABLE:
+                    trouble = failure("Fetch", data.error_code, _subject(cursor)), react
+                else:
+                    raise failure("Fetch", data.error_code, _subject(cursor))
                 waiting.append(cursor)
                 continue
             if data.diverging is not None:
@@ -242,7 +248,7 @@ class Fetcher:
             covered = last.next_offset - max(cursor.position, batches[0][1].base_offset)
             self._bytes_per_offset[cursor.partition] = (position + last.size) / max(covered, 1)
             cursor.position, cursor.topic_id = last.next_offset, data.topic_id
-            cursor.epoch = last.partition_leader_epoch
+            cursor.epoch, cursor.doubt = last.partition_leader_epoch, None
             found.append(
                 Fetched(
                     partition=cursor.partition,
@@ -260,16 +266,20 @@ class Fetcher:
         waiting.extend(moved)
         return found, trouble
 
-    def _failure(self, cursor: _Cursor, data: PartitionData) -> KafkaEosError:
-        if reaction("Fetch", data.error_code) is not Reaction.DATA_LOSS:
-            return failure("Fetch", data.error_code, _subject(cursor))
+    def _out_of_range(self, cursor: _Cursor) -> DataLoss:
+        """What is lost if the leader is right. Raises it where that is certain: records were deleted, or the log is
+        still shorter than the plan when any leader knows that it is one."""
         first = earliest(self._cluster, [cursor.partition])[cursor.partition]
         end = latest(self._cluster, [cursor.partition], isolation=self._isolation)[cursor.partition]
-        return DataLoss(
+        loss = DataLoss(
             f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were to be read, "
             f"but the broker holds {first} to {end}",
             action=_GO_ON,
         )
+        cursor.doubt = cursor.doubt or self._cluster.budget(OUTDATED_LEADER_MS)
+        if cursor.position < first or cursor.doubt.delay() is None:
+            raise loss
+        return loss
 
 
 def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:

@@ -12,6 +12,11 @@ from spark_kafka_eos.core.reactions import Reaction
 from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.model import TopicPartition
 
+# A broker that was paused or cut off takes itself for a leader until it hears of its successor, mostly for less than a
+# second, and its log ends before what that one has appended since. Epochs do not tell it from the real one where nobody
+# here has heard of the successor either.
+OUTDATED_LEADER_MS = 5_000
+
 
 def ask_leaders(
     cluster: Cluster,

@@ -29,6 +29,7 @@ from typing import Self
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
 from spark_kafka_eos.core import filters, planning
 from spark_kafka_eos.core.tasks import Task, split
 from spark_kafka_eos.eos.sampling import ends_by_weight
@@ -155,6 +156,7 @@ class Positions:
             if begin != begin | again:
                 return offsets_to_json(begin | again)
             end = self._ends(begin)
+        end = self._caught_up(begin, end)
         earliest = self._earliest(end.keys() - begin.keys())  # of partitions that are new
         if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return start
@@ -214,6 +216,15 @@ class Positions:
         if past and self._options.isolation == "read_committed":
             high_watermarks = offsets.latest(self._cluster, past, isolation="read_uncommitted")
             end |= {tp: begin[tp] for tp, offset in high_watermarks.items() if begin[tp] <= offset}
+        return end
+
+    def _caught_up(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """`end`, asked for again for a while if some partition ends before `begin`: its leader may be outdated."""
+        budget = self._cluster.budget(OUTDATED_LEADER_MS)
+        while any(begin.get(tp, 0) > at for tp, at in end.items()) and (delay := budget.delay()) is not None:
+            self._cluster.sleep(delay)
+            self._look(now=True)
+            end = self._ends(begin)
         return end
 
     def _created_again(self, begin: Offsets) -> dict[TopicPartition, int] | None:

@@ -184,6 +184,21 @@ def test_offsets_that_are_gone_are_named_with_what_is_left(broker):
         fetch(broker, (SECOND, 5, 10))
 
 
+def test_a_leader_that_has_not_heard_of_its_successor_is_not_taken_for_data_loss(broker):
+    outdated = response(data(broker, FIRST, error_code=1))  # its log ends at 30
+    broker.script["Fetch"] += [outdated, outdated, log(broker), outdated, log(broker)]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 40, 60))] == [50, 60]
+    assert len(broker.sent("Metadata")) == 4, "looked up again each time"
+
+
+def test_a_log_that_stays_shorter_than_the_plan_is_data_loss_within_seconds(broker):
+    broker.script["Fetch"] += [response(data(broker, FIRST, error_code=1))] * 1_000
+    before = broker.clock.now
+    with pytest.raises(DataLoss, match="orders-0: offsets from 40 to 60 were to be read, but the broker holds 20 to"):
+        fetch(broker, (FIRST, 40, 60))
+    assert 4 < broker.clock.now - before < 7
+
+
 @pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 75, 78, 100])
 def test_a_passing_error_is_ridden_through(broker, code):
     broker.script["Fetch"] += [response(data(broker, FIRST, error_code=code)), *[log(broker)] * 10]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.filters import Condition, wanted
 from spark_kafka_eos.eos import positions
 from spark_kafka_eos.eos.positions import JsonOffsets, Positions
@@ -35,6 +36,18 @@ class Brokers:
     def delete(self, name):
         del self.topics[name]
         self.seconds += 10.0
+
+    def budget(self, milliseconds):
+        return Budget(
+            milliseconds=milliseconds,
+            backoff_ms=100,
+            backoff_max_ms=1_000,
+            clock=lambda: self.seconds,
+            jitter=lambda: 0.5,
+        )
+
+    def sleep(self, seconds):
+        self.seconds += seconds
 
     def topic_names(self):
         return sorted(self.topics)
@@ -484,6 +497,18 @@ def test_a_start_past_the_last_stable_offset_waits_for_the_transactions_there(op
     assert source.latest(json_of(t=[38]), limited=False) == json_of(t=[38])
     brokers.topics["t"] = [(0, 40)]
     assert source.latest(json_of(t=[38]), limited=False) == json_of(t=[40])
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_leader_that_has_not_heard_of_its_successor_ends_no_batch_before_its_start(open_positions, isolation):
+    class Outdated(Brokers):
+        def refresh(self, names):
+            super().refresh(names)
+            if self.seconds > 0.3:
+                self.topics["t"] = [(0, 50)]
+
+    source = open_positions(Outdated(t=[(0, 33)]), **{"kafka.isolation.level": isolation, "failOnDataLoss": "false"})
+    assert source.latest(json_of(t=[39]), limited=False) == json_of(t=[50])
 
 
 def test_a_start_past_the_high_watermark_is_data_loss(open_positions):
