@@ -45,9 +45,13 @@ _COLUMNS = [
 ]
 
 
-def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """What Spark expects of each batch, to the letter: `to_arrow_schema` of the source's columns."""
-    return pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
+def arrow_schema(*, include_headers: bool, columns: Sequence[str] = ()) -> pa.Schema:
+    """What Spark expects of each batch, to the letter: `to_arrow_schema` of the source's columns.
+
+    `columns`: these alone, in this order; none means all.
+    """
+    everything = pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
+    return pa.schema([everything.field(name) for name in columns]) if columns else everything
 
 
 def read(
@@ -146,18 +150,23 @@ def _within(
     """The records inside `bounds`: a record batch may begin before the range and reach past its end; offsets ascend."""
     first, behind = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
     records = records.slice(first, behind - first)
-    columns = [
-        records["key"],
-        records["value"],
-        pa.repeat(partition.topic, records.num_rows),
-        pa.repeat(pa.scalar(partition.partition, pa.int32()), records.num_rows),
-        records["offset"],
-        _timestamps(records),
-        records["timestampType"],
-    ]
-    if options.include_headers:
-        columns.append(_null_if_empty(records["headers"]))
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers=options.include_headers))
+    schema = arrow_schema(include_headers=options.include_headers, columns=options.columns)
+    return pa.RecordBatch.from_arrays([_column(name, records, partition) for name in schema.names], schema=schema)
+
+
+def _column(name: str, records: pa.RecordBatch, partition: TopicPartition) -> pa.Array:
+    """One of the source's columns for the decoded `records` of a partition."""
+    match name:
+        case "topic":
+            return pa.repeat(partition.topic, records.num_rows)
+        case "partition":
+            return pa.repeat(pa.scalar(partition.partition, pa.int32()), records.num_rows)
+        case "timestamp":
+            return _timestamps(records)
+        case "headers":
+            return _null_if_empty(records["headers"])
+        case _:
+            return records[name]
 
 
 def _timestamps(records: pa.RecordBatch) -> pa.Array:

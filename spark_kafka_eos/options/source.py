@@ -29,7 +29,8 @@ class Timestamps:
 class SourceOptions:
     """Exactly one of `subscribe`, `subscribe_pattern` (full match) and `assign` is set.
 
-    Explicit offsets may be -2 (earliest) or -1 (latest). Sizes in bytes, times in milliseconds.
+    Explicit offsets may be -2 (earliest) or -1 (latest). Sizes in bytes, times in milliseconds. `columns` come from
+    the reader's schema(…); none means all of them.
     """
 
     client: ClientOptions
@@ -49,6 +50,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     commit_offsets: bool = False
     include_headers: bool = False
+    columns: tuple[str, ...] = ()
     group_id: str | None = None
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     fetch_max_bytes: int = 52_428_800

@@ -7,6 +7,7 @@ reader or a writer opens its connections when it is first asked for something.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -82,16 +83,11 @@ class KafkaEosDataSource(DataSource):
         return self.options
 
     def _source_options(self, schema: StructType | None = None, *, streaming: bool | None = None) -> SourceOptions:
-        """The checked options; `schema` is the one Spark will expect of the rows, which a user may have set."""
+        """The checked options; `schema` is the one Spark will expect of the rows: ours, or a user's selection of it."""
         from spark_kafka_eos.options import source_options
-        from spark_kafka_eos.spark.schema import source_schema
+        from spark_kafka_eos.spark.schema import selected
 
         options = source_options(self._shown(), streaming=streaming)
-        expected = source_schema(include_headers=options.include_headers)
-        if schema is not None and schema != expected:
-            raise ConfigurationError(
-                "schema",
-                f"the columns are always {expected.simpleString()}, not {schema.simpleString()}",
-                action="Leave schema(…) out and select what you need.",
-            )
-        return options
+        if schema is None:
+            return options
+        return replace(options, columns=selected(schema, include_headers=options.include_headers))

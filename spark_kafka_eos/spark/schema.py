@@ -1,4 +1,8 @@
-"""The source's columns: names, order and types of the built-in one (Spark's Kafka integration guide)."""
+"""The source's columns: names, order and types of the built-in one (Spark's Kafka integration guide).
+
+A reader's schema(…) may choose among them. Spark tells a Python source nothing of the columns a query uses, so each
+that nobody wants is decoded, sent to the JVM and copied there into every row; and only the user can say so.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from spark_kafka_eos.errors import ConfigurationError
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -28,3 +34,23 @@ def source_schema(*, include_headers: bool) -> StructType:
         StructField("timestampType", IntegerType()),
     ]
     return StructType([*fields, StructField("headers", _HEADERS)] if include_headers else fields)
+
+
+def selected(schema: StructType, *, include_headers: bool) -> tuple[str, ...]:
+    """The names of the columns that `schema` chooses of the source's, in its order; none if it is all of them.
+
+    Raises ConfigurationError for a column that is not the source's, by name or type, or that comes twice.
+    """
+    source = source_schema(include_headers=include_headers)
+    if schema == source:
+        return ()
+    known = {field.name: field.dataType for field in source}
+    wrong = [field.simpleString() for field in schema if known.get(field.name) != field.dataType]
+    if wrong or not schema.names or len(set(schema.names)) < len(schema.names):
+        raise ConfigurationError(
+            "schema",
+            f"may choose among the columns {source.simpleString()}, each once: not {schema.simpleString()}"
+            + (f" ({', '.join(wrong)})" if wrong else ""),
+            action="Name the columns as they are, or leave schema(…) out; cast and rename with select.",
+        )
+    return tuple(schema.names)

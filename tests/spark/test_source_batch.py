@@ -52,6 +52,17 @@ def test_rows_have_the_built_in_sources_columns(spark, bootstrap, topic, load):
     assert_df_equality(load(name).orderBy("partition", "offset"), expected)
 
 
+def test_a_schema_chooses_the_columns_that_are_read(spark, bootstrap, topic):
+    name = topic("chosen", partitions=2)
+    produce(bootstrap, name, [b"a", None], key=b"k")
+    produce(bootstrap, name, [b"b"], partition=1)
+    chosen = spark.read.format("kafka-eos").schema("offset bigint, value binary")
+    rows = chosen.option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+    assert rows.columns == ["offset", "value"]
+    assert sorted(map(tuple, rows.where("value is not null").collect())) == [(0, b"a"), (0, b"b")]
+    assert rows.count() == 3
+
+
 def test_timestamps_are_shown_in_the_sessions_time_zone(spark, bootstrap, topic, load):
     name = topic("zone", config=KEEP)
     produce(bootstrap, name, [b"v"], timestamp=1_700_000_000_123)

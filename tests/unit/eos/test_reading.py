@@ -103,6 +103,13 @@ def test_a_row_has_the_built_in_sources_columns(fetches):
     assert row == {"key": None, "value": b"5", "topic": "t", "partition": 0, "offset": 5, "timestampType": 0}
 
 
+def test_a_row_has_the_chosen_columns_in_their_order(fetches):
+    fetches([part(5, 1)])
+    nobody: Any = None
+    chosen = reading.read([wanted(5, 6)], replace(options(), columns=("topic", "value")), nobody)
+    assert [batch.to_pydict() for batch in chosen] == [{"topic": ["t"], "value": [b"5"]}]
+
+
 @pytest.mark.parametrize(("start", "end"), [(10, 30), (13, 27), (10, 11), (29, 30), (15, 25), (19, 21)])
 def test_record_batches_that_straddle_a_range_are_cut_by_offset(fetches, start, end):
     fetches([part(10, 10, 10)])

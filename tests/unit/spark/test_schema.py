@@ -1,12 +1,14 @@
-"""The columns are the built-in source's, and the Arrow batches that are read fit them."""
+"""The columns are the built-in source's, or a choice of them, and the Arrow batches that are read fit them."""
 
 from __future__ import annotations
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
 from spark_kafka_eos.eos.reading import arrow_schema
-from spark_kafka_eos.spark.schema import source_schema
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.spark.schema import selected, source_schema
 
 BUILT_IN = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
@@ -26,3 +28,38 @@ def test_headers_are_a_last_column_on_request() -> None:
 def test_arrow_batches_have_exactly_the_schema_that_spark_checks(include_headers: bool) -> None:
     expected = to_arrow_schema(source_schema(include_headers=include_headers), timezone="UTC")
     assert arrow_schema(include_headers=include_headers).equals(expected)
+
+
+def schema(*columns: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns])
+
+
+VALUE = ("value", BinaryType())
+
+
+def test_a_schema_chooses_columns_in_its_own_order() -> None:
+    own = schema(("timestamp", TimestampType()), VALUE)
+    assert selected(own, include_headers=False) == ("timestamp", "value")
+    chosen = arrow_schema(include_headers=False, columns=("timestamp", "value"))
+    assert chosen.equals(to_arrow_schema(own, timezone="UTC"))
+
+
+def test_the_whole_schema_chooses_nothing() -> None:
+    assert selected(source_schema(include_headers=True), include_headers=True) == ()
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        schema(("value", StringType())),
+        schema(VALUE, ("payload", BinaryType())),
+        schema(("Value", BinaryType())),
+        schema(VALUE, VALUE),
+        schema(),
+        StructType([field for field in source_schema(include_headers=True) if field.name == "headers"]),
+    ],
+    ids=["another type", "another name", "another case", "a column twice", "no column", "headers nobody asked for"],
+)
+def test_what_is_no_choice_of_the_columns_is_refused(own: StructType) -> None:
+    with pytest.raises(ConfigurationError, match="may choose among the columns struct<key:binary"):
+        selected(own, include_headers=False)
