@@ -11,6 +11,7 @@ from spark_kafka_eos.eos.append_tasks import AppendTaskReport, EncodeNote, appen
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.spark.encoding import Batches, report_row, task_context
+from spark_kafka_eos.spark.worker import spare_the_collector
 
 
 def append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> Callable[[Batches], Batches]:
@@ -23,6 +24,7 @@ def append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int)
 
 
 def _append(batches: Batches, options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> AppendTaskReport:
+    spare_the_collector()
     context = task_context()
     return append_attempt(
         shared_cluster(options.client),

@@ -25,6 +25,7 @@ from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.spark.rows import arrow_rows
+from spark_kafka_eos.spark.worker import spare_the_collector
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -108,6 +109,8 @@ def task_context() -> TaskContext:
 
 
 def _encode(batches: Batches, client: ClientOptions, layout: Layout, task: int) -> Iterator[Block]:
+    spare_the_collector()
+
     def lookup(topic: str) -> Target:
         return target(shared_cluster(client), topic)
 

@@ -177,9 +177,11 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
     """What a task of this partition reads. Spark makes a partition without value up where a batch read planned none."""
     from spark_kafka_eos.broker.cluster import shared_cluster
     from spark_kafka_eos.eos.reading import read
+    from spark_kafka_eos.spark.worker import spare_the_collector
 
     if partition.value is None:
         return iter(())
+    spare_the_collector()
     context = TaskContext.get()
     if context is not None and (collector := context.getLocalProperty(COLLECTOR)) is not None:
         return _read_and_tell(partition.value, options, context, collector)

@@ -1,0 +1,41 @@
+"""A Python worker's garbage collector looks at what tasks leave behind, and not at what was imported."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from spark_kafka_eos.spark.worker import spare_the_collector
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    spare_the_collector.cache_clear()
+    yield
+    gc.unfreeze()
+    spare_the_collector.cache_clear()
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_was_imported_is_left_out_once() -> None:
+    spare_the_collector()
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    later = [Cycle() for _ in range(1_000)]
+    spare_the_collector()
+    assert gc.get_freeze_count() == frozen
+    assert later
+
+
+def test_what_a_later_task_leaves_behind_is_collected() -> None:
+    spare_the_collector()
+    gone = weakref.ref(Cycle())
+    gc.collect()
+    assert gone() is None
