@@ -12,6 +12,9 @@ Not obvious:
 - TV2 (KIP-890): EndTxn returns the next epoch, so a batch needs neither InitProducerId nor a look at the ledger while
   this process owns the transactional.id: whoever takes it over fences the epoch. TV1: InitProducerId for every batch,
   so that an epoch never serves two batches.
+- A group's coordinator that was paused tells what it had until it hears of its successor. But only the real one takes
+  offsets into a transaction: so what was founded on a group's offsets is confirmed, before EndTxn, by the broker that
+  took this batch's.
 - A commit whose outcome is unknown is settled by InitProducerId, which waits for the coordinator to finish the
   transaction, and then the ledger, which tells.
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
@@ -51,6 +54,7 @@ _log = logging.getLogger(__name__)
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
 
+_Told = Mapping[TopicPartition, OffsetAndMetadata | None]
 Decide = Callable[[LedgerEntry | None, MicroBatch, recovery.CommittedOffsets | None], recovery.Verdict]
 
 
@@ -95,6 +99,7 @@ class SharedTransaction:
         self._ledger_at = TopicPartition(options.ledger_topic, 0)
         self._identity: ProducerIdentity | None = None
         self._entry: LedgerEntry | None = None
+        self._told: list[tuple[GroupCoordinator, _Told]] = []  # what verdicts are founded on and nobody confirmed yet
         self.milliseconds: dict[str, float] = {}
 
     @property
@@ -136,6 +141,7 @@ class SharedTransaction:
             self._send_offsets(self._ledger_group, {self._ledger_at: ledger.encode(entry)})
         if offsets:
             self._send_offsets(self._source_group, offsets)
+        self._confirm_told()
         self._transaction.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
         ending = time.perf_counter()
@@ -183,6 +189,7 @@ class SharedTransaction:
         except ProducerFenced as error:
             raise self._fenced(error) from error
         self._transaction.apply(Event.INITIALISED)
+        self._told.clear()
         if self._decide is not None:
             self._entry = self._read_ledger()
         self._transaction.apply(Event.LEDGER_READ)
@@ -202,15 +209,32 @@ class SharedTransaction:
         return error
 
     def _read_ledger(self) -> LedgerEntry | None:
-        found = self._ledger_group.fetch_offsets([self._ledger_at], require_stable=True)[self._ledger_at]
+        found = self._ask(self._ledger_group, [self._ledger_at])[self._ledger_at]
         return None if found is None else ledger.decode(found)
+
+    def _ask(self, group: GroupCoordinator, partitions: Iterable[TopicPartition]) -> _Told:
+        told = group.fetch_offsets(partitions, require_stable=True)
+        self._told.append((group, told))
+        return told
+
+    def _confirm_told(self) -> None:
+        """Raise TransactionAborted if the verdict on this batch was founded on an outdated coordinator's word."""
+        for group, told in self._told:
+            found = group.fetch_offsets(told, require_stable=False)  # what is pending there is our own
+            if found != told:
+                raise TransactionAborted(
+                    f"group {group.group_id!r} stands at {_shown(found)} and not at {_shown(told)}, as its coordinator "
+                    "said before the batch: that one was outdated",
+                    action="The batch is decided upon again.",
+                )
+        self._told.clear()
 
     def _verdict(self, batch: MicroBatch) -> recovery.Verdict:
         if self._decide is None:
             return recovery.Write(reason="without txnAppId every write is a new one")
         committed: Mapping[TopicPartition, int | None] | None = None
         if batch.start and (self._entry is None or self._entry.query_id != batch.query_id):
-            found = self._source_group.fetch_offsets(sorted(batch.start), require_stable=True)
+            found = self._ask(self._source_group, sorted(batch.start))
             committed = {tp: None if at is None else at.offset for tp, at in found.items()}
         return self._decide(self._entry, batch, committed)
 
@@ -250,6 +274,10 @@ class SharedTransaction:
                 ) from error
             case recovery.Refuse():
                 raise _refused(verdict, committed="unknown") from error
+
+
+def _shown(told: _Told) -> str:
+    return ", ".join(f"{tp}@{'none' if at is None else at.offset}" for tp, at in told.items())
 
 
 def _refused(verdict: recovery.Refuse, committed: Committed = "nothing") -> LedgerRefused:

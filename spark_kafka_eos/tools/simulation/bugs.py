@@ -60,7 +60,7 @@ def _abort_after_unknown_commit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ledger_before_init() -> Iterator[None]:
-    """The ledger is read first and the identity taken afterwards."""
+    """The ledger is read first and the identity taken afterwards; nor is it asked again before the commit."""
     initialise = SharedTransaction._initialise
 
     def read_first(self: Any) -> None:
@@ -71,7 +71,10 @@ def _ledger_before_init() -> Iterator[None]:
         finally:
             del self._read_ledger
 
-    with mock.patch.object(SharedTransaction, "_initialise", read_first):
+    with (
+        mock.patch.object(SharedTransaction, "_initialise", read_first),
+        mock.patch.object(SharedTransaction, "_confirm_told", return_value=None),
+    ):
         yield
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.core import ledger
@@ -40,6 +42,10 @@ class Kafka:
         self.afterwards = {}  # the same, once an end was lost
         self.overtaken_by = None  # a newer owner's ledger entry, committed meanwhile
         self.held = []  # the identities that InitProducerId was sent
+        self.commits = 0
+        self.outdated = None  # what a coordinator tells that was paused, until it has heard of its successor
+        self.outdated_later = None  # the same, from when an end is lost
+        self.ledger_reads = 0
 
     def meet(self, request):
         if request in self.answers:
@@ -69,10 +75,12 @@ class Coordinator:
         if loses != "request":
             if commit:
                 self.kafka.committed |= self.kafka.open
+                self.kafka.commits += 1
             self.kafka.open.clear()
             self.kafka.epoch += self.kafka.version >= 2
         if loses:
             self.kafka.answers = self.kafka.afterwards
+            self.kafka.outdated, self.kafka.outdated_later = self.kafka.outdated_later, None
             if self.kafka.overtaken_by is not None:
                 self.kafka.committed[LEDGER] = self.kafka.overtaken_by
             raise CommitOutcomeUnknown("the commit was sent and not answered")
@@ -84,11 +92,14 @@ class Group:
         self.kafka, self.group_id = kafka, group_id
 
     def fetch_offsets(self, partitions, *, require_stable):
-        assert require_stable
+        assert require_stable or self.kafka.open, "only of its own transaction one need not wait for the end"
         self.kafka.meet("OffsetFetch")
-        return {tp: self.kafka.committed.get((self.group_id, tp)) for tp in partitions}
+        self.kafka.ledger_reads += self.group_id == OPTIONS.ledger_group
+        told = self.kafka.committed if self.kafka.outdated is None else self.kafka.outdated
+        return {tp: told.get((self.group_id, tp)) for tp in partitions}
 
     def commit_in_transaction(self, identity, offsets, *, transaction_version):
+        self.kafka.outdated = None  # only the real coordinator can append
         self.kafka.open |= {(self.group_id, tp): at for tp, at in offsets.items()}
 
 
@@ -196,6 +207,50 @@ def test_an_owner_that_finds_a_later_batch_in_the_ledger_cannot_say_what_became_
     with pytest.raises(LedgerRefused, match="overtaken by a newer one") as refused:
         run(transaction, 0)
     assert refused.value.committed == "unknown"
+
+
+def test_what_an_outdated_coordinator_says_of_the_ledger_does_not_make_a_batch_be_committed_twice(kafka, transaction):
+    run(transaction, 0)
+    before = dict(kafka.committed)
+    run(transaction, 1)
+    kafka.outdated = before
+    report = run(SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS)), 1)
+    assert report.outcome == "skipped"
+    assert ["stands at out-0@2 and not at out-0@1" in why for why in report.redone] == [True]
+    assert (kafka.commits, source_offset(kafka)) == (2, 2)
+
+
+def test_nor_does_it_when_a_commit_is_in_doubt(kafka, transaction):
+    run(transaction, 0)
+    kafka.loses, kafka.outdated_later = "response", dict(kafka.committed)
+    report = run(transaction, 1, max_tries=3)
+    assert report.outcome == "skipped"
+    assert (kafka.commits, source_offset(kafka)) == (2, 2)
+
+
+def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coordinator_says_its_group_stands(
+    kafka, transaction
+):
+    run(transaction, 0)
+    before = {key: at for key, at in kafka.committed.items() if key[0] == OPTIONS.group_id}
+    run(transaction, 1)
+    kafka.outdated = kafka.committed | before
+    restarted = replace(batch(0), query_id="with a new checkpoint", start={SOURCE: 1}, end={SOURCE: 2})
+    with pytest.raises(LedgerRefused):
+        settle(
+            SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS)),
+            restarted,
+            lambda identity: Appended(partitions=1, records=1, bytes=1),
+            max_tries=2,
+            append_mode="driver",
+        )
+    assert (kafka.commits, source_offset(kafka)) == (2, 2)
+
+
+def test_the_ledger_is_asked_again_only_where_its_word_was_needed(kafka, transaction):
+    for number in range(3):
+        run(transaction, number)
+    assert kafka.ledger_reads == (2 if kafka.version >= 2 else 6)
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])  # TV2 is not initialised for each batch
