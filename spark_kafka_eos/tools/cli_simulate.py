@@ -24,6 +24,7 @@ class Bug(StrEnum):
     LEDGER_BEFORE_INIT = "ledger-before-init"
     SKIP_BY_BATCH_ID = "skip-by-batch-id"
     NO_EPOCH_BUMP = "no-epoch-bump"
+    TOLD_NOT_CONFIRMED = "told-not-confirmed"
     STAGE_ATTEMPT_ACCEPTED = "stage-attempt-accepted"
 
 

@@ -122,11 +122,19 @@ def _stage_attempt_accepted() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _told_not_confirmed() -> Iterator[None]:
+    """What a group's coordinator says before the batch is taken for true."""
+    with mock.patch.object(SharedTransaction, "_confirm_told", return_value=None):
+        yield
+
+
 BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no-barrier": _no_barrier,
     "abort-after-unknown-commit": _abort_after_unknown_commit,
     "ledger-before-init": _ledger_before_init,
     "skip-by-batch-id": _skip_by_batch_id,
     "no-epoch-bump": _no_epoch_bump,
+    "told-not-confirmed": _told_not_confirmed,
     "stage-attempt-accepted": _stage_attempt_accepted,
 }

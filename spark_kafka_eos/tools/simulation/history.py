@@ -164,7 +164,7 @@ class _Life:
         if isinstance(error, LedgerRefused):
             if self.spoilt:
                 self._new_query()
-            elif driver not in self.rivalled:
+            elif driver not in self.rivalled and process not in self.network.misled:
                 self.wrong.append(f"{process.name} was refused without a reason: {error}")
                 return
         elif self.spoils_checkpoint and self.world.chance(0.5):

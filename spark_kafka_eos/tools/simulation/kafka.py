@@ -34,6 +34,8 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 _FIRST_ADDING = 12  # the version of Produce from which on a leader adds the partition to the transaction (KIP-890)
 _TOPIC_ID = uuid.UUID(int=7)
 
+_BEHIND = 3  # commits that an outdated coordinator may have missed
+
 # `later(why, action)`: run `action` some time later.
 Later = Callable[[str, Callable[[], None]], None]
 
@@ -317,6 +319,16 @@ class ModelKafka:
         asked = [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
         found = self.group(request.group_id).fetch(asked, request.require_stable)
         return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, at)) for tp, at in found.items()))
+
+    def outdated(self, request: Any, chance: random.Random) -> Any:
+        """What a coordinator answers to OffsetFetch that was paused and has not heard of its successor; None where none
+        can be asked: whose offsets are pending knows the real one, which took them."""
+        group = self.group(request.group_id)
+        asked = [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
+        if not group.past or any(group.unstable(tp) for tp in asked):
+            return None
+        told = chance.choice(group.past[-_BEHIND:])
+        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, told.get(tp, (-1, "")))) for tp in asked))
 
 
 def _offset(tp: TopicPartition, at: Committed | None) -> Answer:

@@ -34,7 +34,7 @@ _PASSING = {
 _APPENDED_ALL_THE_SAME = (7, 20)
 
 # Where a fault is more, or less, telling than elsewhere.
-_OFTEN = {"EndTxn": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
+_OFTEN = {"EndTxn": 3.0, "OffsetFetch": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
 _KINDS = ("request lost", "answer lost", "request delayed", "passing error", "killed", "pause", "outage", "move")
 _WEIGHTS = (6, 8, 8, 6, 6, 6, 1, 2)
 
@@ -50,6 +50,7 @@ class Network:
     def __init__(self, kafka: ModelKafka) -> None:
         self.kafka = kafka
         self._cut_off: dict[Process, float] = {}  # until when
+        self.misled: set[Process] = set()  # who was told outdated offsets
 
     def cut_off(self, process: Process, seconds: float) -> None:
         """Let nothing of this process, or of those inside it, reach a broker for so long."""
@@ -217,6 +218,12 @@ class ModelConnection:
         world = self._process.world
         if api not in _PASSING:
             return self._arrive(api, version, request)
+        if api == "OffsetFetch" and world.chance(0.5):
+            outdated = self._network.kafka.outdated(request, world.random)
+            if outdated is not None:
+                world.fault("outdated coordinator", what, at=api)
+                self._network.misled.add(self._process.whole)
+                return outdated
         code = world.random.choice(_PASSING[api])
         if api == "Produce" and world.chance(0.5):
             code = world.random.choice(_APPENDED_ALL_THE_SAME)

@@ -24,6 +24,7 @@ class Group:
         self.partition = Partition()
         self.offsets: dict[TopicPartition, Committed] = {}
         self.history: list[tuple[int, int, dict[TopicPartition, Committed]]] = []  # producer id, epoch of the records
+        self.past: list[dict[TopicPartition, Committed]] = []  # the offsets before each commit
         self._pending: dict[int, list[tuple[int, dict[TopicPartition, Committed]]]] = {}
 
     def commit(self, producer_id: int, epoch: int, offsets: Mapping[TopicPartition, Committed]) -> int:
@@ -37,6 +38,8 @@ class Group:
         """The transaction's marker: what waited for it becomes the group's, or is forgotten."""
         if not self.partition.mark(producer_id, epoch, commit):
             return
+        if commit:
+            self.past.append(dict(self.offsets))
         for of_records, offsets in self._pending.pop(producer_id, ()):
             if commit:
                 self.offsets.update(offsets)

@@ -10,8 +10,8 @@ from spark_kafka_eos.tools.simulation.run import replay, run
 _FEW = 4_000
 _FAULTS = {
     "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
-    "leaders and coordinators moved", "outage", "passing error", "pause", "request delayed", "request lost",
-    "speculative copy", "stage again", "task killed", "zombie",
+    "leaders and coordinators moved", "outage", "outdated coordinator", "passing error", "pause", "request delayed",
+    "request lost", "speculative copy", "stage again", "task killed", "zombie",
 }  # fmt: skip
 
 
