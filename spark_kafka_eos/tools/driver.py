@@ -27,6 +27,8 @@ _TELLING = re.compile(r"Error|Exception|errors\.")
 
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
 
+_WORKERS = "pyspark.daemon"  # the module that makes workers
+
 _LOOK_EVERY = 0.1  # seconds between two looks at files that the driver writes
 
 
@@ -67,6 +69,11 @@ class Driver:
     def running(self) -> bool:
         """Whether the driver has not ended, by itself or killed."""
         return self._process.poll() is None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has got as far as to have Python workers, its own or its executors': not while it is starting."""
+        return any(_runs(process, _WORKERS) for process in _tree(self.pid))
 
     def wait_until(self, condition: Callable[[], bool], *, meanwhile: Callable[[], None], timeout: float) -> None:
         """Return when `condition` holds, calling `meanwhile` now and then.
@@ -119,7 +126,7 @@ class Driver:
     def kill_an_executor(self) -> int:
         """SIGKILL to one executor of a `local-cluster`, JVM first; returns how many processes were alive, 0 if there is
         no executor yet. The driver lives on."""
-        executor = next((child.pid for child in _children(self.pid) if _is_executor(child)), None)
+        executor = next((child.pid for child in _children(self.pid) if _runs(child, _EXECUTOR)), None)
         return 0 if executor is None else _kill_tree(executor)
 
     def pause(self) -> None:
@@ -219,9 +226,10 @@ def _children(root: int) -> list[psutil.Process]:
         return []
 
 
-def _is_executor(process: psutil.Process) -> bool:
+def _runs(process: psutil.Process, main: str) -> bool:
+    """Whether this class or module is among its command line's words."""
     try:
-        return _EXECUTOR in process.cmdline()
+        return main in process.cmdline()
     except psutil.NoSuchProcess:
         return False
 

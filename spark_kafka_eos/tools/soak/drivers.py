@@ -92,6 +92,12 @@ class Query:
             self.start()
             return why
 
+    @property
+    def at_work(self) -> bool:
+        """Whether the driver has got over its start."""
+        with self._lock:
+            return self._present().at_work
+
     def kill(self) -> str:
         """SIGKILL to the driver and all its processes, and a new driver; where it was when it died."""
         with self._lock:

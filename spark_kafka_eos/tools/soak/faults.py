@@ -75,11 +75,19 @@ class Faults:
     def _run(self, faults: Sequence[Fault]) -> None:
         try:
             for fault in faults:
-                if self._over.wait(max(0.0, fault.at - self._now())):
+                if self._over.wait(max(0.0, fault.at - self._now())) or not self._await_work(fault.target):
                     return
                 self._inject(fault)
         except BaseException as error:  # noqa: BLE001 - `check` raises it in the soak's own thread
             self._errors.append(error)
+
+    def _await_work(self, target: str) -> bool:
+        """A fault waits while a driver is just starting, which has nothing to lose then. False when all is over."""
+        query = self._queries.get(target)
+        while query is not None and not query.at_work:
+            if self._over.wait(_LOOK_SECONDS):
+                return False
+        return True
 
     def _now(self) -> float:
         return time.monotonic() - self._started
@@ -110,7 +118,7 @@ class Faults:
                 self._done(fault, self._now())
 
     def _kill_executor(self, fault: Fault) -> None:
-        """A driver that is just starting has no executor yet: then the fault waits for one."""
+        """Where none is there at the moment, because the last one was killed just now, the fault waits for one."""
         while (hit := self._queries[fault.target].kill_executor()) is None:
             if self._over.wait(_LOOK_SECONDS):
                 return

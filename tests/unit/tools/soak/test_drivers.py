@@ -19,12 +19,15 @@ pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Quer
 """
 # In spark-submit's place: notes that it runs, and ends once it is told to.
 JOB = """
-import pathlib, sys, time
+import pathlib, subprocess, sys, time
 folder = pathlib.Path(sys.argv[-1]).parent
 runs = folder / "runs"
 runs.write_text(runs.read_text() + "." if runs.exists() else ".")
 while not (folder / "end").exists():
     time.sleep(0.02)
+    if (folder / "work").exists():
+        (folder / "work").unlink()
+        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", "pyspark.daemon"])
 (folder / "end").unlink()
 raise SystemExit("spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist.")
 """
@@ -75,6 +78,16 @@ def test_a_query_that_is_stopped_stays_so(query):
     query.stop()
     assert query.revive() is None
     assert query.started == 1
+
+
+def test_a_driver_is_at_work_once_it_has_workers(query):
+    await_runs(query, 1)
+    assert not query.at_work
+    (query.folder / "work").touch()
+    deadline = time.monotonic() + 20
+    while not query.at_work:
+        assert time.monotonic() < deadline, "no worker is seen"
+        time.sleep(0.02)
 
 
 def test_a_driver_without_executors_loses_none(query):
