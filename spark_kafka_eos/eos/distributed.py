@@ -137,11 +137,14 @@ class SharedTransaction:
         entry = LedgerEntry(query_id=batch.query_id, batch_id=batch.batch_id, digest=batch.digest)
         mark = ledger.source_mark(self._options.transactional_id)
         offsets = {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in batch.end.items()}
-        if self._decide is not None:
-            self._send_offsets(self._ledger_group, {self._ledger_at: ledger.encode(entry)})
-        if offsets:
-            self._send_offsets(self._source_group, offsets)
-        self._confirm_told()
+        try:
+            if self._decide is not None:
+                self._send_offsets(self._ledger_group, {self._ledger_at: ledger.encode(entry)})
+            if offsets:
+                self._send_offsets(self._source_group, offsets)
+            self._confirm_told()
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
         self._transaction.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
         ending = time.perf_counter()

@@ -6,6 +6,7 @@ it shows up. What the topic holds in the end is asked of the topic: faults abort
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from spark_kafka_eos.tools.soak.queries import ABORTED, SOURCE, TRANSACTION_TIMEOUT_MS
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())  # not to standard error: outages are what a soak is about
 
 KEYS = 200
 _INTERVAL = 0.25  # seconds of records in a transaction
@@ -33,7 +37,6 @@ class Source:
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "socket.timeout.ms": 5_000,
             "linger.ms": 5,
-            "log_level": 2,  # outages are what this is about
         }
         self.committed = 0  # records, as far as the producer was told
         self.aborted = 0
@@ -76,7 +79,7 @@ class Source:
     def _new(self) -> Producer:
         """A producer that has fenced the one before, whose open transaction is thereby aborted, or was committed."""
         while True:
-            producer = Producer(self._config)
+            producer = Producer(self._config, logger=_log)
             try:
                 _again(partial(producer.init_transactions, _TRY_SECONDS))
                 return producer

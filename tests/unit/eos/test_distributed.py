@@ -99,6 +99,7 @@ class Group:
         return {tp: told.get((self.group_id, tp)) for tp in partitions}
 
     def commit_in_transaction(self, identity, offsets, *, transaction_version):
+        self.kafka.meet("TxnOffsetCommit")
         self.kafka.outdated = None  # only the real coordinator can append
         self.kafka.open |= {(self.group_id, tp): at for tp, at in offsets.items()}
 
@@ -264,15 +265,19 @@ def test_an_owner_that_is_fenced_before_a_batch_says_nothing_of_it_was_committed
     assert fenced.value.committed == "nothing"
 
 
+@pytest.mark.parametrize("request_", ["EndTxn", "TxnOffsetCommit"])
 @pytest.mark.parametrize(("seconds", "hinted"), [(61, True), (59, False)])
-def test_an_owner_that_is_fenced_after_the_transactions_timeout_is_told_that_this_may_be_why(kafka, seconds, hinted):
+def test_an_owner_that_is_fenced_after_the_transactions_timeout_is_told_that_this_may_be_why(
+    kafka, seconds, hinted, request_
+):
     now = 0.0
     transaction = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS), clock=lambda: now)
     transaction.begin(batch(0))
     transaction.appending()
     now += seconds
-    kafka.answers["EndTxn"] = ProducerFenced("a newer owner", action="Stop one of the two.")
+    kafka.answers[request_] = ProducerFenced("a newer owner", action="Stop one of the two.")
     with pytest.raises(ProducerFenced) as fenced:
-        transaction.abort()
+        transaction.commit(batch(0))
+    assert fenced.value.committed == ("nothing" if request_ == "TxnOffsetCommit" else "unknown")
     assert ("kafka.transaction.timeout.ms (60000)" in str(fenced.value)) is hinted
     assert "Stop one of the two." in str(fenced.value)
