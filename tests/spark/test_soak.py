@@ -24,5 +24,5 @@ def test_five_minutes_of_faults_leave_both_outputs_exactly_once(tmp_path: Path, 
     for side in found["sides"]:
         assert side["outcome"]["batches"] > 10
         assert side["outcome"]["found"] == side["outcome"]["expected"] > 1_000
-        assert side["drivers"] > 1
+    assert sum(side["drivers"] for side in found["sides"]) > 2, "killed ones were started again"
     assert (tmp_path / "soak.html").stat().st_size > 10_000
