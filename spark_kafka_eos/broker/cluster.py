@@ -71,7 +71,7 @@ class Cluster:
         self.options = options
         self.sleep = sleep
         self._connect, self._clock, self._jitter = connect, clock, jitter
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int, int], Connection] = {}  # by address and number
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
         self._kept: dict[Hashable, tuple[float, int | None]] = {}
@@ -179,26 +179,26 @@ class Cluster:
 
     # -- connections
 
-    def connection(self, node_id: int) -> Connection:
-        """A usable connection to a node; raises BrokerUnreachable."""
+    def connection(self, node_id: int, number: int = 0) -> Connection:
+        """A usable connection to a node, the one of this number among several; raises BrokerUnreachable."""
         if node_id not in self._nodes:
             self._learn_nodes()
         if node_id not in self._nodes:
             raise BrokerUnreachable(f"broker {node_id} is not in the cluster's metadata")
-        return self._open(self._nodes[node_id])
+        return self._open(self._nodes[node_id], number)
 
     def nodes(self) -> list[int]:
         """The ids of the brokers there are now, sorted."""
         self._learn_nodes()
         return sorted(self._nodes)
 
-    def _open(self, address: tuple[str, int]) -> Connection:
-        known = self._connections.get(address)
+    def _open(self, address: tuple[str, int], number: int = 0) -> Connection:
+        known = self._connections.get((*address, number))
         if known is not None:
             if known.usable:
                 return known
             known.close()
-        opened = self._connections[address] = self._connect(*address, self.options)
+        opened = self._connections[*address, number] = self._connect(*address, self.options)
         self._reached = True
         return opened
 

@@ -9,11 +9,16 @@ The bytes of a batch never change once it was sent: a resend carries the same se
 - At most five batches of a partition are in flight, because the broker remembers five.
 - The first batch goes alone. Where it knows nothing of a producer the broker takes any sequence, so a second batch
   could be appended in front of a first one that failed.
+
+A broker takes one request of a connection after the other. So where there are megabytes to send a leader gets a second
+connection, and reads from one while it appends what came by the other; a partition changes over only while it has
+nothing in flight. First batches all go by the first one: they add partitions to the transaction, and of two requests
+that do so at once a broker turns one away (AddPartitionsToTxnManager).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -33,6 +38,8 @@ from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 
 _OUT_OF_ORDER_SEQUENCE = 45
 _DUPLICATE_SEQUENCE = 46
+_CONNECTIONS = 2  # to each leader, at most
+_WORTH_A_CONNECTION = 1 << 20  # bytes in flight
 _REQUEST_BYTES = 8 << 20  # several partitions share a request up to this; brokers refuse 100 MB
 
 
@@ -54,6 +61,7 @@ class _Lane:
     in_flight: deque[_Batch] = field(default_factory=deque)
     failed: list[_Batch] = field(default_factory=list)
     known: bool = False  # to the broker, by an acknowledged batch
+    sent_to: tuple[int, int] = (-1, 0)  # leader, and which connection to it
 
     def may_send(self, max_in_flight: int) -> bool:
         return bool(self.waiting) and not self.failed and len(self.in_flight) < (max_in_flight if self.known else 1)
@@ -165,18 +173,32 @@ class Appender:
     # -- sending
 
     def _send(self) -> None:
-        """Requests to each leader that has room, each with one batch of every partition that may send."""
+        """Requests by each connection that has room, each with one batch of every partition of it that may send."""
         while True:
             try:
-                by_leader: dict[int, list[_Lane]] = {}
-                for lane in self._lanes.values():
-                    if lane.may_send(self._max_in_flight):
-                        by_leader.setdefault(self._cluster.leader(lane.partition), []).append(lane)
-                sent = [self._send_to(self._cluster.connection(node), lanes) for node, lanes in by_leader.items()]
+                ready = self._ready()
+                sent = [self._send_to(self._cluster.connection(*to), lanes) for to, lanes in ready.items()]
                 if not any(sent):
                     return
             except BrokerUnreachable as error:
                 self._recover(error, Reaction.REFRESH_METADATA)
+
+    def _ready(self) -> dict[tuple[int, int], list[_Lane]]:
+        """The partitions that may send, by their leader and the number of the connection to it."""
+        busy: Counter[tuple[int, int]] = Counter()  # bytes in flight
+        for lane in self._lanes.values():
+            busy[lane.sent_to] += sum(batch.size for batch in lane.in_flight)
+        ready: dict[tuple[int, int], list[_Lane]] = {}
+        for lane in self._lanes.values():
+            if not lane.may_send(self._max_in_flight):
+                continue
+            leader = self._cluster.leader(lane.partition)
+            numbers = [lane.sent_to[1]] if lane.in_flight else range(_CONNECTIONS if lane.known else 1)
+            ways = [(leader, number) for number in numbers]
+            lane.sent_to = min(ways, key=lambda way: busy[way] // _WORTH_A_CONNECTION)
+            busy[lane.sent_to] += lane.waiting[0].size
+            ready.setdefault(lane.sent_to, []).append(lane)
+        return ready
 
     def _send_to(self, connection: Connection, lanes: list[_Lane]) -> bool:
         if connection.in_flight >= self._max_in_flight:

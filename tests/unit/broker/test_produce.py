@@ -135,6 +135,33 @@ def test_small_batches_of_all_partitions_share_the_first_request(broker, log):
     assert sizes(broker) == [2]
 
 
+def large(sequence):
+    return bytes([sequence]) * (1 << 20)
+
+
+def test_megabytes_go_by_two_connections_to_their_leader_and_each_partition_by_one_of_them(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY)
+    for sequence in range(20):
+        for tp in (FIRST, SECOND):
+            appender.append(tp, large(sequence), 3, sequence)
+    assert len(appender.flush()) == 40
+    assert log.appended == {("orders", 0): list(range(20)), ("orders", 1): list(range(20))}
+    assert sizes(broker) == [2] + [1] * 38  # the first batches add their partitions to the transaction together
+    first, second = (connection.number for connection in broker.connections)
+    assert abs(first - second) < 6, "the load is shared"
+
+
+def test_a_connection_lost_under_megabytes_is_replaced_and_the_order_kept(broker, log, lost):
+    broker.script["Produce"].clear()
+    broker.script["Produce"] += [log, log, log, lost, log, lost, *[log] * 100]
+    appender = Appender(broker.cluster(), IDENTITY)
+    for sequence in range(20):
+        for tp in (FIRST, SECOND):
+            appender.append(tp, large(sequence), 3, sequence)
+    assert len(appender.flush()) == 40
+    assert log.appended == {("orders", 0): list(range(20)), ("orders", 1): list(range(20))}
+
+
 def test_what_has_gathered_is_sent_without_a_flush(broker, log):
     appender = Appender(broker.cluster(), IDENTITY, linger_bytes=20)
     append_all(appender, FIRST, SECOND, count=1)
