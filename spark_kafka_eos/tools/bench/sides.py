@@ -34,10 +34,18 @@ Start = Callable[[DataFrame, Mapping[str, str]], Any]  # rows and the sink's opt
 
 
 def stream(
-    spark: SparkSession, lab: Lab, source: Input, name: str, options: Mapping[str, object], batches: int
+    spark: SparkSession,
+    lab: Lab,
+    source: Input,
+    name: str,
+    options: Mapping[str, object],
+    batches: int,
+    columns: str | None = None,
 ) -> DataFrame:
-    """The input as a stream of one connector or the other, in `batches` micro-batches."""
+    """The input as a stream of one connector or the other, in `batches` micro-batches; `columns`: these alone."""
     reader = spark.readStream.format(name).options(**_reading(lab, source, options))
+    if columns is not None:
+        reader = reader.schema(columns)
     if batches > 1:
         reader = reader.option("maxOffsetsPerTrigger", -(-source.shape.records // batches))
     frame: DataFrame = reader.load()
@@ -95,6 +103,11 @@ def addressed(frame: DataFrame, topics: list[str], bootstrap: str) -> tuple[Data
     stem = topics[0].removesuffix("0")
     topic = F.concat(F.lit(stem), F.substring_index("topic", "-", -1)).alias("topic")
     return frame.select("key", "value", topic), options
+
+
+def columns_of(shape: Shape) -> str:
+    """The source's columns that `addressed` needs, for a source that can be told."""
+    return "key binary, value binary" + (", topic string" if shape.topics > 1 else "")
 
 
 def ours_by_foreach_batch(lab: Lab, changes: Mapping[str, str]) -> Start:

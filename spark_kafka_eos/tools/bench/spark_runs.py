@@ -76,7 +76,7 @@ def copy(
 ) -> Comparison:
     """From topic to topic: ours exactly once and at least once, the built-in one at least once. `ways`: of ours."""
     data = lab.input(shape)
-    ours = sides.stream(spark, lab, data, OUR_FORMAT, {}, batches)
+    ours = sides.stream(spark, lab, data, OUR_FORMAT, {}, batches, sides.columns_of(shape))
     fast = sides.stream(spark, lab, data, BUILT_IN_FORMAT, FETCH_WAIT, batches)
     starts = {
         sides.EOS: sides.ours_by_foreach_batch(lab, {"appendMode": "driver"}),
