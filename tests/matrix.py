@@ -40,7 +40,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     shown = shown if outcome == "passed" else failed
                     tables.setdefault(table, {}).setdefault((row, column), Counter())[shown] += 1
     for table, cells in sorted(tables.items()):
-        terminalreporter.section(table)
+        outcomes = sum(cells.values(), Counter[str]())
+        good = outcomes.total() - sum(outcomes[name] for name in ("FAILED", "ERROR"))
+        terminalreporter.section(f"{table}: {good} of {outcomes.total()} passed")
         for line in lay_out(cells):
             terminalreporter.write_line(line)
 

@@ -35,7 +35,7 @@ def test_a_cell_shows_the_text_that_its_test_gave_unless_it_failed():
     )
     pytest_terminal_summary(reporter)
     assert lines == [
-        "rows",
+        "rows: 2 of 3 passed",
         "         ours    theirs",
         "assign   5 rows  ok",
         "pattern  FAILED  -",

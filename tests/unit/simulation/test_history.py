@@ -43,11 +43,12 @@ def test_each_request_meets_each_fault_that_can_befall_it():
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_guard_that_is_missing_is_found_within_a_few_thousand_seeds(bug):
+def test_a_guard_that_is_missing_is_found_within_a_few_thousand_seeds(bug, cell):
     for first in range(0, _FEW, 100):
         found = run(range(first, first + 100), bug=bug)
         if found.wrong:
             break
     seed = next(iter(found.wrong))
+    cell("seeded bugs", bug.replace("-", " "), "simulation", f"seed {seed}")
     assert replay(seed, bug=bug).wrong == found.wrong[seed]
     assert replay(seed).wrong == []
