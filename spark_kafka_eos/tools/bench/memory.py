@@ -12,7 +12,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from spark_kafka_eos.tools.bench.figures import Point, Sweep
-from spark_kafka_eos.tools.bench.inputs import Shape
+from spark_kafka_eos.tools.bench.inputs import Shape, ranges
 from spark_kafka_eos.tools.bench.lab import Input, Lab
 from spark_kafka_eos.tools.bench.sides import OUR_FORMAT
 
@@ -35,10 +35,12 @@ def memory(lab: Lab, spark: SparkSession, shape: Shape) -> Sweep:
     Resident set sizes of the Python workers (psutil), in MB: pages that they share count in each.
     """
     data = lab.input(shape)
+    # Partitions are filled by whole record batches, so they are not quite equal.
+    fewest = min(wanted.end for wanted in ranges(lab.cluster, data.topics))
     points: list[Point] = []
     for step in range(_STEPS):
         lab.show(f"a batch of 1/{2 ** (_STEPS - 1 - step)} of the input", step, _STEPS)
-        share = shape.records // shape.all_partitions >> (_STEPS - 1 - step)
+        share = fewest >> (_STEPS - 1 - step)
         peaks = _copied(lab, spark, data, share)
         at = share * shape.all_partitions
         points += [
