@@ -178,10 +178,14 @@ def spark_submit() -> Path:
 
 def spark_home(folder: Path) -> Path:
     """Make `folder` a SPARK_HOME of the installed pyspark, by links. A `local-cluster` leaves its executors' logs below
-    it, in `work`."""
+    it, in `work`.
+
+    Without `python/lib/pyspark.zip`, which comes before the package in each worker's path and has no bytecode: a
+    streaming source's Python process, which each query starts anew, takes half a second to compile it.
+    """
     folder.mkdir()
     for entry in _package("pyspark").iterdir():
-        if entry.name != "work":
+        if entry.name not in ("work", "python"):
             (folder / entry.name).symlink_to(entry)
     return folder
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from unittest import mock
 
 from pyspark.sql import SparkSession
 
@@ -24,6 +25,7 @@ from spark_kafka_eos.tools import jars
 from spark_kafka_eos.tools.bench import inputs
 from spark_kafka_eos.tools.bench.alternating import Show, silent
 from spark_kafka_eos.tools.bench.inputs import Shape
+from spark_kafka_eos.tools.driver import spark_home
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 
 # Files of deleted topics go at once: while others are measured, nothing is written to disk that nobody will read.
@@ -120,9 +122,18 @@ def temporary_directory() -> Iterator[Path]:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """local[2] with both connectors and the settings that conf/spark-defaults.conf recommends."""
+    """local[2] with both connectors, and set up as conf/spark-defaults.conf recommends."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    spark = (
+    with temporary_directory() as folder, mock.patch.dict(os.environ, SPARK_HOME=str(spark_home(folder / "spark"))):
+        spark = _session()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _session() -> SparkSession:
+    session: SparkSession = (
         SparkSession.builder.master("local[2]")
         .appName("kafka-eos bench")
         .config("spark.jars", ",".join(map(str, jars.files(jars.BUILT_IN_CONNECTOR))))
@@ -139,7 +150,4 @@ def session() -> Iterator[SparkSession]:
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
         .getOrCreate()
     )
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    return session

@@ -190,5 +190,6 @@ def test_what_executors_leave_in_a_spark_home_of_links_does_not_reach_the_packag
     home, package = spark_home(tmp_path / "spark"), spark_submit().parent.parent
     assert (home / "bin" / "spark-submit").resolve() == spark_submit().resolve()
     assert (home / "jars").is_dir()
+    assert not list(home.rglob("pyspark.zip")), "compiled anew by each Python process that Spark does not fork"
     (home / "work" / "app-of-this-test").mkdir(parents=True)
     assert not (package / "work" / "app-of-this-test").exists()
