@@ -32,7 +32,6 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
 from spark_kafka_eos.core import filters, planning
 from spark_kafka_eos.core.tasks import Task, split
-from spark_kafka_eos.eos.sampling import ends_by_weight
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 from spark_kafka_eos.options import SourceOptions, Timestamps
@@ -279,6 +278,8 @@ class Positions:
             return end | self._ends_by_weight(limit, begin, end)  # from what is left meanwhile
 
     def _ends_by_weight(self, limit: int, begin: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+        from spark_kafka_eos.eos.sampling import ends_by_weight  # fetches and decodes, which others need not load
+
         earliest = self._earliest(end.keys())
         ranges = planning.plan(begin, end, earliest=earliest, fail_on_data_loss=False).ranges
         return ends_by_weight(self._cluster, limit, ranges, self._options.isolation)

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,9 +162,10 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _positions(self) -> Positions:
-        from spark_kafka_eos.eos.positions import Positions
-
         if self._opened is None:
+            spare_the_collector()  # before the imports, which would have it look through pyspark and pyarrow twice
+            from spark_kafka_eos.eos.positions import Positions
+
             self._opened = Positions(self._options)
         return self._opened
 
@@ -177,7 +179,6 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
     """What a task of this partition reads. Spark makes a partition without value up where a batch read planned none."""
     from spark_kafka_eos.broker.cluster import shared_cluster
     from spark_kafka_eos.eos.reading import read
-    from spark_kafka_eos.spark.worker import spare_the_collector
 
     if partition.value is None:
         return iter(())

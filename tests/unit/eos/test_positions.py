@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.filters import Condition, wanted
-from spark_kafka_eos.eos import positions
+from spark_kafka_eos.eos import positions, sampling
 from spark_kafka_eos.eos.positions import JsonOffsets, Positions
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json
@@ -155,7 +155,7 @@ class Weights:
 def weights(monkeypatch):
     def build(*errors):
         made = Weights(*errors)
-        monkeypatch.setattr(positions, "ends_by_weight", made)
+        monkeypatch.setattr(sampling, "ends_by_weight", made)
         return made
 
     return build
