@@ -261,7 +261,7 @@ def everything(
     megabytes: Annotated[int, typer.Option(help="Of the overhead sweep, each time.", min=1)] = 100,
     into: Into = None,
 ) -> None:
-    """Every row of the table of targets in turn, and the table: about half an hour on two cores."""
+    """Every row of the table of targets in turn, and the table: most of an hour on two cores."""
     from spark_kafka_eos.tools.bench import campaign, plots, show, store
     from spark_kafka_eos.tools.bench.machine import machine
 
@@ -284,7 +284,7 @@ def everything(
                     store.write(output / f"{key}.json", measured, here)
                     plots.plot(measured, output / f"{key}.png")
                     console.print(show.measured(measured))
-            except Exception as error:  # noqa: BLE001 - the others are worth their half an hour all the same
+            except Exception as error:  # noqa: BLE001 - the others are worth their time all the same
                 console.print_exception()
                 failed[name] = error
 

@@ -75,7 +75,7 @@ class Scene:
     cluster: Cluster = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cluster = Cluster(client_of(self.kafka))
+        self.cluster = Cluster(client_of(self.kafka.bootstrap))
 
     # -- drivers
 
@@ -215,6 +215,6 @@ def copy_of(message: Message) -> Copy:
     return Copy(offset=int(provenance["offset"]), author=value[SIZE:].decode())
 
 
-def client_of(kafka: EmbeddedKafka) -> ClientOptions:
-    servers = [server.rsplit(":", 1) for server in kafka.bootstrap.split(",")]
+def client_of(bootstrap: str) -> ClientOptions:
+    servers = [server.rsplit(":", 1) for server in bootstrap.split(",")]
     return ClientOptions(bootstrap_servers=tuple((host, int(port)) for host, port in servers), client_id="checker")

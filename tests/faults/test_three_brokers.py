@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from spark_kafka_eos.broker.cluster import Cluster, PartitionDescription
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.proxy import Proxy
 from tests.faults.driver import PARTITIONS, RECORDS
-from tests.faults.scene import SECONDS, STEP, Outcome, Scene
+from tests.faults.scene import SECONDS, STEP, Outcome, Scene, client_of
 from tests.faults.states import STATES, State, of_victim, reach, resume
 from tests.producing import produce
 
@@ -50,8 +51,24 @@ def paused(find: Callable[[Scene], int]) -> Callable[[Scene, State], None]:
         resume(scene, state)
         scene.ended("victim")
         scene.kafka.resume(node)
+        await_heard(scene, node)
 
     return play
+
+
+def await_heard(scene: Scene, node: int) -> None:
+    """Return when a broker that was paused knows who leads now: until then it answers with its log of before."""
+    others = [other for other in scene.kafka.nodes if other != node]
+    deadline = time.monotonic() + SECONDS
+    while leaders(scene, [node]) != leaders(scene, others):
+        assert time.monotonic() < deadline, f"broker {node} does not hear who leads"
+
+
+def leaders(scene: Scene, told_by: list[int]) -> Mapping[int, PartitionDescription]:
+    """The target's leaders and their epochs, as one of these brokers knows them."""
+    bootstrap = scene.kafka.bootstrap_of("PLAINTEXT", told_by)
+    with Cluster(client_of(bootstrap)) as cluster:
+        return cluster.topic(scene.target).partitions
 
 
 def replicas_lost(scene: Scene, state: State) -> None:
