@@ -30,7 +30,7 @@ def test_what_was_imported_is_left_out_once() -> None:
     assert frozen > 10_000
     later = [Cycle() for _ in range(1_000)]
     spare_the_collector()
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen  # what is no longer needed goes, as ever
     assert later
 
 
