@@ -10,7 +10,6 @@ import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
@@ -20,6 +19,7 @@ from tests.broker.conftest import options_of
 from tests.conftest import KAFKA_39
 from tests.copying import Copy
 from tests.producing import produce
+from tests.reading import await_stable
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -47,14 +47,11 @@ def target_of_two_coordinators(kafka: EmbeddedKafka) -> tuple[str, int]:
     raise AssertionError
 
 
-def await_markers(cluster: Cluster, target: str) -> None:
+def await_markers(cluster: Cluster, bootstrap: str, target: str) -> None:
     """What the broker does not know when it is paused, it does not tell afterwards; it says that it waits for it."""
     GroupCoordinator(cluster, f"id-{target}.ledger").fetch_offsets([TopicPartition(target, 0)])
     GroupCoordinator(cluster, f"id-{target}").fetch_offsets([TopicPartition("source", 0)])
-    partitions = [TopicPartition(target, number) for number in (0, 1)]
-    deadline = time.monotonic() + SECONDS
-    while latest(cluster, partitions) != latest(cluster, partitions, isolation="read_uncommitted"):
-        assert time.monotonic() < deadline, "a marker is missing"
+    await_stable(bootstrap, target, (0, 0))
 
 
 def await_successor(bootstrap: str, group: str, former: int) -> None:
@@ -77,7 +74,7 @@ def test_a_batch_is_committed_once_though_the_ledgers_coordinator_does_not_know_
         Cluster(options_of(others)) as new,
     ):
         Copy(proxy.bootstrap, old, "source", target).run(0, 0, 10)
-        await_markers(old, target)
+        await_markers(old, proxy.bootstrap, target)
         three.pause(paused)
         await_successor(others, f"id-{target}.ledger", paused)
         assert Copy(others, new, "source", target).run(1, 10, 20).outcome == "committed"

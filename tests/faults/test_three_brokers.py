@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.broker.cluster import Cluster, PartitionDescription
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.proxy import Proxy
+from spark_kafka_eos.tools.soak.brokers import await_in_sync
 from tests.faults.driver import PARTITIONS, RECORDS
 from tests.faults.scene import SECONDS, STEP, Outcome, Scene, client_of
 from tests.faults.states import STATES, State, of_victim, reach, resume
@@ -115,15 +115,7 @@ def scene(three: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest) 
         scene.close()
     three.resume()
     three.start()
-    await_in_sync(three)
-
-
-def await_in_sync(kafka: EmbeddedKafka) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-    deadline = time.monotonic() + SECONDS
-    while any(len(p.isrs) < 3 for t in admin.list_topics(timeout=20).topics.values() for p in t.partitions.values()):
-        assert time.monotonic() < deadline, "a replica does not catch up"
-        admin.poll(0.1)
+    await_in_sync(three.bootstrap)
 
 
 @pytest.mark.parametrize("state", ROWS)

@@ -233,7 +233,7 @@ class _Soak:
         if not self._samples or self._now() - self._samples[-1].seconds >= _SAMPLE_SECONDS:
             seen = tuple(follower.records for follower in self._followers)
             self._samples.append(Sample(seconds=self._now(), source=self._source.committed, outputs=seen))
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_LOOK_SECONDS)  # processes, files and a reader's count: none of them tells when it changes
 
     def _at_the_end(self) -> bool:
         bootstrap = self._kafka.bootstrap
