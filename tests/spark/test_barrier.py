@@ -116,6 +116,7 @@ def running(
         "spark.ui.enabled": "false",
         "spark.local.dir": str(folder / "local"),
         "spark.python.task.killTimeout": "1h",  # what Spark gives up lives on: a straggler
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",  # for the job's await_executors
         **settings,
         **{f"spark.executorEnv.{key}": value for key, value in executor.items()},
     }

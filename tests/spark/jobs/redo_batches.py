@@ -4,7 +4,6 @@ then started again."""
 
 import json
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -36,12 +35,9 @@ records = (
 
 
 def await_executors() -> None:
-    tracker = spark.sparkContext._jsc.sc().statusTracker()
-    while True:
-        executors = tracker.getExecutorInfos()  # the driver is one of them
-        if len(executors) == 3 and not any(executor.numRunningTasks() for executor in executors):
-            return
-        time.sleep(0.05)
+    """Return when both executors can start a task at once, so that each encodes one half of the batch: the tasks of a
+    barrier stage start together. An executor that is only listed cannot yet."""
+    spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(iter).count()
 
 
 def process(batch_df: DataFrame, batch_id: int) -> None:
