@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from spark_kafka_eos.spark import worker
 from spark_kafka_eos.spark.worker import spare_the_collector
 
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    spare_the_collector.cache_clear()
+    """As a worker that has had no task."""
+    worker._freeze.cache_clear()
     yield
     gc.unfreeze()
-    spare_the_collector.cache_clear()
+    worker._freeze.cache_clear()
 
 
 class Cycle:
@@ -32,6 +36,17 @@ def test_what_was_imported_is_left_out_once() -> None:
     spare_the_collector()
     assert gc.get_freeze_count() <= frozen  # what is no longer needed goes, as ever
     assert later
+
+
+def test_what_a_task_imported_is_left_out_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spare_the_collector()
+    frozen = gc.get_freeze_count()
+    (tmp_path / "imported_by_a_task.py").write_text("here = [[number] for number in range(20_000)]")
+    monkeypatch.syspath_prepend(tmp_path)
+    imported = importlib.import_module("imported_by_a_task")
+    spare_the_collector()
+    assert gc.get_freeze_count() > frozen + 10_000
+    assert imported.here
 
 
 def test_what_a_later_task_leaves_behind_is_collected() -> None:
