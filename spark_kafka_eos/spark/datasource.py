@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,7 @@ class KafkaEosDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         # `overwrite` stands for outputMode("complete"): as in the built-in sink, each batch appends the whole result.
+        spare_the_collector()  # of two of Spark's Python workers in each micro-batch: one plans it, one commits it
         from spark_kafka_eos.options import sink_options
         from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
 
