@@ -15,6 +15,7 @@ from zlib import crc32
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_kafka_eos.broker.cluster import shared_cluster
 from spark_kafka_eos.eos.append_tasks import EncodeNote
@@ -29,11 +30,9 @@ from spark_kafka_eos.spark.worker import spare_the_collector
 
 Batches = Iterator[pa.RecordBatch]
 
-REPORT = "report binary"
 _REPORT = pa.schema([("report", pa.binary())])
 
 # A shuffled row is either a block or a note (a pickled EncodeNote) for the append task of `slot`.
-SHUFFLED = "slot int, task int, number int, topic string, partition int, records int, block binary, note binary"
 _SHUFFLED = pa.schema(
     [
         ("slot", pa.int32()),
@@ -46,6 +45,10 @@ _SHUFFLED = pa.schema(
         ("note", pa.binary()),
     ]
 )
+
+# For `mapInArrow`. As types, since it would have the JVM parse a string, for each micro-batch.
+REPORT = from_arrow_schema(_REPORT)
+SHUFFLED = from_arrow_schema(_SHUFFLED)
 
 
 def slot_of(partition: TopicPartition, slots: int) -> int:

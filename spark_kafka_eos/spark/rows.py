@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -74,12 +74,11 @@ def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
 def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = False) -> DataFrame:
     """The rows to encode, with the types of `eos.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
     names = check_schema(frame.schema, topic=topic)
-    columns = [_cast(name) for name in names]
-    if "key" not in names:
-        columns.insert(0, F.lit(None).cast("binary").alias("key"))
-    if constant_topic and topic is not None:
-        columns.append(F.lit(topic).alias("topic"))
-    return frame.select(*columns)
+    if not constant_topic and _is_ready(frame.schema, names):
+        return frame  # a projection is some milliseconds of Spark's planning, for each micro-batch
+    # As SQL: a Column takes Python several calls of the JVM and a look at its own stack, for each micro-batch.
+    rows = frame.selectExpr(*([] if "key" in names else ["CAST(NULL AS BINARY) AS key"]), *map(_expression, names))
+    return rows.withColumn("topic", F.lit(topic)) if constant_topic and topic is not None else rows
 
 
 def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,13 +110,18 @@ def _as_sent(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return column if column.type == wanted else column.cast(wanted)
 
 
-def _cast(name: str) -> Column:
-    column = F.col(name)
+def _expression(name: str) -> str:
     if name in ("key", "value"):
-        return column.cast("binary").alias(name)
-    if name == "timestamp":
-        return F.unix_millis(column).alias(name)
-    return column.alias(name)
+        return f"CAST(`{name}` AS BINARY) AS `{name}`"
+    return f"unix_millis(`{name}`) AS `{name}`" if name == "timestamp" else f"`{name}`"
+
+
+def _is_ready(schema: StructType, names: list[str]) -> bool:
+    """Whether the frame is what `_expression` would make of it."""
+    if "key" not in names or len(names) < len(schema.fields):
+        return False
+    types = {field.name.lower(): field.dataType for field in schema.fields}
+    return "timestamp" not in names and all(isinstance(types[name], BinaryType) for name in ("key", "value"))
 
 
 def _is_headers(kind: DataType) -> bool:

@@ -6,6 +6,7 @@ options.
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -47,7 +48,8 @@ def driver_addresses(session: SparkSession) -> tuple[str, str]:
 
 def speculates(session: SparkSession) -> bool:
     """Whether Spark starts second copies of slow tasks, which the barrier would take for a reason to begin anew."""
-    return is_classic(session) and session.sparkContext.getConf().get("spark.speculation", "false") == "true"
+    # Asked for in each micro-batch, so not through the Python getConf(), which copies all settings, one call for each.
+    return is_classic(session) and bool(session.sparkContext._jsc.getConf().getBoolean("spark.speculation", False))
 
 
 def parallelism(session: SparkSession) -> int:
@@ -141,7 +143,13 @@ def _execution(session: SparkSession) -> Any:
     if query_id is None:
         return None
     queries = session._jsparkSession.sharedState().activeStreamingQueries()
-    return queries.get(_jvm(session).java.util.UUID.fromString(query_id))
+    return queries.get(_uuid(_jvm(session), query_id))
+
+
+@functools.cache
+def _uuid(jvm: Any, text: str) -> Any:
+    """A java.util.UUID. Once for each query: py4j first looks for a class `java` in every package that it imports."""
+    return jvm.java.util.UUID.fromString(text)
 
 
 def _jvm(session: SparkSession) -> Any:
