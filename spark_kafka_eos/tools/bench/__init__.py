@@ -13,8 +13,8 @@ frozen value; cli_bench.py prints, plots and stores it.
     targets.py      the table of targets: every row with what runs it, what it must reach and whether it does
     plots.py  show.py    PNG; tables on a terminal and in Markdown
 
-Fair means: both sides in one run on the same broker, Spark settings and checkpoint manager, alternating, after a round
-that is not measured; whole seconds from `start()` to the end of `awaitTermination()`; the output counted after every
+Fair means: both sides in one run on the same broker, Spark settings and checkpoint manager, alternating, after rounds
+that are not measured; whole seconds from `start()` to the end of `awaitTermination()`; the output counted after every
 run; ratios of medians. The built-in source runs with `kafka.fetch.max.wait.ms=10`, too: its default stalls each query
 for about a second, and beating only that is nothing.
 """

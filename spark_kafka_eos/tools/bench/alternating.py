@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from spark_kafka_eos.tools.bench.figures import Series
 
@@ -20,13 +20,15 @@ class Side:
     """One way to do the work.
 
     `run` does it, and returns None, or the seconds it took by its own measure where the time around it would count
-    something else (a JVM's start). `before` and `after` prepare and check, outside of the measured time.
+    something else (a JVM's start). `before` and `after` prepare and check, outside of the measured time. `batches` is
+    what Spark told of the last run: the milliseconds of each micro-batch, by phase (`durationMs`).
     """
 
     name: str
     run: Callable[[], float | None]
     before: Callable[[], None] = lambda: None
     after: Callable[[], None] = lambda: None
+    batches: list[Mapping[str, int]] = field(default_factory=list)
 
 
 def alternate(
@@ -34,21 +36,22 @@ def alternate(
     *,
     records: int,
     runs: int,
+    warm_up: int = 1,
     show: Show = silent,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Series, ...]:
-    """One round that is not measured, then `runs` of them; each side once a round."""
+    """`warm_up` rounds that are not measured, then `runs` that are; each side once a round."""
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
-    total, done = len(sides) * (runs + 1), 0
-    for number in range(runs + 1):
+    total, done = len(sides) * (warm_up + runs), 0
+    for number in range(-warm_up, runs):
         for side in sides:
-            show(side.name if number else f"{side.name} (warm-up)", done, total)
+            show(f"{side.name} (warm-up)" if number < 0 else side.name, done, total)
             side.before()
             started = clock()
             own = side.run()
             took = clock() - started if own is None else own
             side.after()
-            if number:
+            if number >= 0:
                 seconds[side.name].append(took)
             done += 1
     show("done", total, total)

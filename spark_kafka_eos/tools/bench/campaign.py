@@ -37,8 +37,8 @@ class Size:
     def shape(self, key: str) -> Shape:
         """An input of `SHAPES`: as many records, or fewer large ones: starting a query is to be a small part."""
         return {
-            "1kb": replace(self.main, records=max(1, self.records // 4), value_bytes=1_000),
-            "10kb": replace(self.main, records=max(1, self.records // 20), value_bytes=10_000),
+            "1kb": replace(self.main, value_bytes=1_000),
+            "10kb": replace(self.main, records=max(1, self.records // 8), value_bytes=10_000),
             "lz4": replace(self.main, compression="lz4"),
             "zstd": replace(self.main, compression="zstd"),
             "64-partitions": replace(self.main, partitions=64),

@@ -121,3 +121,11 @@ def _at(ordered: Sequence[tuple[float, int]], index: int) -> float:
 def growth(points: Sequence[tuple[float, float]]) -> float:
     """The steepest power p with which y grows as x ** p between neighbours, (x, y) ascending: at most 1 is linear."""
     return max(math.log(after[1] / before[1]) / math.log(after[0] / before[0]) for before, after in pairwise(points))
+
+
+def phases(batches: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    """The median milliseconds of each phase of these micro-batches, the longest phase first; shorter ones than 1 ms
+    are left out."""
+    names = sorted({name for batch in batches for name in batch})
+    medians = {name: float(statistics.median(batch.get(name, 0) for batch in batches)) for name in names}
+    return {name: medians[name] for name in sorted(names, key=lambda name: -medians[name]) if medians[name] >= 1}

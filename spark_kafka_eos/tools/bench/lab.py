@@ -34,6 +34,10 @@ BROKER = {"log.retention.ms": -1, "log.segment.delete.delay.ms": 1_000}
 # slows those down who send many small record batches, as Java's producers do.
 JVM = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
+# conf/spark-defaults.conf says where it suits. With the default, much of what either side does in a batch of 100,000
+# records is to start processes that set permissions.
+CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 _numbers = itertools.count(1)  # of the process: several labs may share a broker
 
 
@@ -148,6 +152,7 @@ def _session() -> SparkSession:
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
+        .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_MANAGER)
         .getOrCreate()
     )
     return session

@@ -83,7 +83,7 @@ def measured(found: Comparison | Sweep) -> Table:
 
 def details(found: Comparison | Sweep) -> Iterator[str]:
     """What else was found out, in milliseconds, a line each side."""
-    for name in ("end_to_end_ms", "transaction_ms"):
+    for name in ("phases_ms", "end_to_end_ms", "transaction_ms"):
         for side, figures in found.settings.get(name, {}).items():
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
 

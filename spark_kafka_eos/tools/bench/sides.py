@@ -6,6 +6,7 @@ output counted and deleted after it. The names say what a table shows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -62,7 +63,8 @@ def _reading(lab: Lab, source: Input, options: Mapping[str, object]) -> dict[str
 
 def stream_to_noop(name: str, frame: DataFrame, records: int) -> Side:
     """A stream into Spark's noop sink, which asks for every row and does nothing."""
-    return Side(name=name, run=lambda: _run(frame.writeStream.format("noop"), records, name))
+    seen: list[Mapping[str, int]] = []
+    return Side(name=name, run=lambda: _run(frame.writeStream.format("noop"), records, name, seen), batches=seen)
 
 
 def batch_to_noop(name: str, spark: SparkSession, lab: Lab, source: Input, options: Mapping[str, object]) -> Side:
@@ -84,15 +86,17 @@ def batch_to_noop(name: str, spark: SparkSession, lab: Lab, source: Input, optio
 def stream_to_kafka(name: str, lab: Lab, frame: DataFrame, shape: Shape, start: Start) -> Side:
     """A stream into new topics like the input's."""
     output: list[str] = []
+    seen: list[Mapping[str, int]] = []
 
     def before() -> None:
         output[:] = lab.topics("out", shape.topics, shape.partitions)
 
     def run() -> None:
         rows, options = addressed(frame, output, lab.bootstrap)
-        _run(start(rows, options), shape.records, name)
+        _run(start(rows, options), shape.records, name, seen)
 
-    return Side(name=name, run=run, before=before, after=lambda: lab.check(output, shape.records, name))
+    after = functools.partial(lab.check, output, shape.records, name)
+    return Side(name=name, run=run, before=before, after=after, batches=seen)
 
 
 def addressed(frame: DataFrame, topics: list[str], bootstrap: str) -> tuple[DataFrame, dict[str, str]]:
@@ -325,12 +329,14 @@ def java_producer(lab: Lab, shape: Shape) -> Side:
 # -- running
 
 
-def _run(writer: Any, records: int, who: str) -> None:
+def _run(writer: Any, records: int, who: str, batches: list[Mapping[str, int]]) -> None:
     """Start the query on a new checkpoint and wait until it has read everything: all in the measured time."""
     with temporary_directory() as checkpoint:
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
-        _counted(sum(progress.numInputRows for progress in query.recentProgress), records, who)
+        told = query.recentProgress
+    _counted(sum(progress.numInputRows for progress in told), records, who)
+    batches[:] = [progress.durationMs for progress in told if progress.numInputRows]
 
 
 def _counted(found: int, records: int, who: str) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from spark_kafka_eos.tools.bench import inputs, sides
 from spark_kafka_eos.tools.bench.against import Against
 from spark_kafka_eos.tools.bench.alternating import Side, alternate
-from spark_kafka_eos.tools.bench.figures import Comparison
+from spark_kafka_eos.tools.bench.figures import Comparison, phases
 from spark_kafka_eos.tools.bench.inputs import Shape
 from spark_kafka_eos.tools.bench.lab import Lab
 from spark_kafka_eos.tools.bench.sides import BUILT_IN_FORMAT, FETCH_WAIT, OUR_FORMAT
@@ -147,7 +147,10 @@ def _compressed(start: sides.Start, shape: Shape) -> sides.Start:
 
 
 def _compare(lab: Lab, title: str, taking_part: Sequence[Side], shape: Shape, batches: int, runs: int) -> Comparison:
-    series = alternate(taking_part, records=shape.records, runs=runs, show=lab.show)
+    # The JVM compiles for longer than one round: of 20 micro-batches the second still takes half as long again as the
+    # fifth.
+    warm_up = min(runs, 2)
+    series = alternate(taking_part, records=shape.records, runs=runs, warm_up=warm_up, show=lab.show)
     many = f" in {batches} micro-batches" if batches > 1 else ""
     return Comparison(
         title=f"{title}{many}: {shape}",
@@ -160,5 +163,6 @@ def _compare(lab: Lab, title: str, taking_part: Sequence[Side], shape: Shape, ba
             "compression": shape.compression,
             "batches": batches,
             "runs": runs,
+            "phases_ms": {side.name: phases(side.batches) for side in taking_part if side.batches},
         },
     )

@@ -54,3 +54,9 @@ def test_progress_goes_from_nothing_to_all():
         show=lambda what, done, total: seen.append((what, done, total)),
     )
     assert seen == [("a (warm-up)", 0, 3), ("a", 1, 3), ("a", 2, 3), ("done", 3, 3)]
+
+
+def test_rounds_to_warm_up_are_not_measured():
+    seconds = iter([8.0, 4.0, 2.0, 1.0])
+    (found,) = alternate([Side(name="a", run=lambda: next(seconds))], records=1, runs=1, warm_up=3)
+    assert found.seconds == (1.0,)

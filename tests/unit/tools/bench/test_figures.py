@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_kafka_eos.tools.bench.figures import Comparison, Point, Series, Sweep, growth, latencies
+from spark_kafka_eos.tools.bench.figures import Comparison, Point, Series, Sweep, growth, latencies, phases
 
 
 def series(name, *seconds, records=1_000):
@@ -53,3 +53,8 @@ def test_a_sweep_s_lines_keep_their_order():
     found = Sweep(title="t", x="x", y="y", points=points)
     assert found.lines == ("b", "a")
     assert [point.at for point in found.line("a")] == [1, 2]
+
+
+def test_phases_of_micro_batches_are_medians_the_longest_first():
+    batches = [{"walCommit": 10, "addBatch": 80}, {"walCommit": 30, "addBatch": 90}, {"walCommit": 20, "getBatch": 1}]
+    assert list(phases(batches).items()) == [("addBatch", 80.0), ("walCommit", 20.0)]
