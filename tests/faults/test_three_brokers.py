@@ -90,8 +90,8 @@ FAULTS: dict[str, Callable[[Scene, State], None]] = {
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=3) as kafka:
+def three(kafka_version: str) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(kafka_version, brokers=3) as kafka:
         source = kafka.create_topic("source", PARTITIONS)
         for partition in range(PARTITIONS):
             produce(kafka.bootstrap, source, [b"%d" % n for n in range(RECORDS)], partition=partition)
@@ -121,7 +121,8 @@ def scene(three: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest) 
 @pytest.mark.parametrize("state", ROWS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_driver_rides_through(scene, cell, state, fault):
-    cell("Fault matrix, three brokers", state, fault, Outcome.RIDES_THROUGH)
+    protocol = "TV1" if scene.kafka.version.startswith("3") else "TV2"
+    cell(f"Fault matrix, three brokers, {protocol}", state, fault, Outcome.RIDES_THROUGH)
     reach(scene, STATES[state])
     FAULTS[fault](scene, STATES[state])
     scene.check(aborted=0)
