@@ -29,13 +29,16 @@ def options(**given):
     return source_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"} | given)
 
 
-def part(first, *sizes, partition=T0):
-    """Record batches of `sizes` records from offset `first` on; each value is its offset, odd ones have a header."""
+def part(first, *sizes, partition=T0, width=0):
+    """Record batches of `sizes` records from offset `first` on; each value is its offset, odd ones have a header.
+
+    `width`: so many bytes at least in each value, blanks before the number.
+    """
     buffer = bytearray()
     offset = first
     for size in sizes:
-        values = pa.array([str(number).encode() for number in range(offset, offset + size)], pa.binary())
-        headers = [[{"key": "n", "value": value}] if int(value) % 2 else [] for value in values.to_pylist()]
+        values = pa.array([str(number).rjust(width).encode() for number in range(offset, offset + size)], pa.binary())
+        headers = [[{"key": "n", "value": value}] if int(value[-9:]) % 2 else [] for value in values.to_pylist()]
         batch = encode(pa.nulls(size, pa.binary()), values, RECEIVED, pa.array(headers, HEADERS))
         batch[:8] = offset.to_bytes(8, "big")
         buffer += batch
@@ -141,6 +144,12 @@ def test_large_parts_are_cut_and_keep_their_order(fetches):
     assert offsets(batches) == list(range(140_100))
     assert max(batch.num_rows for batch in batches) <= 65_536
     assert len(batches) == 4
+
+
+def test_parts_of_large_values_are_handed_on_as_they_are(fetches):
+    fetches([part(first, 2, width=2_500_000) for first in (0, 2, 4)])
+    batches = read([wanted(0, 6)])
+    assert [batch["offset"].to_pylist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_damaged_bytes_name_the_partition(fetches):
