@@ -117,11 +117,11 @@ def _expression(name: str) -> str:
 
 
 def _is_ready(schema: StructType, names: list[str]) -> bool:
-    """Whether the frame is what `_expression` would make of it."""
-    if "key" not in names or len(names) < len(schema.fields):
+    """Whether the frame has the columns that `_expression` would make of it, to the letter, and no other."""
+    types = {field.name: field.dataType for field in schema.fields}
+    if "key" not in types or "timestamp" in types or sorted(schema.names) != sorted(names):
         return False
-    types = {field.name.lower(): field.dataType for field in schema.fields}
-    return "timestamp" not in names and all(isinstance(types[name], BinaryType) for name in ("key", "value"))
+    return isinstance(types["key"], BinaryType) and isinstance(types["value"], BinaryType)
 
 
 def _is_headers(kind: DataType) -> bool:
