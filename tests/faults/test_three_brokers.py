@@ -16,7 +16,7 @@ from spark_kafka_eos.tools.proxy import Proxy
 from spark_kafka_eos.tools.soak.brokers import await_in_sync
 from tests.faults.driver import PARTITIONS, RECORDS
 from tests.faults.scene import SECONDS, STEP, Outcome, Scene, client_of
-from tests.faults.states import STATES, State, of_victim, reach, resume
+from tests.faults.states import STATES, State, is_old, of_victim, reach, resume
 from tests.producing import produce
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -121,7 +121,7 @@ def scene(three: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest) 
 @pytest.mark.parametrize("state", ROWS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_driver_rides_through(scene, cell, state, fault):
-    protocol = "TV1" if scene.kafka.version.startswith("3") else "TV2"
+    protocol = "TV1" if is_old(scene) else "TV2"
     cell(f"Fault matrix, three brokers, {protocol}", state, fault, Outcome.RIDES_THROUGH)
     reach(scene, STATES[state])
     FAULTS[fault](scene, STATES[state])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.errors import InvalidRow
@@ -26,7 +29,7 @@ class Frame:
 
 def selected(columns: str, *, topic: str | None = "t") -> tuple[str, ...] | None:
     frame = Frame(columns)
-    sink_rows(frame, topic=topic)  # type: ignore[arg-type]
+    sink_rows(cast("DataFrame", frame), topic=topic)
     return frame.selected
 
 
