@@ -24,7 +24,7 @@ demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=
 .PHONY: test
 test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time, KAFKA=3.9.1 on that release
 	@mkdir -p build
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --junitxml=build/tests.xml $(ON) $(TESTS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
