@@ -12,7 +12,7 @@ File map; imports point down only (`lint-imports` checks it):
     core/       pure decisions: transaction states, recovery, barrier, planning, visibility, partitioner
     wire/       pure bytes <-> Arrow columns: record batches v2 and older, compression
     options/    from what a user writes to checked values
-    failpoints.py model.py errors.py   what all of them share
+    failpoints.py model.py errors.py later.py   what all of them share
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
 
 Not obvious:
@@ -34,7 +34,6 @@ Not obvious:
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import (
@@ -55,6 +54,7 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
+from spark_kafka_eos.later import later
 
 if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import offsets_behind_latest
@@ -90,17 +90,14 @@ __all__ = [
     "offsets_behind_latest",
 ]
 
-_LATER = {
-    "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
-    "ProgressListener": "spark_kafka_eos.spark.progress",
-    "TransactionalWriter": "spark_kafka_eos.spark.writer",
-    "from_properties": "spark_kafka_eos.options",
-    "offsets_behind_latest": "spark_kafka_eos.core.lag",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import what is not yet needed when it is first asked for (PEP 562)."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+# What needs Spark, or is rarely needed, is imported when it is first asked for.
+__getattr__ = later(
+    __name__,
+    {
+        "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
+        "ProgressListener": "spark_kafka_eos.spark.progress",
+        "TransactionalWriter": "spark_kafka_eos.spark.writer",
+        "from_properties": "spark_kafka_eos.options",
+        "offsets_behind_latest": "spark_kafka_eos.core.lag",
+    },
+)

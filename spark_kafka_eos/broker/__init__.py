@@ -20,4 +20,5 @@ What is not obvious:
 
 from spark_kafka_eos.broker.deferred import defer
 
-defer("kafka")
+for _package in ("kafka", "kafka.protocol.consumer", "kafka.protocol.producer"):
+    defer(_package)

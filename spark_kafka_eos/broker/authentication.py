@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator
@@ -37,6 +38,21 @@ def tls_context(security: Security) -> ssl.SSLContext:
             "kafka.ssl.keystore.location", f"unusable certificate, key or key password: {error}"
         ) from None
     return context
+
+
+def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, where: str) -> ssl.SSLSocket:
+    """The connection over `plain` to a server that shows itself to be `host`.
+
+    Raises AuthenticationFailed, and OSError where the network fails; `plain` is closed then.
+    """
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLError as error:
+        plain.close()
+        raise AuthenticationFailed(
+            f"the TLS handshake with {where} failed: {error.reason or error}",
+            action="Check the port (a TLS listener?), the certificate authority, the certificate's host name.",
+        ) from error
 
 
 @contextmanager

@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import select
 import socket
-import ssl
 import struct
 import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from spark_kafka_eos.broker.authentication import sasl_exchange, tls_context
 from spark_kafka_eos.broker.responses import decode_response
 from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose
 from spark_kafka_eos.core.reactions import failure, name_of
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions
+
+if TYPE_CHECKING:
+    import ssl
 
 _LARGEST_RESPONSE = 1 << 30
 _LARGE = 1 << 17
@@ -113,7 +113,7 @@ class Connection:
         """True if `receive` of the oldest request in flight would find something to read already."""
         if self._socket is None:
             return True  # the loss is what there is to find
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+        if self._options.security.uses_tls and cast("ssl.SSLSocket", self._socket).pending():
             return True
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -131,7 +131,11 @@ class Connection:
 
     def _connect(self) -> socket.socket:
         timeout = self._options.connect_timeout_ms / 1000
-        tls = tls_context(self._options.security) if self._options.security.uses_tls else None
+        tls = None
+        if self._options.security.uses_tls:
+            from spark_kafka_eos.broker.authentication import handshake, tls_context
+
+            tls = tls_context(self._options.security)
         try:
             plain = socket.create_connection((self.host, self.port), timeout)
         except (OSError, ValueError, OverflowError) as error:  # the latter for what is no host name, or no port
@@ -139,13 +143,7 @@ class Connection:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            return plain if tls is None else tls.wrap_socket(plain, server_hostname=self.host)
-        except ssl.SSLError as error:
-            plain.close()
-            raise AuthenticationFailed(
-                f"the TLS handshake with {self.where} failed: {error.reason or error}",
-                action="Check the port (a TLS listener?), the certificate authority, the certificate's host name.",
-            ) from error
+            return plain if tls is None else handshake(tls, plain, self.host, self.where)
         except OSError as error:
             plain.close()
             raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
@@ -164,6 +162,10 @@ class Connection:
             self.finalized_features = {f.name: f.max_version_level for f in response.finalized_features or ()}
 
     def _authenticate(self) -> None:
+        from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+        from spark_kafka_eos.broker.authentication import sasl_exchange
+
         security = self._options.security
         action = "Check the user name and the password."
         if security.token_endpoint is not None:

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
-from kafka.protocol.producer import TxnOffsetCommitRequest
+from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete

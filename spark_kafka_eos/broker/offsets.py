@@ -7,14 +7,16 @@ unreachable broker.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.leaders import ask_leaders
-from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.model import TopicPartition
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.core.lag import Marks
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -37,6 +39,8 @@ def latest(
 
 def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Marks]:
     """Last stable offset and high watermark of each partition; asked for in this order, so that their lag is real."""
+    from spark_kafka_eos.core.lag import Marks
+
     stable = latest(cluster, partitions)
     high = latest(cluster, partitions, isolation="read_uncommitted")
     return {tp: Marks(last_stable_offset=stable[tp], high_watermark=high[tp]) for tp in high}

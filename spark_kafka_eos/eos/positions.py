@@ -10,6 +10,7 @@ What is not obvious:
   task reads a topic that was created again as if it were the old one. Once that is noticed, a micro-batch of its own
   goes back to the beginning of the new topic and reads nothing. It is data loss, and since Spark has written that end
   down, it still is after a restart; with failOnDataLoss=false the next micro-batch reads the new topic, all of it.
+- A stream's process is started for it, and nothing else happens meanwhile: what few queries need is imported by them.
 - A checkpoint may stand past the last stable offset, if its batches were once read uncommitted (the built-in source's
   default). Nothing is lost then: the query waits until the transactions there have ended.
 """
@@ -24,17 +25,19 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
-from spark_kafka_eos.core import filters, planning
+from spark_kafka_eos.core import planning
 from spark_kafka_eos.core.tasks import Task, split
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 from spark_kafka_eos.options import SourceOptions, Timestamps
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.core.filters import Wanted
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +104,11 @@ class Positions:
         return planning.ending_offsets(wanted, latest=latest)
 
     def narrowed(
-        self, start: Offsets, end: Offsets, asked: filters.Wanted
+        self, start: Offsets, end: Offsets, asked: Wanted
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Start and end of the partitions that filters leave, as far as it is certain that nothing is missed."""
+        from spark_kafka_eos.core import filters
+
         start, end = filters.within(start, end, asked)
         low, high, delay = asked.times.low, asked.times.high, self._options.max_timestamp_delay_ms
         if low is not None and low >= 0:
@@ -246,6 +251,8 @@ class Positions:
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The group's offsets, after any transaction that is about to commit some (KIP-447)."""
+        from spark_kafka_eos.broker.groups import GroupCoordinator
+
         found = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
         return {tp: None if committed is None else committed.offset for tp, committed in found.items()}
 

@@ -11,15 +11,23 @@
     reference.py                      the table as documentation
     properties.py                     Kafka's .properties files
 
-Options are read on the driver; the values travel to the executors, secrets included.
+Options are read on the driver; the values travel to the executors, secrets included. A source's process does not load
+the sink's options: a query waits for what it imports.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_eos.later import later
 from spark_kafka_eos.options.client import ClientOptions
-from spark_kafka_eos.options.properties import from_properties
 from spark_kafka_eos.options.secret import Secret, refuse_plain_keys
 from spark_kafka_eos.options.security import Security
-from spark_kafka_eos.options.sink import SinkOptions, sink_options
-from spark_kafka_eos.options.source import SourceOptions, Timestamps, source_options
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.options.properties import from_properties
+    from spark_kafka_eos.options.sink import SinkOptions, sink_options
+    from spark_kafka_eos.options.source import SourceOptions, Timestamps, source_options
 
 __all__ = [
     "ClientOptions",
@@ -33,3 +41,15 @@ __all__ = [
     "sink_options",
     "source_options",
 ]
+
+__getattr__ = later(
+    __name__,
+    {
+        "SinkOptions": "spark_kafka_eos.options.sink",
+        "SourceOptions": "spark_kafka_eos.options.source",
+        "Timestamps": "spark_kafka_eos.options.source",
+        "from_properties": "spark_kafka_eos.options.properties",
+        "sink_options": "spark_kafka_eos.options.sink",
+        "source_options": "spark_kafka_eos.options.source",
+    },
+)

@@ -43,3 +43,18 @@ def test_a_sinks_commit_loads_neither_numpy_nor_pyarrow():
     """Its process lives for one micro-batch."""
     imports = "import sys, pyspark.sql.worker.python_streaming_sink_runner, spark_kafka_eos.spark.sink"
     assert run(f"{imports}; print(sorted({{'numpy', 'pyarrow', 'pandas'}} & set(sys.modules)))") == "[]"
+
+
+def test_a_sources_process_loads_nothing_that_only_few_queries_need():
+    """A query waits for it to start."""
+    unwanted = ["ssl", "kafka.protocol.consumer.fetch", "kafka.protocol.producer.transaction"]
+    unwanted += ["spark_kafka_eos.options.sink", "spark_kafka_eos.broker.groups"]
+    planned = "import sys, spark_kafka_eos.eos.positions, spark_kafka_eos.options as o; o.source_options"
+    assert run(f"{planned}; print(sorted(set({unwanted}) & set(sys.modules)))") == "[]"
+
+
+def test_a_deferred_part_of_the_protocol_is_whole_for_whoever_asks():
+    parts = "from kafka.protocol import consumer, producer"
+    assert (
+        run(f"import spark_kafka_eos.broker.offsets; {parts}; print(consumer.FetchRequest.__name__)") == "FetchRequest"
+    )
