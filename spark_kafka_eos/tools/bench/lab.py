@@ -128,12 +128,14 @@ def temporary_directory() -> Iterator[Path]:
 def session() -> Iterator[SparkSession]:
     """local[2] with both connectors, and set up as conf/spark-defaults.conf recommends."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    with temporary_directory() as folder, mock.patch.dict(os.environ, SPARK_HOME=str(spark_home(folder / "spark"))):
-        spark = _session()
-        try:
-            yield spark
-        finally:
-            spark.stop()
+    with temporary_directory() as folder:
+        environment = {"SPARK_HOME": str(spark_home(folder / "spark")), "OPENBLAS_NUM_THREADS": "1"}
+        with mock.patch.dict(os.environ, environment):
+            spark = _session()
+            try:
+                yield spark
+            finally:
+                spark.stop()
 
 
 def _session() -> SparkSession:
