@@ -31,3 +31,6 @@ def defer(name: str) -> None:
     package = importlib.util.module_from_spec(spec)
     package.__class__ = _Unexecuted
     sys.modules[name] = package
+    parent, _, child = name.rpartition(".")
+    if parent:  # as the import system does: `import a.b` finds b in `sys.modules` and then as an attribute of a
+        setattr(sys.modules[parent], child, package)

@@ -53,8 +53,12 @@ def test_a_sources_process_loads_nothing_that_only_few_queries_need():
     assert run(f"{planned}; print(sorted(set({unwanted}) & set(sys.modules)))") == "[]"
 
 
-def test_a_deferred_part_of_the_protocol_is_whole_for_whoever_asks():
-    parts = "from kafka.protocol import consumer, producer"
-    assert (
-        run(f"import spark_kafka_eos.broker.offsets; {parts}; print(consumer.FetchRequest.__name__)") == "FetchRequest"
-    )
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from kafka.protocol import consumer; print(consumer.FetchRequest.__name__)",
+        "import kafka.protocol.consumer; print(kafka.protocol.consumer.FetchRequest.__name__)",
+    ],
+)
+def test_a_deferred_part_of_the_protocol_is_whole_for_whoever_asks(use: str):
+    assert run(f"import spark_kafka_eos.broker.offsets\n{use}") == "FetchRequest"
