@@ -2,7 +2,8 @@
 
 What is not obvious:
 - Nodes are named by their `node.id`, 1 to `brokers`: the ids that metadata shows as leaders and coordinators.
-- Readiness is what a client sees: an answer to Metadata that names every started node.
+- Readiness is what a client sees: each started node's own answer to Metadata names all of them. Nodes hear of each
+  other up to 0.3 s apart (4.3.1 and 3.9.1), and a client that is told by one that another is gone drops its requests.
 - Nothing survives this process (see supervised.py); a temporary directory is removed by `close()` or at a normal exit.
 - `start()` after `kill()` or `stop()` finds the same data and ports. A new object given the same `directory` finds the
   data, on new ports unless `port` is given.
@@ -30,7 +31,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
+from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.tools import jars
 from spark_kafka_eos.tools.java import java
 from spark_kafka_eos.tools.kraft import CONTROLLER, INTERNAL, Listeners, render, server_properties
@@ -47,6 +50,7 @@ JVM_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # a thousand lines of settings at each start
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
 )
+_HOST = "127.0.0.1"
 _POLL_SECONDS = 0.05
 _WAIT_SECONDS = 0.5
 _STOP_SECONDS = 20.0
@@ -130,7 +134,7 @@ class EmbeddedKafka:
 
     def bootstrap_of(self, listener: str, nodes: Iterable[int] | None = None) -> str:
         """The same for another listener (a security protocol), or for some nodes only."""
-        return ",".join(f"127.0.0.1:{self._ports[listener][node]}" for node in nodes or self.nodes)
+        return ",".join(f"{_HOST}:{self._ports[listener][node]}" for node in nodes or self.nodes)
 
     # Nodes. Each method takes node ids; none named means all of them.
 
@@ -318,14 +322,16 @@ class EmbeddedKafka:
         if not nodes:
             return
         deadline = time.monotonic() + self._start_timeout
-        with _quiet_admin(self.bootstrap_of(INTERNAL, nodes)) as admin:
-            while missing := set(nodes) - _answering(admin):
-                for node in nodes:
-                    if not self.is_running(node):
-                        raise self._failure(node, f"it ended with code {self._processes[node].returncode}")
-                if time.monotonic() > deadline:
-                    raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
-                admin.poll(_POLL_SECONDS)
+        for asked in nodes:  # each of them: one that has not heard of another would deny it to the next client
+            address = _HOST, self._ports[INTERNAL][asked]
+            with Cluster(ClientOptions(bootstrap_servers=(address,), request_timeout_ms=1_000)) as cluster:
+                while missing := set(nodes) - _known_to(cluster):
+                    for node in nodes:
+                        if not self.is_running(node):
+                            raise self._failure(node, f"it ended with code {self._processes[node].returncode}")
+                    if time.monotonic() > deadline:
+                        raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
+                    time.sleep(_POLL_SECONDS)  # nothing tells when a broker listens, or has heard of another
 
     @contextlib.contextmanager
     def _admin(self, otherwise: str) -> Iterator[AdminClient]:
@@ -387,11 +393,11 @@ def _quiet_admin(bootstrap: str) -> AdminClient:
     )
 
 
-def _answering(admin: AdminClient) -> set[int]:
-    """The node ids in metadata: registered, not fenced. None while nobody answers."""
+def _known_to(cluster: Cluster) -> set[int]:
+    """The node ids in metadata: registered, not fenced. None while the broker is silent."""
     try:
-        return set(admin.list_topics(timeout=0.5).brokers)
-    except KafkaException:
+        return set(cluster.nodes())
+    except BrokerUnreachable:
         return set()
 
 

@@ -10,8 +10,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
+from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.kraft import INTERNAL
 from spark_kafka_eos.tools.read_topic import read_topic
 from tests.certificates import issue
 from tests.conftest import SecuredKafka
@@ -165,6 +168,14 @@ def test_a_given_directory_keeps_data_for_the_next_broker_and_the_transaction_ve
         assert transaction_version(second) == 1
 
 
+def test_once_three_brokers_are_started_each_of_them_knows_all():
+    with EmbeddedKafka(brokers=3) as cluster:
+        for node in cluster.nodes:
+            host, port = cluster.bootstrap_of(INTERNAL, [node]).split(":")
+            with Cluster(ClientOptions(bootstrap_servers=((host, int(port)),))) as asked:
+                assert asked.nodes() == list(cluster.nodes)
+
+
 def test_three_brokers_replicate_and_survive_the_loss_of_any_one():
     def records(lost: int) -> list[bytes]:
         return [b"%d-%d" % (lost, partition) for partition in range(3)]
@@ -245,6 +256,7 @@ def test_a_temporary_directory_goes_and_a_given_one_stays(tmp_path):
 PARENT = """
 import sys
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.kraft import INTERNAL
 kafka = EmbeddedKafka(directory=sys.argv[1] if len(sys.argv) > 1 else None)
 kafka.start()
 print(kafka.pid(), kafka.directory, flush=True)
