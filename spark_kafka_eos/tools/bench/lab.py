@@ -129,7 +129,13 @@ def session() -> Iterator[SparkSession]:
     """local[2] with both connectors, and set up as conf/spark-defaults.conf recommends."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with temporary_directory() as folder:
-        environment = {"SPARK_HOME": str(spark_home(folder / "spark")), "OPENBLAS_NUM_THREADS": "1"}
+        environment = {
+            "SPARK_HOME": str(spark_home(folder / "spark")),
+            "OPENBLAS_NUM_THREADS": "1",
+            # Bytecode as pip leaves it, whatever this machine's installation left out: the unmeasured rounds write it.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+        }
         with mock.patch.dict(os.environ, environment):
             spark = _session()
             try:
