@@ -47,13 +47,14 @@ _COLUMNS = [
 ]
 
 
-def arrow_schema(*, include_headers: bool, columns: Sequence[str] = ()) -> pa.Schema:
+def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required: Sequence[str] = ()) -> pa.Schema:
     """What Spark expects of each batch, to the letter: `to_arrow_schema` of the source's columns.
 
-    `columns`: these alone, in this order; none means all.
+    `columns`: these alone, in this order, of which those in `required` are NOT NULL; none means all as they are.
     """
     everything = pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
-    return pa.schema([everything.field(name) for name in columns]) if columns else everything
+    chosen = [everything.field(name) for name in columns or everything.names]
+    return pa.schema([field.with_nullable(field.name not in required) for field in chosen])
 
 
 def read(
@@ -152,7 +153,7 @@ def _within(
     """The records inside `bounds`: a record batch may begin before the range and reach past its end; offsets ascend."""
     first, behind = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
     records = records.slice(first, behind - first)
-    schema = arrow_schema(include_headers=options.include_headers, columns=options.columns)
+    schema = arrow_schema(include_headers=options.include_headers, columns=options.columns, required=options.required)
     return pa.RecordBatch.from_arrays([_column(name, records, partition) for name in schema.names], schema=schema)
 
 

@@ -30,7 +30,7 @@ class SourceOptions:
     """Exactly one of `subscribe`, `subscribe_pattern` (full match) and `assign` is set.
 
     Explicit offsets may be -2 (earliest) or -1 (latest). Sizes in bytes, times in milliseconds. `columns` come from
-    the reader's schema(…); none means all of them.
+    the reader's schema(…); none means all of them. Of those in `required` it says NOT NULL.
     """
 
     client: ClientOptions
@@ -51,6 +51,7 @@ class SourceOptions:
     commit_offsets: bool = False
     include_headers: bool = False
     columns: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     group_id: str | None = None
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     fetch_max_bytes: int = 52_428_800

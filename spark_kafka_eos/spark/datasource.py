@@ -92,4 +92,5 @@ class KafkaEosDataSource(DataSource):
         options = source_options(self._shown(), streaming=streaming)
         if schema is None:
             return options
-        return replace(options, columns=selected(schema, include_headers=options.include_headers))
+        columns, required = selected(schema, include_headers=options.include_headers)
+        return replace(options, columns=columns, required=required)

@@ -63,6 +63,19 @@ def test_a_schema_chooses_the_columns_that_are_read(spark, bootstrap, topic):
     assert rows.count() == 3
 
 
+def test_a_schema_may_say_not_null_of_what_every_record_has(spark, bootstrap, topic):
+    name = topic("required")
+    produce(bootstrap, name, [b"a", None])
+    chosen = spark.read.format("kafka-eos").schema("offset bigint NOT NULL, value binary, topic string NOT NULL")
+    rows = chosen.option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+    assert [(field.name, field.nullable) for field in rows.schema] == [
+        ("offset", False),
+        ("value", True),
+        ("topic", False),
+    ]
+    assert sorted(map(tuple, rows.collect())) == [(0, b"a", name), (1, None, name)]
+
+
 def test_timestamps_are_shown_in_the_sessions_time_zone(spark, bootstrap, topic, load):
     name = topic("zone", config=KEEP)
     produce(bootstrap, name, [b"v"], timestamp=1_700_000_000_123)

@@ -30,8 +30,8 @@ def test_arrow_batches_have_exactly_the_schema_that_spark_checks(include_headers
     assert arrow_schema(include_headers=include_headers).equals(expected)
 
 
-def schema(*columns: tuple[str, DataType]) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in columns])
+def schema(*columns: tuple[str, DataType], nullable: bool = True) -> StructType:
+    return StructType([StructField(name, kind, nullable) for name, kind in columns])
 
 
 VALUE = ("value", BinaryType())
@@ -39,13 +39,29 @@ VALUE = ("value", BinaryType())
 
 def test_a_schema_chooses_columns_in_its_own_order() -> None:
     own = schema(("timestamp", TimestampType()), VALUE)
-    assert selected(own, include_headers=False) == ("timestamp", "value")
+    assert selected(own, include_headers=False) == (("timestamp", "value"), ())
     chosen = arrow_schema(include_headers=False, columns=("timestamp", "value"))
     assert chosen.equals(to_arrow_schema(own, timezone="UTC"))
 
 
 def test_the_whole_schema_chooses_nothing() -> None:
-    assert selected(source_schema(include_headers=True), include_headers=True) == ()
+    assert selected(source_schema(include_headers=True), include_headers=True) == ((), ())
+
+
+def test_a_schema_may_say_that_what_every_record_has_is_not_null() -> None:
+    own = StructType([*schema(VALUE), *schema(("timestamp", TimestampType()), nullable=False)])
+    columns, required = selected(own, include_headers=False)
+    assert (columns, required) == (("value", "timestamp"), ("timestamp",))
+    chosen = arrow_schema(include_headers=False, columns=columns, required=required)
+    assert chosen.equals(to_arrow_schema(own, timezone="UTC"))
+
+
+@pytest.mark.parametrize("name", ["key", "value", "headers"])
+def test_what_a_record_need_not_have_may_be_null(name: str) -> None:
+    source = source_schema(include_headers=True)
+    own = schema((name, source[name].dataType), nullable=False)
+    with pytest.raises(ConfigurationError, match=f"says NOT NULL of {name}"):
+        selected(own, include_headers=True)
 
 
 @pytest.mark.parametrize(
