@@ -35,7 +35,7 @@ bench = typer.Typer(
 bench.command()(eos)
 
 Records = Annotated[int, typer.Option(help="Records of the input.", min=1)]
-Runs = Annotated[int, typer.Option(help="Measured runs of each side, after one to warm up.", min=1)]
+Runs = Annotated[int, typer.Option(help="Measured runs of each side, after one or two to warm up.", min=1)]
 Batches = Annotated[int, typer.Option(help="Micro-batches they are read in.", min=1)]
 Partitions = Annotated[int, typer.Option(help="Partitions of a topic.", min=1)]
 Topics = Annotated[int, typer.Option(help="Topics the records are spread over.", min=1)]

@@ -1,7 +1,7 @@
 """Record batches v2 -> Arrow columns, all batches of a buffer in one pass.
 
-`chain` finds where each record begins; from there on every field is read for all records at once, and keys and values
-are cut out of the buffer in C.
+Records of one size are read as a table (`stride`). Of others `chain` finds where each one begins; from there on every
+field is read for all records at once, and keys and values are cut out of the buffer in C.
 
 Everything read from the bytes is checked before it is used as a position, so damaged bytes end in CorruptRecordBatch
 whatever they say, and memory stays in proportion to the bytes at hand.
@@ -27,6 +27,7 @@ from spark_kafka_eos.wire.compression import decompress
 from spark_kafka_eos.wire.headers import HEADERS, SMALLEST_HEADER, decode_headers
 from spark_kafka_eos.wire.record_batch import HEADER, LOG_APPEND_TIME, SMALLEST_RECORD, Bytes
 from spark_kafka_eos.wire.record_batch import check_crc as check_crc_of
+from spark_kafka_eos.wire.stride import Fields, read_alike
 from spark_kafka_eos.wire.varint import MAX_VARLONG_BYTES, read_varints
 
 _FIELDS = [
@@ -175,17 +176,12 @@ def _columns(
     def per_record(values: Iterable[int]) -> NDArray[np.int64]:
         return np.repeat(np.array(list(values), np.int64), count)
 
-    at, stop = record_bounds(data, start, end, count)
-    timestamp, at = read_varints(data, at + 1, stop, MAX_VARLONG_BYTES)  # behind the attributes, which mean nothing yet
-    offset, at = read_varints(data, at, stop)
-    key_length, key_at = read_varints(data, at, stop)
-    value_length, value_at = read_varints(data, _behind(key_at, key_length, stop), stop)
-    header_count, at = read_varints(data, _behind(value_at, value_length, stop), stop)
+    headers_column: list[pa.Array] = []
+    fields = None if include_headers else read_alike(data, start, end, count)
+    if fields is None:
+        fields, headers_column = _fields(data, start, end, count, include_headers)
+    timestamp, offset, key, value = fields
     _check_offsets(offset, per_record(header.last_offset_delta for header in headers), count)
-    if ((header_count < 0) | (header_count * SMALLEST_HEADER > stop - at)).any():
-        raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
-    if ((header_count == 0) & (at != stop)).any():
-        raise CorruptRecordBatch("bytes are left behind a record's last field")
     offset += per_record(header.base_offset for header in headers)
     # With LogAppendTime the records' own times, whatever they are, no longer count.
     timestamp_type = per_record(header.attributes & LOG_APPEND_TIME for header in headers)
@@ -193,14 +189,36 @@ def _columns(
     timestamp += per_record(
         header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp for header in headers
     )
-    columns = [
+    return [
         pa.array(offset),
         pa.array(timestamp),
         pa.array((timestamp_type != 0).astype(np.int32)),
-        cut(data, key_at, key_length),
-        cut(data, value_at, value_length),
+        key,
+        value,
+        *headers_column,
     ]
-    return [*columns, decode_headers(data, at, stop, header_count)] if include_headers else columns
+
+
+def _fields(
+    data: NDArray[np.uint8],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    count: NDArray[np.int64],
+    include_headers: bool,
+) -> tuple[Fields, list[pa.Array]]:
+    """Whatever the records look like; and one column of headers or none."""
+    at, stop = record_bounds(data, start, end, count)
+    timestamp, at = read_varints(data, at + 1, stop, MAX_VARLONG_BYTES)  # behind the attributes, which mean nothing yet
+    offset, at = read_varints(data, at, stop)
+    key_length, key_at = read_varints(data, at, stop)
+    value_length, value_at = read_varints(data, _behind(key_at, key_length, stop), stop)
+    header_count, at = read_varints(data, _behind(value_at, value_length, stop), stop)
+    if ((header_count < 0) | (header_count * SMALLEST_HEADER > stop - at)).any():
+        raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
+    if ((header_count == 0) & (at != stop)).any():
+        raise CorruptRecordBatch("bytes are left behind a record's last field")
+    fields = Fields(timestamp, offset, cut(data, key_at, key_length), cut(data, value_at, value_length))
+    return fields, [decode_headers(data, at, stop, header_count)] if include_headers else []
 
 
 def _check_offsets(delta: NDArray[np.int64], last: NDArray[np.int64], count: NDArray[np.int64]) -> None:

@@ -1,0 +1,179 @@
+"""Record batches whose records are of one size, but for the offset delta that grows by a byte at 64, 8192, ….
+
+As long as the delta's width lasts, such records are a table of bytes with a record in each row, and a field is some of
+its columns: nothing is searched for, and keys and values are copied out of all rows at once. Every byte but that of the
+attributes, which mean nothing yet, is read or compared, so what comes out is what the records say; where they are not
+alike nothing comes out, and the caller reads them one field after the other.
+
+Measured with values of 100 bytes in batches of 9,000: 65 ns a record, where that takes 115 to 150. With 500 in a batch
+it is the other way round.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.wire.columns import from_offsets
+from spark_kafka_eos.wire.varint import read_varint
+
+# Fewer records in a batch cost less one field after the other, with those of all batches at once.
+_WORTH_A_TABLE = 800
+_DELTA_EDGES = (0, 1 << 6, 1 << 13, 1 << 20, 1 << 27, 1 << 31)  # the first delta of each width, in bytes from one on
+
+
+class Fields(NamedTuple):
+    """What is written in each record of all batches; timestamps and offsets are deltas to those of its batch."""
+
+    timestamp: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    key: pa.BinaryArray
+    value: pa.BinaryArray
+
+
+class _Layout(NamedTuple):
+    """What records have in common, read off the first one: widths in bytes, and bytes that are the same in all."""
+
+    content: int  # all that its length counts, with an offset delta of one byte
+    timestamp: int
+    key_length: bytes
+    key: int
+    value_length: bytes
+    value: int
+    nulls: tuple[bool, bool]  # no key, no value
+
+
+def read_alike(
+    data: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64], count: NDArray[np.int64]
+) -> Fields | None:
+    """The fields of the records in `[start, end)`, or None where that takes more than this: small batches, records that
+    differ in size, headers, damage. `count` must be positive.
+    """
+    records = int(count.sum())
+    if records < _WORTH_A_TABLE * len(count):
+        return None
+    layout = _layout(data, int(start[0]), int(end[0]))
+    if layout is None or records * (layout.key + layout.value) > int((end - start).sum()):
+        return None
+    timestamp, offset = np.empty(records, np.int64), np.empty(records, np.int64)
+    key = np.empty((records, layout.key), np.uint8)
+    value = np.empty((records, layout.value), np.uint8)
+    done = 0
+    for at, stop, rows in zip(start.tolist(), end.tolist(), count.tolist(), strict=True):
+        position = at
+        for width, (first, behind) in enumerate(pairwise(_DELTA_EDGES), start=1):
+            if first >= rows:
+                break
+            size = min(behind, rows) - first
+            length = _length(layout.content + width - 1)
+            step = len(length) + layout.content + width - 1
+            if position + size * step > stop:
+                return None
+            table = data[position : position + size * step].reshape(size, step)
+            part = slice(done + first, done + first + size)
+            if not _read(table, layout, length, width, timestamp[part], offset[part], key[part], value[part]):
+                return None
+            position += size * step
+        if position != stop:
+            return None
+        done += rows
+    no_key, no_value = layout.nulls
+    return Fields(timestamp, offset, _column(key, no_key), _column(value, no_value))
+
+
+def _layout(data: NDArray[np.uint8], start: int, end: int) -> _Layout | None:
+    """From the first record of a batch; None if its offset delta or its number of headers takes more than a byte."""
+    try:
+        content, attributes_at = read_varint(data, start, end)
+        _, offset_at = read_varint(data, attributes_at + 1, end)
+        _, key_length_at = read_varint(data, offset_at, end)
+        key, key_at = read_varint(data, key_length_at, end)
+        value_length_at = key_at + max(key, 0)
+        value, value_at = read_varint(data, value_length_at, end)
+        headers_at = value_at + max(value, 0)
+    except CorruptRecordBatch:
+        return None
+    if min(key, value) < -1 or key_length_at != offset_at + 1 or headers_at + 1 != attributes_at + content:
+        return None
+    return _Layout(
+        content=content,
+        timestamp=offset_at - attributes_at - 1,
+        key_length=data[key_length_at:key_at].tobytes(),
+        key=max(key, 0),
+        value_length=data[value_length_at:value_at].tobytes(),
+        value=max(value, 0),
+        nulls=(key < 0, value < 0),
+    )
+
+
+def _length(content: int) -> bytes:
+    """A record's length as it is written: a varint."""
+    folded, out = content << 1, bytearray()
+    while folded > 0x7F:
+        out.append(folded & 0x7F | 0x80)
+        folded >>= 7
+    out.append(folded)
+    return bytes(out)
+
+
+def _read(
+    table: NDArray[np.uint8],
+    layout: _Layout,
+    length: bytes,
+    width: int,
+    timestamp: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    key: NDArray[np.uint8],
+    value: NDArray[np.uint8],
+) -> bool:
+    """Fill in the fields of a table's records, whose offset deltas have `width` bytes; whether they are all alike."""
+    timestamp_at = len(length) + 1
+    offset_at = timestamp_at + layout.timestamp
+    key_length_at = offset_at + width
+    key_at = key_length_at + len(layout.key_length)
+    value_length_at = key_at + layout.key
+    value_at = value_length_at + len(layout.value_length)
+    headers_at = value_at + layout.value
+    same = (
+        (0, length),
+        (key_length_at, layout.key_length),
+        (value_length_at, layout.value_length),
+        (headers_at, b"\0"),
+    )
+    for at, expected in same:
+        for column, byte in enumerate(expected, start=at):
+            if (table[:, column] != byte).any():
+                return False
+    if not (
+        _numbers(table[:, timestamp_at:offset_at], timestamp) and _numbers(table[:, offset_at:key_length_at], offset)
+    ):
+        return False
+    key[:] = table[:, key_at:value_length_at]
+    value[:] = table[:, value_at:headers_at]
+    return True
+
+
+def _numbers(columns: NDArray[np.uint8], out: NDArray[np.int64]) -> bool:
+    """Unfold a varint in each row of `columns`; whether each takes just these bytes."""
+    *low, high = columns.T
+    if (high > 0x7F).any():
+        return False
+    folded = high.astype(np.uint64)
+    for byte in reversed(low):
+        if (byte < 0x80).any():
+            return False
+        folded = folded << 7 | byte & 0x7F
+    out[:] = (folded >> 1).view(np.int64) ^ -(folded & 1).view(np.int64)
+    return True
+
+
+def _column(rows: NDArray[np.uint8], is_null: bool) -> pa.BinaryArray:
+    count, size = rows.shape
+    if is_null:
+        return pa.nulls(count, pa.binary())
+    return from_offsets(np.arange(count + 1, dtype=np.int32) * np.int32(size), rows.reshape(-1))
