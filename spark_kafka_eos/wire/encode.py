@@ -20,6 +20,7 @@ from spark_kafka_eos.wire.columns import MAX_BYTES, interleave, lengths
 from spark_kafka_eos.wire.compression import codec_of, compress
 from spark_kafka_eos.wire.headers import encode_headers
 from spark_kafka_eos.wire.record_batch import HEADER, LENGTH_END, MAGIC, sign
+from spark_kafka_eos.wire.stride import write_alike
 from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, ZERO, varint_column, varints
 
 _NOBODY = -1  # producer id, epoch and base sequence of a batch that belongs to no producer
@@ -69,27 +70,26 @@ def _payload(
 ) -> memoryview:
     rows = len(values)
     key_length, value_length = lengths(keys), lengths(values)
+    before_key, before_value = varints(key_length), varints(value_length)
+    delta = ZERO if isinstance(timestamps, int) else varints(timestamps - timestamps[0])
     header_count, header_bytes = encode_headers(headers)
-    before_key = [
-        ZERO,  # attributes: a byte, but 0 all the same
-        ZERO if isinstance(timestamps, int) else varints(timestamps - timestamps[0]),
-        varints(np.arange(rows, dtype=np.int32)),
-        varints(key_length),
-    ]
-    before_value, before_headers = varints(value_length), header_count
+    if header_bytes is None and (alike := write_alike(keys, values, delta, before_key, before_value)) is not None:
+        return alike
+    attributes = ZERO  # a byte, but 0 all the same
+    first = [attributes, delta, varints(np.arange(rows, dtype=np.int32)), before_key]
     length = np.maximum(key_length, 0, dtype=np.int64) + np.maximum(value_length, 0)
     if header_bytes is not None:
         length += lengths(header_bytes)
-    for field in (*before_key, before_value, before_headers):
+    for field in (*first, before_value, header_count):
         length += field.width
     if int(length.sum()) + MAX_VARINT_BYTES * rows > _LARGEST_PAYLOAD:
         raise ValueError(f"{rows} records of together {int(length.sum())} bytes: a record batch stays below 2 GiB")
     columns = [
-        varint_column([varints(length), *before_key], rows),
+        varint_column([varints(length), *first], rows),
         keys,
         varint_column([before_value], rows),
         values,
-        varint_column([before_headers], rows),
+        varint_column([header_count], rows),
     ]
     if header_bytes is not None:
         columns.append(header_bytes)

@@ -66,26 +66,28 @@ def varint_column(fields: Sequence[Varints], rows: int) -> pa.BinaryArray:
         table = np.empty((rows, sum(uniform)), np.uint8)
         column = 0
         for field, width in zip(fields, uniform, strict=True):
-            _put(table, column, field)
+            put(table, column, field)
             column += width
         return from_offsets(np.arange(0, (rows + 1) * column, column, dtype=np.int32), table.reshape(-1))
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(sum(field.width for field in fields), out=offsets[1:])
     out, at = np.empty(offsets[-1], np.uint8), offsets[:-1].astype(np.int64)
     for field in fields:
-        _put(out, at, field)
+        put(out, at, field)
         at += field.width
     return from_offsets(offsets, out)
 
 
-def _put(out: NDArray[np.uint8], at: NDArray[np.int64] | int, field: Varints) -> None:
-    """Write `field` from `at` on: a column of the table `out`, or each row's position in the bytes `out`."""
+def put(out: NDArray[np.uint8], at: NDArray[np.int64] | int, field: Varints) -> None:
+    """Write `field` from `at` on: a column of the table `out`, or each row's position in the bytes `out`. In a table
+    its width must be one for all rows.
+    """
     zigzag, width = field
     if isinstance(width, int):
         for k in range(width):
             out[..., at + k] = _group(zigzag, k) | 0x80 if k + 1 < width else _group(zigzag, k)
         return
-    assert isinstance(at, np.ndarray)  # a table's columns have one width
+    assert isinstance(at, np.ndarray)
     for k in range(int(width.max())):
         rows = np.flatnonzero(width > k)
         # Offset deltas only grow: the longer ones are the last ones, and need no gathering.

@@ -1,10 +1,13 @@
-"""What comes out of a table is what a plain loop over the records finds; the loop stands below."""
+"""What comes out of a table is what a plain loop over the records finds; the loop stands below. What is written as one
+is what is written one field after the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.wire import encode as encoder
 from spark_kafka_eos.wire import stride
+from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
-from spark_kafka_eos.wire.record_batch import HEADER
+from spark_kafka_eos.wire.record_batch import HEADER, scan
 from spark_kafka_eos.wire.varint import MAX_VARLONG_BYTES, read_varint, read_varints, varint_column, varints
 
 T = 1_700_000_000_000
@@ -179,3 +184,71 @@ def test_small_batches_are_left_to_others(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     assert by_stride([records(100, 8, 20)], [100]) is None
     assert by_stride([records(3_000, 8, 20)], [3_000]) is not None
+
+
+def written(
+    keys: pa.Array, values: pa.Array, times: Sequence[int] | int, headers: pa.Array | None = None
+) -> tuple[bytes, int]:
+    """The record batch, and how many tables it was made of."""
+    at, tables = times if isinstance(times, int) else np.array(times), []
+
+    def watched(*columns: Any) -> memoryview | None:
+        tables.append(stride.write_alike(*columns))
+        return tables[-1]
+
+    with mock.patch.object(encoder, "write_alike", watched):
+        return bytes(encode(keys, values, at, headers)), sum(table is not None for table in tables)
+
+
+def plainly(keys: pa.Array, values: pa.Array, times: Sequence[int] | int, headers: pa.Array | None = None) -> bytes:
+    """The record batch as it is written without tables."""
+    with mock.patch.object(encoder, "write_alike", return_value=None):
+        return bytes(encode(keys, values, times if isinstance(times, int) else np.array(times), headers))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 200), SIZES, SIZES, st.integers(0, 3), st.none() | st.randoms())
+def test_records_of_one_size_are_written_as_others_are(
+    rows: int, key: int | None, value: int | None, before: int, random: Random | None
+):
+    keys, values = column(rows + before, key)[before:], column(rows + before, value)[before:]
+    times = T if random is None else [T, *(T + random.randint(-64, 63) for _ in range(rows - 1))]
+    assert written(keys, values, times) == (plainly(keys, values, times), 1)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 8_191, 8_192, 8_193, 9_000])
+def test_offset_deltas_that_grow_are_written_as_others_are(rows: int):
+    keys, values = column(rows, 8), column(rows, 100)
+    assert written(keys, values, T) == (plainly(keys, values, T), 1)
+
+
+@pytest.mark.parametrize("what", ["key", "value", "null", "time", "headers"])
+def test_records_that_differ_are_written_one_field_after_the_other(what: str):
+    keys, values, times = column(100, 8).to_pylist(), column(100, 20).to_pylist(), [T] * 100
+    headers: list[list[dict[str, object]]] = [[] for _ in range(100)]
+    match what:
+        case "key":
+            keys[7] += b"!"
+        case "value":
+            values[99] = b""
+        case "null":
+            values[0] = None
+        case "time":
+            times[50] += 64
+        case "headers":
+            headers[3] = [{"key": "h", "value": b"v"}]
+    columns = pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times, pa.array(headers, HEADERS)
+    batch, tables = written(*columns)
+    assert tables == 0
+    decoded = decode(batch, list(scan(batch)), include_headers=True)
+    assert decoded["key"].to_pylist() == keys
+    assert decoded["value"].to_pylist() == values
+    assert decoded["timestamp"].to_pylist() == times
+    assert decoded["headers"].to_pylist() == headers
+
+
+def test_bytes_behind_a_null_are_not_written():
+    offsets = pa.py_buffer(np.array([0, 3, 6], np.int32))
+    nulls = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\0"), offsets, pa.py_buffer(b"abcdef")])
+    values = column(2, 5)
+    assert written(nulls, values, T) == (plainly(pa.nulls(2, pa.binary()), values, T), 1)
