@@ -73,8 +73,10 @@ def _payload(
     before_key, before_value = varints(key_length), varints(value_length)
     delta = ZERO if isinstance(timestamps, int) else varints(timestamps - timestamps[0])
     header_count, header_bytes = encode_headers(headers)
-    if header_bytes is None and (alike := write_alike(keys, values, delta, before_key, before_value)) is not None:
-        return alike
+    if header_bytes is None:
+        alike = write_alike(keys, values, delta, before_key, before_value, _LARGEST_PAYLOAD)
+        if alike is not None:
+            return alike
     attributes = ZERO  # a byte, but 0 all the same
     first = [attributes, delta, varints(np.arange(rows, dtype=np.int32)), before_key]
     length = np.maximum(key_length, 0, dtype=np.int64) + np.maximum(value_length, 0)

@@ -11,6 +11,8 @@ takes 115 to 150. With 500 in a batch reading is the other way round.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,13 +21,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.wire.columns import MAX_BYTES, from_offsets
-from spark_kafka_eos.wire.record_batch import HEADER
-from spark_kafka_eos.wire.varint import ZERO, Varints, put, read_varint, varints
+from spark_kafka_eos.wire.columns import from_offsets, lengths
+from spark_kafka_eos.wire.varint import ZERO, Varints, put, read_varint, varint_column, varints
 
 # Fewer records in a batch cost less one field after the other, with those of all batches at once.
 _WORTH_A_TABLE = 800
-_DELTA_EDGES = (0, 1 << 6, 1 << 13, 1 << 20, 1 << 27, 1 << 31)  # the first delta of each width, in bytes from one on
+_DELTA_EDGES = (0, 1 << 6, 1 << 13, 1 << 20, 1 << 27)  # the first delta of each width, in bytes from one on
+
+_Field = Varints | NDArray[np.uint8]  # of records in a table: numbers, or bytes with a record in each row
 
 
 class Fields(NamedTuple):
@@ -67,10 +70,8 @@ def read_alike(
     done = 0
     for at, stop, rows in zip(start.tolist(), end.tolist(), count.tolist(), strict=True):
         position = at
-        for width, (first, behind) in enumerate(pairwise(_DELTA_EDGES), start=1):
-            if first >= rows:
-                break
-            size = min(behind, rows) - first
+        for width, (first, behind) in enumerate(_parts(rows), start=1):
+            size = behind - first
             length = _length(layout.content + width - 1)
             step = len(length) + layout.content + width - 1
             if position + size * step > stop:
@@ -88,63 +89,63 @@ def read_alike(
 
 
 def write_alike(
-    keys: pa.BinaryArray, values: pa.BinaryArray, timestamp: Varints, key_length: Varints, value_length: Varints
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    timestamp: Varints,
+    key_length: Varints,
+    value_length: Varints,
+    most_bytes: int,
 ) -> memoryview | None:
     """The payload of records without headers, or None where keys, values or timestamp deltas differ in size, or where
-    it is too large for a record batch.
+    it is larger than `most_bytes`.
     """
     if not isinstance(timestamp.width, int) or len(key_length.zigzag) > 1 or len(value_length.zigzag) > 1:
         return None
-    key, value = _rows(keys, key_length), _rows(values, value_length)
-    fields = (ZERO, timestamp, None, key_length, key, value_length, value, ZERO)  # None: the offset delta
-    content = sum(map(_width, fields))
-    edges = [edge for edge in _DELTA_EDGES if edge < len(values)] + [len(values)]
-    parts = [
-        (slice(*part), varints(content + width), content + width) for width, part in enumerate(pairwise(edges), start=1)
-    ]
-    size = sum((part.stop - part.start) * (_width(length) + rest) for part, length, rest in parts)
-    if size > MAX_BYTES - HEADER.size:
+    key, value = _rows(keys), _rows(values)
+    tables: list[tuple[int, list[_Field]]] = []  # how many records, and the fields of each
+    for first, behind in _parts(len(values)):
+        part = slice(first, behind)
+        time = timestamp if len(timestamp.zigzag) == 1 else timestamp._replace(zigzag=timestamp.zigzag[part])
+        delta = varints(np.arange(first, behind))
+        fields: list[_Field] = [ZERO, time, delta, key_length, key[part], value_length, value[part], ZERO]
+        tables.append((behind - first, [varints(sum(map(_width, fields))), *fields]))
+    size = sum(count * sum(map(_width, fields)) for count, fields in tables)
+    if size > most_bytes:
         return None
     payload = pa.allocate_buffer(size)  # of a pool that keeps its pages: a new megabyte may be 300 page faults
-    out, position = np.frombuffer(payload, np.uint8), 0
-    for part, length, rest in parts:
-        count, step = part.stop - part.start, _width(length) + rest
-        table = out[position : position + count * step].reshape(count, step)
-        delta = varints(np.arange(part.start, part.stop))
+    rest = np.frombuffer(payload, np.uint8)
+    for count, fields in tables:
+        step = sum(map(_width, fields))
+        table, rest = rest[: count * step].reshape(count, step), rest[count * step :]
         at = 0
-        for field in (length, *(delta if field is None else _part(field, part) for field in fields)):
+        for field in fields:
             if isinstance(field, Varints):
                 put(table, at, field)
             else:
                 table[:, at : at + _width(field)] = field
             at += _width(field)
-        position += count * step
     return memoryview(payload)
 
 
-def _rows(column: pa.BinaryArray, length: Varints) -> NDArray[np.uint8]:
+def _parts(rows: int) -> Iterator[tuple[int, int]]:
+    """The records, from one up to another, whose offset deltas take one byte, two bytes, …."""
+    return pairwise([*(edge for edge in _DELTA_EDGES if edge < rows), rows])
+
+
+def _rows(column: pa.BinaryArray) -> NDArray[np.uint8]:
     """A column whose rows are of one size as a table; null rows have no columns."""
-    folded = int(length.zigzag[0])
-    size = max(folded >> 1 ^ -(folded & 1), 0)
+    size = max(int(lengths(column.slice(0, 1))[0]), 0)
     _, offsets, data = column.buffers()
     start = int(np.frombuffer(offsets, np.int32, 1, 4 * column.offset)[0])
     return np.frombuffer(data or b"", np.uint8, len(column) * size, start).reshape(len(column), size)
 
 
-def _width(field: Varints | NDArray[np.uint8] | None) -> int:
-    """Bytes of a record that a field takes; of the offset delta, which comes later, none."""
-    if field is None:
-        return 0
-    if isinstance(field, Varints):
-        assert isinstance(field.width, int)
-        return field.width
-    return int(field.shape[1])
-
-
-def _part(field: Varints | NDArray[np.uint8], part: slice) -> Varints | NDArray[np.uint8]:
+def _width(field: _Field) -> int:
+    """Bytes of a record that a field takes."""
     if not isinstance(field, Varints):
-        return field[part]
-    return field if len(field.zigzag) == 1 else field._replace(zigzag=field.zigzag[part])
+        return int(field.shape[1])
+    assert isinstance(field.width, int)
+    return field.width
 
 
 def _layout(data: NDArray[np.uint8], start: int, end: int) -> _Layout | None:
@@ -172,14 +173,11 @@ def _layout(data: NDArray[np.uint8], start: int, end: int) -> _Layout | None:
     )
 
 
+@lru_cache
 def _length(content: int) -> bytes:
     """A record's length as it is written: a varint."""
-    folded, out = content << 1, bytearray()
-    while folded > 0x7F:
-        out.append(folded & 0x7F | 0x80)
-        folded >>= 7
-    out.append(folded)
-    return bytes(out)
+    written: bytes = varint_column([varints(content)], 1)[0].as_py()
+    return written
 
 
 def _read(

@@ -252,3 +252,9 @@ def test_bytes_behind_a_null_are_not_written():
     nulls = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\0"), offsets, pa.py_buffer(b"abcdef")])
     values = column(2, 5)
     assert written(nulls, values, T) == (plainly(pa.nulls(2, pa.binary()), values, T), 1)
+
+
+def test_records_of_one_size_that_do_not_fit_into_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(encoder, "_LARGEST_PAYLOAD", 10_000)
+    with pytest.raises(ValueError, match="below 2 GiB"):
+        encode(column(100, 8), column(100, 100), T)
