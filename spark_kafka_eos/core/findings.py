@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
+Verdict = Literal["holds", "violated", "not checked"]
+
 
 class Invariant(IntEnum):
     """What must hold of an output that is written exactly once; see core.invariants."""
@@ -22,29 +24,45 @@ class Invariant(IntEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """The first of its `kind`: where, as `topic-partition@offset` or a batch, and what is wrong there; how many in
-    all."""
+    all, and where a few of the others are."""
 
     kind: str
     where: str
     what: str
     count: int = 1
+    also: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.where} {self.what}"
+        if self.count == 1:
+            return text
+        return f"{text} (and {self.count - 1:,} more{''.join(f', {where}' for where in self.also)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One invariant's verdict. `checked` counts its `unit`s; `unchecked` says why it could not be checked."""
+    """One invariant's verdict. `checked` counts its `unit`s; `unchecked` says why it, or a part of it, could not be
+    checked, `note` what else there is to know of it. `asked`: whoever asked relies on it, so not to know is no success.
+    """
 
     invariant: Invariant
     checked: int = 0
     unit: str = "records"
     violations: tuple[Violation, ...] = ()
     unchecked: str = ""
+    note: str = ""
+    asked: bool = False
 
     @property
-    def verdict(self) -> Literal["holds", "violated", "not checked"]:
+    def verdict(self) -> Verdict:
         if self.violations:
             return "violated"
         return "not checked" if self.unchecked else "holds"
+
+    @property
+    def unproven(self) -> bool:
+        """Asked for, neither proven nor refuted."""
+        return self.asked and self.verdict == "not checked"
 
 
 def merged(violations: Iterable[Violation]) -> tuple[Violation, ...]:

@@ -1,4 +1,7 @@
-"""Invariants 1 to 3, which need to know where each record comes from: once, in order, in one batch of one identity."""
+"""Invariants 1 to 3 of values that say where they come from: once, in order, in one batch of one identity.
+
+Each value of the log has its provenance; `core.contents` is for those that have none.
+"""
 
 from __future__ import annotations
 
@@ -10,59 +13,68 @@ from spark_kafka_eos.core.evidence import Offsets, PartitionLog, SourcePartition
 from spark_kafka_eos.core.findings import Finding, Invariant, Violation, merged
 from spark_kafka_eos.core.history import HistoryEntry
 from spark_kafka_eos.core.outcomes import Outcome
-from spark_kafka_eos.core.provenance import MAGIC, Provenance
 
 Identity = tuple[int, int]  # producer id, epoch
 Source = Mapping[int, SourcePartition]
 
 
 def once(logs: Sequence[PartitionLog], source: Source | None) -> Finding:
-    found = [violation for log in logs for violation in _foreign(log, source)]
     checked = sum(len(log.committed_offset) for log in logs)
+    found: list[Violation] = []
     if source is None:
-        numbers = sorted({int(number) for log in logs for number in np.unique(log.committed_provenance["partition"])})
-        for number in numbers:
-            offset = np.concatenate([_from(log, number)["offset"] for log in logs]).astype(np.int64)
-            unique, count = np.unique(offset, return_counts=True)
-            found += _repeated(logs, f"source partition {number}", number, unique[count > 1])
+        for number in np.unique([n for log in logs for n in np.unique(log.committed_provenance["partition"])]).tolist():
+            found += _repeated(logs, f"source partition {number}", number, _more_than_once(_offsets(logs, number)))
         return Finding(invariant=Invariant.ONCE, checked=checked, violations=merged(found))
+    found += [violation for log in logs for violation in _foreign(log, source)]
+    whole = all(log.whole for log in logs)
+    unchecked: list[Violation] = []
+    of_gone = 0
     for number, origin in sorted(source.items()):
-        count = np.zeros(len(origin.visible), np.int64)
-        for log in logs:
-            at = _from(log, number)["offset"].astype(np.int64) - origin.start
-            count += np.bincount(at[(at >= 0) & (at < len(count))], minlength=len(count))
-        found += _repeated(logs, str(origin.partition), number, origin.start + np.flatnonzero(count > 1))
+        offset = _offsets(logs, number)
+        before = offset[offset < origin.start]
+        at = offset[(offset >= origin.start) & (offset < origin.start + len(origin.visible))] - origin.start
+        count = np.bincount(at, minlength=len(origin.visible))
+        twice = np.concatenate([_more_than_once(before), origin.start + np.flatnonzero(count > 1)])
+        found += _repeated(logs, str(origin.partition), number, twice)
         due = np.arange(len(count)) < origin.end - origin.start
         if (missing := np.flatnonzero(origin.visible & (count == 0) & due)).size:
             lost = origin.start + int(missing[0])
             what = f"is not in the committed output{_elsewhere(logs, number, lost)}"
-            found.append(Violation(kind="missing", where=f"{origin.partition}@{lost}", what=what, count=len(missing)))
-    return Finding(invariant=Invariant.ONCE, checked=checked, violations=merged(found))
+            violation = Violation(kind="missing", where=f"{origin.partition}@{lost}", what=what, count=len(missing))
+            (found if whole else unchecked).append(violation)
+        of_gone += len(before) + int(count[origin.gone - origin.start].sum())
+    return Finding(
+        invariant=Invariant.ONCE,
+        checked=checked,
+        violations=merged(found),
+        unchecked=f"{merged(unchecked)[0]}; but some of the output is deleted or compacted" if unchecked else "",
+        note=f"{of_gone:,} are copies of records that the source no longer has" if of_gone else "",
+    )
 
 
-def _from(log: PartitionLog, number: int) -> Provenance:
-    """The committed records that come from one source partition."""
+def _offsets(logs: Sequence[PartitionLog], number: int) -> Offsets:
+    """The source offsets of the committed records that come from one source partition."""
+    provenance = [log.committed_provenance for log in logs]
+    return np.concatenate([each["offset"][each["partition"] == number] for each in provenance]).astype(np.int64)
+
+
+def _more_than_once(offsets: Offsets) -> Offsets:
+    unique, count = np.unique(offsets, return_counts=True)
+    return unique[count > 1]
+
+
+def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
+    """Committed records that no source record is the origin of, nor one that the source had once."""
     provenance = log.committed_provenance
-    mine = (provenance["partition"] == number) & (provenance["magic"] == MAGIC)
-    return provenance if mine.all() else provenance[mine]
-
-
-def _foreign(log: PartitionLog, source: Source | None) -> Iterator[Violation]:
-    """Committed records that no source record is the origin of."""
-    provenance = log.committed_provenance
-    bare = provenance["magic"] != MAGIC
-    if (found := np.flatnonzero(bare)).size:
-        what = "does not say where it comes from"
-        yield Violation(kind="without provenance", where=log.at(found[0]), what=what, count=len(found))
-    if source is None:
-        return
-    wrong = ~bare
+    wrong = np.ones(len(provenance), np.bool_)
     for number, origin in source.items():
         mine = np.flatnonzero(provenance["partition"] == number)
         at = provenance["offset"][mine].astype(np.int64) - origin.start
-        inside = (at >= 0) & (at < len(origin.visible))
-        at[~inside] = 0
-        wrong[mine[inside & (origin.visible[at] if len(origin.visible) else False)]] = False
+        possible = origin.visible.copy()
+        possible[origin.gone - origin.start] = True
+        inside = (at >= 0) & (at < len(possible))
+        wrong[mine[inside][possible[at[inside]]]] = False
+        wrong[mine[(at < 0) & (at >= -origin.start)]] = False
     if (found := np.flatnonzero(wrong)).size:
         what = f"is a copy of {_origin(provenance[found[0]])}, which readers of the source cannot see"
         yield Violation(kind="not in the source", where=log.at(found[0]), what=what, count=len(found))
@@ -89,7 +101,7 @@ def _copies(logs: Sequence[PartitionLog], number: int, offset: int, outcome: Out
     found = []
     for log in logs:
         same = (log.provenance["offset"] == offset) & (log.provenance["partition"] == number)
-        same &= (log.provenance["magic"] == MAGIC) & (log.outcomes.of[log.batch_of] == outcome)
+        same &= log.outcomes.of[log.batch_of] == outcome
         found += [(int(log.provenance["batch"][i]), f"{log.partition}@{log.offset[i]}") for i in np.flatnonzero(same)]
     return [where for _, where in sorted(found, key=lambda each: each[0])]
 
@@ -102,21 +114,26 @@ def order(logs: Sequence[PartitionLog]) -> Finding:
     found = []
     for log in logs:
         provenance = log.committed_provenance
-        number = provenance["partition"].astype(np.int64)
-        if number.size and int(number.min()) >= 0 and int(number.max()) < 1 << 16:
-            number = number.astype(np.uint16)  # which numpy sorts by radix
-        by_source = np.argsort(number, kind="stable")
-        offset = provenance["offset"].astype(np.int64)[by_source]
-        number = number[by_source]
-        back = np.flatnonzero((number[1:] == number[:-1]) & (offset[1:] < offset[:-1]))
-        if back.size:
-            earlier, later = by_source[back], by_source[back + 1]
-            first = int(np.argmin(later))
-            what = f"is {_origin(provenance[later[first]])}, behind a later one, offset "
-            what += f"{provenance['offset'][earlier[first]]} at {log.at(earlier[first])}"
-            found.append(Violation(kind="out of order", where=log.at(later[first]), what=what, count=len(back)))
+        pairs = backwards(provenance["partition"].astype(np.int64), provenance["offset"].astype(np.int64))
+        if pairs:
+            earlier, later = pairs[0]
+            what = f"is {_origin(provenance[later])}, behind a later one, offset "
+            what += f"{provenance['offset'][earlier]} at {log.at(earlier)}"
+            found.append(Violation(kind="out of order", where=log.at(later), what=what, count=len(pairs)))
     checked = sum(len(log.committed_offset) for log in logs)
     return Finding(invariant=Invariant.ORDER, checked=checked, violations=merged(found))
+
+
+def backwards(number: Offsets, offset: Offsets) -> list[tuple[int, int]]:
+    """Of records from these source partitions and offsets, in the order of the log: pairs of places whose second is the
+    next record of the same partition, and has a lower offset; by the second."""
+    if number.size and int(number.min()) >= 0 and int(number.max()) < 1 << 16:
+        number = number.astype(np.uint16)  # which numpy sorts by radix
+    by_source = np.argsort(number, kind="stable")
+    offset, number = offset[by_source], number[by_source]
+    back = np.flatnonzero((number[1:] == number[:-1]) & (offset[1:] < offset[:-1]))
+    pairs = zip(by_source[back].tolist(), by_source[back + 1].tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: pair[1])
 
 
 def identity(
@@ -131,11 +148,35 @@ def identity(
         for batch, identity, records, where in _runs(log):
             first.setdefault((batch, identity), where)
             counts[batch] = counts.get(batch, 0) + records
-    found = [*_several(first, done), *_given_up(first, history), *_other_identity(first, done)]
+    torn = list(_several_identities(first, done))
+    anew = bool(torn) and not done and begins_anew(logs)
+    found = [] if anew else torn
+    found += [*_several_batches(first), *_given_up(first, history), *_other_identity(first, done)]
     if source is not None:
         found += [violation for log in logs for violation in _out_of_plan(log, source, done)]
-        found += _wrong_counts(counts, source, done)
-    return Finding(invariant=Invariant.IDENTITY, checked=len(counts), unit="batches", violations=merged(found))
+        if all(log.whole for log in logs):
+            found += _wrong_counts(counts, source, done)
+    return Finding(
+        invariant=Invariant.IDENTITY,
+        checked=len(counts),
+        unit="batches",
+        violations=merged(found),
+        unchecked="batch numbers begin anew, as another query's do: only a history tells them apart" if anew else "",
+    )
+
+
+def begins_anew(logs: Sequence[PartitionLog]) -> bool:
+    """Whether batch 0 goes on behind later batches, in some source partition: it is another query's, then."""
+    ends: dict[int, int] = {}
+    starts: dict[int, int] = {}
+    for log in logs:
+        provenance = log.committed_provenance
+        for batch_0, found, pick in ((True, ends, np.max), (False, starts, np.min)):
+            some = provenance[(provenance["batch"] == 0) == batch_0]
+            for number in np.unique(some["partition"]).tolist():
+                at = int(pick(some["offset"][some["partition"] == number]))
+                found[number] = int(pick([at, found.get(number, at)]))
+    return any(ends[number] > starts[number] for number in ends.keys() & starts.keys())
 
 
 def _runs(log: PartitionLog) -> Iterator[tuple[int, Identity, int, str]]:
@@ -152,23 +193,24 @@ def _runs(log: PartitionLog) -> Iterator[tuple[int, Identity, int, str]]:
         yield int(batch[at]), (int(producer[at]), int(epoch[at])), number, log.at(at)
 
 
-def _several(first: Mapping[tuple[int, Identity], str], done: Sequence[HistoryEntry]) -> Iterator[Violation]:
-    """Batches under several identities, and identities of several batches.
-
-    Batches of one number are one batch, unless they were committed by several queries, one after the other.
-    """
+def _several_identities(first: Mapping[tuple[int, Identity], str], done: Sequence[HistoryEntry]) -> Iterator[Violation]:
+    """Batches of one number are one batch, unless they were committed by several queries, one after the other."""
     queries: dict[int, set[str]] = {}
     for entry in done:
         queries.setdefault(entry.batch_id, set()).add(entry.query_id)
     batches: dict[int, list[Identity]] = {}
-    identities: dict[Identity, list[int]] = {}
     for batch, identity in first:
         batches.setdefault(batch, []).append(identity)
-        identities.setdefault(identity, []).append(batch)
     for batch, under in batches.items():
         if len(under) > max(1, len(queries.get(batch, ()))):
             what = f"belongs to batch {batch} under {_name(under[1])}, which was committed under {_name(under[0])}, too"
             yield Violation(kind="several identities", where=first[batch, under[1]], what=what)
+
+
+def _several_batches(first: Mapping[tuple[int, Identity], str]) -> Iterator[Violation]:
+    identities: dict[Identity, list[int]] = {}
+    for batch, identity in first:
+        identities.setdefault(identity, []).append(batch)
     for identity, held in identities.items():
         if len(held) > 1 and identity[0] >= 0:
             what = f"was committed in batch {held[1]} under {_name(identity)}, which had served batch {held[0]}"
@@ -204,7 +246,7 @@ def _out_of_plan(log: PartitionLog, source: Source, done: Sequence[HistoryEntry]
             start, end = _range(entry, origin)
             planned[start:end] = entry.batch_id
         provenance = log.committed_provenance
-        mine = np.flatnonzero((provenance["partition"] == number) & (provenance["magic"] == MAGIC))
+        mine = np.flatnonzero(provenance["partition"] == number)
         at = provenance["offset"][mine].astype(np.int64) - origin.start
         inside = (at >= 0) & (at < len(planned))
         mine, at = mine[inside], at[inside]
@@ -217,14 +259,25 @@ def _out_of_plan(log: PartitionLog, source: Source, done: Sequence[HistoryEntry]
 
 def _wrong_counts(counts: Mapping[int, int], source: Source, done: Sequence[HistoryEntry]) -> Iterator[Violation]:
     planned: dict[int, int] = {}
+    gone: set[int] = set()
     for entry in done:
         if entry.start is not None and entry.end is not None:
             records = sum(int(origin.visible[slice(*_range(entry, origin))].sum()) for origin in source.values())
             planned[entry.batch_id] = planned.get(entry.batch_id, 0) + records
+            if any(_is_gone(entry, origin) for origin in source.values()):
+                gone.add(entry.batch_id)
     for batch, records in planned.items():
-        if counts.get(batch, 0) != records:
+        if batch not in gone and counts.get(batch, 0) != records:
             what = f"has {counts.get(batch, 0)} records in the committed output, planned were {records}"
             yield Violation(kind="wrong count", where=f"batch {batch}", what=what)
+
+
+def _is_gone(entry: HistoryEntry, origin: SourcePartition) -> bool:
+    """Whether the source may lack something that a batch was to read of it."""
+    if entry.start is None or entry.end is None or origin.partition not in entry.end:
+        return False
+    start, end = entry.start.get(origin.partition, 0), entry.end[origin.partition]
+    return start < min(end, origin.start) or bool(((origin.gone >= start) & (origin.gone < end)).any())
 
 
 def _range(entry: HistoryEntry, origin: SourcePartition) -> tuple[int, int]:

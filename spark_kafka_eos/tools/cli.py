@@ -6,8 +6,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 import spark_kafka_eos
 from spark_kafka_eos.errors import KafkaEosError
@@ -15,6 +13,7 @@ from spark_kafka_eos.tools.cli_bench import bench
 from spark_kafka_eos.tools.cli_broker import broker
 from spark_kafka_eos.tools.cli_chaos import chaos
 from spark_kafka_eos.tools.cli_demo import demo
+from spark_kafka_eos.tools.cli_error import show
 from spark_kafka_eos.tools.cli_preflight import preflight
 from spark_kafka_eos.tools.cli_verify import verify
 
@@ -51,5 +50,5 @@ def main() -> None:
     try:
         app()
     except KafkaEosError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]Error:[/]", Text(str(error)))
+        show(error)
         sys.exit(1)

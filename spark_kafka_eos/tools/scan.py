@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,17 +12,19 @@ from numpy.typing import NDArray
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetched, Fetcher
-from spark_kafka_eos.core.evidence import PartitionLog, Seen
+from spark_kafka_eos.core.evidence import Contents, PartitionLog, Seen
 from spark_kafka_eos.core.outcomes import Batches, Kind
-from spark_kafka_eos.core.provenance import PROVENANCE, Provenance, unpack
+from spark_kafka_eos.core.provenance import MAGIC, PROVENANCE, Provenance, unpack
 from spark_kafka_eos.core.visibility import Marker
 from spark_kafka_eos.eos.reading import read
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.digests import digests
 
 Progress = Callable[[int], None]  # is told how many offsets more were read
+TakeContents = Literal["never", "without provenance", "always"]
 
 _KINDS: Mapping[Marker, Kind] = {None: Kind.DATA, "commit": Kind.COMMIT, "abort": Kind.ABORT, "other": Kind.OTHER}
 _FETCH_WAIT_MS = 100
@@ -32,14 +35,20 @@ class _Columns:
     batches: list[tuple[int, int, int, int, bool, int, int]] = field(default_factory=list)
     offset: list[NDArray[np.int64]] = field(default_factory=list)
     provenance: list[Provenance] = field(default_factory=list)
+    contents: list[Contents] = field(default_factory=list)
 
 
 def logs(
-    cluster: Cluster, ranges: Sequence[OffsetRange], stable: Mapping[TopicPartition, int], progress: Progress
+    cluster: Cluster,
+    ranges: Sequence[OffsetRange],
+    stable: Mapping[TopicPartition, int],
+    progress: Progress,
+    take_contents: TakeContents = "never",
 ) -> list[PartitionLog]:
     """Everything in `ranges`, which end at the high watermark, read uncommitted; `stable`: the last stable offsets.
 
-    Raises what `Fetcher.fetch` and `decode` raise.
+    The records' contents cost about as much as all else. "without provenance": only if no value says where it comes
+    from, so the first one that does spares the others. Raises what `Fetcher.fetch` and `decode` raise.
     """
     found = {wanted.partition: _Columns() for wanted in ranges}
     at = {wanted.partition: wanted.start for wanted in ranges}
@@ -56,7 +65,14 @@ def logs(
         for records in _named(part, decode_in_parts(part.buffer, data)):
             columns.offset.append(records["offset"].to_numpy())
             columns.provenance.append(unpack(records["value"]))
-    return [_log(wanted.partition, found[wanted.partition], wanted.end, stable[wanted.partition]) for wanted in ranges]
+            if take_contents == "without provenance" and (columns.provenance[-1]["magic"] == MAGIC).any():
+                take_contents = "never"
+            if take_contents != "never":
+                columns.contents.append(digests(records["key"], records["value"]))
+    return [
+        _log(wanted, found[wanted.partition], stable[wanted.partition], with_contents=take_contents != "never")
+        for wanted in ranges
+    ]
 
 
 def _row(header: RecordBatchHeader, kind: Kind) -> tuple[int, int, int, int, bool, int, int]:
@@ -65,10 +81,10 @@ def _row(header: RecordBatchHeader, kind: Kind) -> tuple[int, int, int, int, boo
     return header.base_offset, header.next_offset, *producer, kind, records
 
 
-def _log(partition: TopicPartition, columns: _Columns, high_watermark: int, stable: int) -> PartitionLog:
+def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: bool) -> PartitionLog:
     table = np.array(columns.batches, np.int64).reshape(-1, 7).T
     return PartitionLog(
-        partition=partition,
+        partition=wanted.partition,
         batches=Batches(
             base_offset=table[0],
             next_offset=table[1],
@@ -80,8 +96,10 @@ def _log(partition: TopicPartition, columns: _Columns, high_watermark: int, stab
         ),
         offset=np.concatenate([np.zeros(0, np.int64), *columns.offset]),
         provenance=np.concatenate([np.zeros(0, PROVENANCE), *columns.provenance]),
-        high_watermark=high_watermark,
+        high_watermark=wanted.end,
         last_stable_offset=stable,
+        start=wanted.start,
+        contents=np.concatenate([np.zeros((0, 2), np.uint64), *columns.contents]) if with_contents else None,
     )
 
 

@@ -13,29 +13,33 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from spark_kafka_eos.broker import offsets as broker_offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import barrier, recovery
+from spark_kafka_eos.core import barrier, ledger, recovery
 from spark_kafka_eos.core.barrier import AppendReport, Commit
 from spark_kafka_eos.core.findings import Invariant
 from spark_kafka_eos.core.history import to_line
+from spark_kafka_eos.core.transaction import Event
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.eos import blocks as eos_blocks
 from spark_kafka_eos.eos import reading
 from spark_kafka_eos.eos.distributed import SharedTransaction
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.tools import scan
 from spark_kafka_eos.tools.cli import app
 from spark_kafka_eos.tools.follower import Follower
 from spark_kafka_eos.tools.verify import verify
 from tests.broker.conftest import options_of
-from tests.copying import SLOTS, Copy, Stage
+from tests.copying import SLOTS, Copy, Stage, traced, with_values
 from tests.producing import produce, transact
 
 pytestmark = pytest.mark.broker
@@ -66,14 +70,20 @@ class World:
         number = next(numbers)
         self.kafka, self.cluster = kafka, cluster
         self.source, self.target = (kafka.create_topic(f"verify-{name}-{number}", 2) for name in ("in", "out"))
-        for partition in (0, 1):
-            produce(kafka.bootstrap, self.source, [b"x"] * 90, partition=partition)
-        transact(kafka.bootstrap, self.source, [b"aborted"] * 10, "abort")
-        self._await_marker()
-        for partition in (0, 1):
-            produce(kafka.bootstrap, self.source, [b"x"] * 30, partition=partition)
+        self.fill()
+        self.write_as = traced
         self.history = []
         self.readers = {}
+        # Kept, as an answer does not come once its client is garbage.
+        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
+
+    def fill(self):
+        for partition in (0, 1):
+            produce(self.kafka.bootstrap, self.source, [b"x"] * 90, partition=partition)
+        transact(self.kafka.bootstrap, self.source, [b"aborted"] * 10, "abort")
+        self._await_marker()
+        for partition in (0, 1):
+            produce(self.kafka.bootstrap, self.source, [b"x"] * 30, partition=partition)
 
     def _await_marker(self):
         """EndTxn is answered before its markers are written; what is appended until then stands in front of them."""
@@ -82,10 +92,21 @@ class World:
         while broker_offsets.latest(self.cluster, partitions) != {partitions[0]: 101}:
             assert time.monotonic() < deadline
 
-    def driver(self, query="query"):
-        copy = Copy(self.kafka.bootstrap, self.cluster, self.source, self.target, query=query)
-        copy.history = self.history
+    def driver(self, query="query", origin=None, **options):
+        copy = Copy(
+            self.kafka.bootstrap, self.cluster, self.source, self.target, query=query, origin=origin, options=options
+        )
+        copy.history, copy.write_as = self.history, self.write_as
         return copy
+
+    def delete_pointer(self):
+        """As it is when it has expired."""
+        (deleted,) = self.admin.delete_consumer_groups([f"id-{self.target}.ledger"]).values()
+        deleted.result(30)
+
+    def delete_record(self):
+        """By a tombstone that somebody else writes."""
+        produce(self.kafka.bootstrap, LEDGER_TOPIC, [None], key=f"id-{self.target}".encode())
 
     def observe(self):
         """What this package's source shows of the output now."""
@@ -106,6 +127,14 @@ class World:
             **more,
         )
 
+    def ask(self, *more):
+        """What the command says of the output: its exit code and its JSON."""
+        arguments = ["--bootstrap-servers", self.kafka.bootstrap, "--topic", self.target, "--source", self.source]
+        arguments += ["--transactional-id", f"id-{self.target}", "--json", *more]
+        shown = CliRunner().invoke(app, ["verify", *arguments])
+        assert shown.exit_code in (0, 1, 3), shown.output
+        return shown.exit_code, json.loads(shown.stdout)
+
 
 def test_what_was_written_exactly_once_holds(world, tmp_path):
     driver = world.driver()
@@ -121,11 +150,8 @@ def test_what_was_written_exactly_once_holds(world, tmp_path):
 
     noted = tmp_path / "history"
     noted.write_text("".join(map(to_line, world.history)))
-    arguments = ["--bootstrap-servers", world.kafka.bootstrap, "--topic", world.target, "--source", world.source]
-    arguments += ["--transactional-id", f"id-{world.target}", "--history", str(noted), "--json"]
-    shown = CliRunner().invoke(app, ["verify", *arguments])
-    assert shown.exit_code == 0, shown.output
-    assert json.loads(shown.stdout)["records"] == 229
+    exit_code, shown = world.ask("--history", str(noted))
+    assert (exit_code, shown["verdict"], shown["records"]) == (0, "holds", 229)
 
 
 # -- situations
@@ -254,12 +280,10 @@ def a_try_is_aborted_and_somebody_reads_then(world, patch):
     world.observe()
 
 
-def the_ledger_expires(world, patch):
-    driver = world.driver()
-    run(driver, 0, 1)
-    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap})
-    (deleted,) = admin.delete_consumer_groups([driver.options.ledger_group]).values()
-    deleted.result()
+def the_ledger_is_deleted(world, patch):
+    run(world.driver(), 0, 1)
+    world.delete_pointer()
+    world.delete_record()
     try:
         run(world.driver(), 1, 2, 3)
     except LedgerRefused:  # and what it advises: a new checkpoint, startingOffsets=committed
@@ -281,6 +305,7 @@ def stage_attempts_not_looked_at(patch):
 
 def abort_after_an_unknown_commit(patch):
     def settle(self, batch, error):
+        self._transaction.apply(Event.COMMIT_IN_DOUBT)
         known = self._entry
         with contextlib.suppress(KafkaEosError):
             self._coordinator.end(self.identity, commit=False)
@@ -305,14 +330,16 @@ def ledger_read_before_init(patch):
 def skip_by_batch_id_alone(patch):
     own_entry = recovery._own_entry
 
-    def decide(entry, batch):
-        return recovery.Skip(reason="its id") if entry.batch_id == batch.batch_id else own_entry(entry, batch)
+    def decide(entry, batch, ended):
+        return recovery.Skip(reason="its id") if entry.batch_id == batch.batch_id else own_entry(entry, batch, ended)
 
     patch.setattr(recovery, "_own_entry", decide)
+    # Or the batch after it is refused, since it does not start where the ledger says that this one ended.
+    patch.setattr(recovery._Ended, "moved", lambda self: None)
 
 
 def no_ledger_taken_for_a_new_one(patch):
-    patch.setattr(recovery, "_without_entry", lambda batch, committed: recovery.Write(reason="a new ledger"))
+    patch.setattr(recovery, "_without_entry", lambda *_, **__: recovery.Write(reason="a new ledger"))
 
 
 def no_epoch_bump(patch):
@@ -375,7 +402,7 @@ SEEDED = [
     (a_commit_is_applied_and_not_answered, abort_after_an_unknown_commit, IDENTITY),
     (a_driver_commits_while_its_successor_starts, ledger_read_before_init, LEDGER),
     (a_checkpoint_is_restored_and_plans_a_committed_batch_anew, skip_by_batch_id_alone, LEDGER),
-    (the_ledger_expires, no_ledger_taken_for_a_new_one, ONCE),
+    (the_ledger_is_deleted, no_ledger_taken_for_a_new_one, ONCE),
     (a_driver_dies_between_a_batchs_offsets_and_its_end, offsets_outside_the_transaction, ONCE),
     (a_batch_fails_for_good, no_abort, HEALED),
     (a_try_is_aborted_while_somebody_reads, last_stable_offset_ignored, VISIBILITY),
@@ -410,3 +437,258 @@ def check_seeded(kafka, situation, bug, invariant, cell):
         report = broken.verify()
         assert invariant in report.violated, report
         print(report)
+
+
+# -- values without provenance
+
+
+class Plain(World):
+    """Thousands of records, each different, that are copied as they are."""
+
+    def __init__(self, kafka, cluster):
+        super().__init__(kafka, cluster)
+        self.write_as = lambda rows, batch: rows
+
+    def fill(self):
+        for part, partition in itertools.product("ab", (0, 1)):
+            if part == "b":
+                transact(self.kafka.bootstrap, self.source, [b"aborted"] * 10, "abort", partition=partition)
+            values = [f"{part}-{partition}-{n}".encode() for n in range(1_000)]
+            produce(self.kafka.bootstrap, self.source, values, partition=partition, key=f"of {partition}".encode())
+
+    def copy(self, write_as=None):
+        """The whole source in four batches of one driver."""
+        self.write_as = write_as or self.write_as
+        driver = self.driver()
+        for number, (start, end) in enumerate(itertools.pairwise((0, 500, 1_000, 1_500, 2_011))):
+            driver.run(number, start, end)
+
+
+@pytest.fixture
+def plain(either_kafka, cluster):
+    return Plain(either_kafka, cluster)
+
+
+def verdicts(shown):
+    return {finding["invariant"]: finding["verdict"] for finding in shown["findings"]}
+
+
+def test_a_plain_copy_holds_by_its_contents(plain):
+    plain.copy()
+    exit_code, shown = plain.ask()
+    assert (exit_code, shown["verdict"], shown["records"]) == (0, "holds", 4_000), shown
+    assert verdicts(shown) == {
+        "once": "holds",
+        "order": "holds",
+        "identity": "not checked",
+        "visibility": "holds",
+        "ledger": "not checked",
+        "healed": "holds",
+    }
+    assert "keys and values are the source's" in shown["findings"][0]["note"]
+    assert plain.ask("--copy")[0] == 0
+
+
+def test_a_batch_of_plain_values_that_is_redone_under_another_epoch_violates_nothing(plain):
+    driver = plain.driver()
+    driver.spark = a_first_try_that_fails()
+    reports = [driver.run(number, 500 * number, 500 * (number + 1)) for number in range(3)]
+    assert [len(report.redone) for report in reports] == [1, 0, 0]
+    exit_code, shown = plain.ask()
+    assert (exit_code, shown["verdict"]) == (0, "holds"), shown
+    assert shown["uncommitted"] == 1_000
+
+
+def a_first_try_that_fails():
+    tries = itertools.count()
+
+    def spark(stage):
+        stage.run()
+        if next(tries) == 0:
+            raise TransactionAborted("something happened")
+
+    return spark
+
+
+def test_a_batch_of_traced_values_that_is_redone_under_another_epoch_violates_nothing(world):
+    driver = world.driver()
+    driver.spark = a_first_try_that_fails()
+    run(driver, 0, 1, 2, 3)
+    exit_code, shown = world.ask()
+    assert (exit_code, shown["verdict"]) == (0, "holds"), shown
+
+
+def test_what_a_job_makes_of_its_source_cannot_be_told_from_a_loss_and_that_is_said(plain):
+    plain.copy(lambda rows, batch: with_values(rows, pa.array([b"<%b>" % v for v in rows["value"].to_pylist()])))
+    exit_code, shown = plain.ask()
+    assert (exit_code, shown["verdict"]) == (3, "not checked"), shown
+    assert verdicts(shown)["once"] == "not checked"
+    assert "4,000 of the source's records are not in the output" in shown["findings"][0]["unchecked"]
+
+
+def a_record_lost_and_one_twice(rows, batch):
+    """Of the second batch's first partition: offset 503 is left out, offset 505 comes twice."""
+    offset = rows["offset"].to_numpy()
+    if batch != 1 or rows["partition"][0].as_py() != 0:
+        return rows
+    assert offset[0] == 500
+    return rows.take(pa.array([n for n in range(len(offset)) if n != 3 for _ in range(2 if n == 5 else 1)]))
+
+
+def test_of_what_is_said_to_be_a_copy_each_record_that_is_lost_or_there_twice_is_named(plain):
+    plain.copy(a_record_lost_and_one_twice)
+    assert plain.ask()[0] == 3
+    exit_code, shown = plain.ask("--copy")
+    assert (exit_code, shown["verdict"]) == (1, "violated"), shown
+    lost, twice = shown["findings"][0]["violations"]
+    assert (lost["kind"], lost["where"], lost["count"]) == ("missing", f"{plain.source}-0@503", 1)
+    assert (twice["kind"], twice["count"]) == ("more than once", 1)
+    assert f"is one more copy of {plain.source}-0@505" in twice["what"]
+
+
+def test_a_bug_is_caught_by_contents_too(kafka):
+    with Cluster(options_of(kafka.bootstrap)) as cluster, pytest.MonkeyPatch.context() as patch:
+        plain = Plain(kafka, cluster)
+        no_barrier(patch)
+        a_task_dies_and_runs_again(plain, patch)
+        assert ONCE in plain.verify(copy=True).violated
+
+
+def test_a_copy_of_records_that_are_all_alike_is_checked_by_their_number(world):
+    world.write_as = lambda rows, batch: rows
+    run(world.driver(), 0, 1, 2, 3)
+    exit_code, shown = world.ask("--copy")
+    assert (exit_code, shown["verdict"], verdicts(shown)["order"]) == (0, "holds", "not checked"), shown
+
+
+def test_a_plain_copy_of_values_that_have_somebody_elses_provenance_is_not_checked_by_that(kafka):
+    with Cluster(options_of(kafka.bootstrap)) as cluster:
+        first = World(kafka, cluster)
+        run(first.driver(), 0, 1, 2, 3)
+        second = World(kafka, cluster)
+        second.source, second.write_as = first.target, lambda rows, batch: rows
+        run(second.driver(), 0, 1, 2)
+        exit_code, shown = second.ask()
+        assert (exit_code, shown["verdict"]) == (3, "not checked"), shown
+        exit_code, shown = second.ask("--copy")
+        assert (exit_code, shown["verdict"]) == (0, "holds"), shown
+
+
+def test_what_the_source_no_longer_has_is_not_held_against_the_output(world):
+    run(world.driver(), 0, 1, 2, 3)
+    delete_before(world, world.source, 45)
+    exit_code, shown = world.ask()
+    assert (exit_code, shown["verdict"]) == (0, "holds"), shown
+    assert "90 are copies of records that the source no longer has" in shown["findings"][0]["note"]
+
+
+def test_what_the_output_no_longer_has_is_no_proof_of_a_loss(world):
+    run(world.driver(), 0, 1, 2, 3)
+    delete_before(world, world.target, 45)
+    exit_code, shown = world.ask()
+    assert (exit_code, shown["verdict"], verdicts(shown)["once"]) == (3, "not checked", "not checked"), shown
+
+
+def delete_before(world, topic, offset):
+    partitions = [RdTopicPartition(topic, number, offset) for number in (0, 1)]
+    for deleted in world.admin.delete_records(partitions).values():
+        deleted.result(30)
+
+
+# -- the ledger's record and its pointer
+
+
+def test_a_pointer_that_has_expired_violates_nothing(world):
+    run(world.driver(), 0, 1, 2, 3)
+    world.delete_pointer()
+    report = world.verify()
+    assert report.holds, report
+
+
+def test_a_record_that_the_ledgers_topic_lost_is_a_violation_even_of_values_without_provenance(plain):
+    plain.copy()
+    exit_code, shown = plain.ask()
+    assert (exit_code, verdicts(shown)["ledger"]) == (0, "not checked"), shown
+    plain.delete_record()
+    exit_code, shown = plain.ask()
+    assert (exit_code, verdicts(shown)["ledger"]) == (1, "violated"), shown
+    (violation,) = shown["findings"][LEDGER - 1]["violations"]
+    assert (violation["kind"], violation["where"]) == ("behind its pointer", "commit 4")
+    assert "the ledger's topic has none at all: it lost records" in violation["what"]
+
+
+def test_a_record_that_contradicts_its_pointer_is_a_violation(world, monkeypatch):
+    encode = ledger.encode_pointer
+    monkeypatch.setattr(
+        ledger, "encode_pointer", lambda entry, position: encode(replace(entry, digest="another"), position)
+    )
+    run(world.driver(), 0)
+    finding = world.verify().findings[LEDGER - 1]
+    assert [violation.kind for violation in finding.violations] == ["not its pointer's"], finding
+
+
+# -- a source on another cluster
+
+
+@pytest.fixture(params=[("kafka39", "kafka"), ("kafka", "kafka39")], ids=["TV2", "TV1"])
+def apart(request):
+    """A world whose source is on another cluster; the output's has a topic of the source's name, with other records."""
+    a, b = (request.getfixturevalue(name) for name in request.param)
+    with Cluster(options_of(a.bootstrap)) as at_a, Cluster(options_of(b.bootstrap)) as at_b:
+        yield Apart(a, b, at_a, at_b)
+
+
+class Apart(World):
+    """`a` is the source's broker, `kafka` the output's."""
+
+    def __init__(self, a, b, at_a, at_b):
+        world = World(a, at_a)  # its source is there
+        super().__init__(b, at_b)
+        self.kafka.delete_topic(self.source)
+        self.kafka.create_topic(world.source, 2)
+        produce(b.bootstrap, world.source, [b"of another cluster"] * 300)
+        self.source, self.a, self.at_a = world.source, a, at_a
+
+    def driver(self, query="query", origin=None, **options):
+        copy = super().driver(query, origin or self.at_a, sourceClusters=self.at_a.cluster_id(), **options)
+        copy.history = []  # the checker is told nothing but where the source is
+        return copy
+
+    def verify(self, **more):
+        return super().verify(source_client=self.at_a.options, **more)
+
+    def ask(self, *more):
+        return super().ask("--source-bootstrap-servers", self.a.bootstrap, *more)
+
+
+def test_a_source_on_another_cluster_is_read_there_as_far_as_the_ledger_says(apart, tmp_path):
+    run(apart.driver(), 0, 1, 2)
+    exit_code, shown = apart.ask()
+    assert (exit_code, verdicts(shown)["once"]) == (0, "holds"), shown
+    assert shown["records"] == 3 * 2 * BATCH, "and a fourth batch is still to come"
+    properties = tmp_path / "source.properties"
+    properties.write_text(f"bootstrap.servers={apart.a.bootstrap}\n")
+    exit_code, again = super(Apart, apart).ask("--source-properties", str(properties))
+    assert (exit_code, again["findings"]) == (0, shown["findings"])
+    assert apart.verify().holds
+
+
+def test_what_the_ledger_says_of_a_source_on_another_cluster_must_be_in_the_output(apart):
+    driver = apart.driver()
+    run(driver, 0, 1)
+
+    def lose_one(rows, batch):
+        return traced(rows.slice(1), batch)
+
+    driver.write_as = lose_one
+    run(driver, 2)
+    exit_code, shown = apart.ask()
+    assert (exit_code, verdicts(shown)["once"]) == (1, "violated"), shown
+    (violation,) = shown["findings"][ONCE - 1]["violations"]
+    assert (violation["kind"], violation["where"]) == ("missing", f"{apart.source}-0@{2 * BATCH}")
+
+
+def test_the_topic_of_the_sources_name_on_the_outputs_cluster_is_another_one(apart):
+    run(apart.driver(), 0, 1, 2)
+    exit_code, shown = super(Apart, apart).ask()
+    assert (exit_code, verdicts(shown)["once"]) == (1, "violated"), shown

@@ -1,0 +1,13 @@
+"""How the command line shows an error that can be expected."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from spark_kafka_eos.errors import KafkaEosError
+
+
+def show(error: KafkaEosError) -> None:
+    """A short message on standard error."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]Error:[/]", Text(str(error)))

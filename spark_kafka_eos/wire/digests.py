@@ -1,0 +1,32 @@
+"""Records' keys and values -> 16 bytes each, to compare topics by their contents without keeping them."""
+
+from __future__ import annotations
+
+import itertools
+from hashlib import blake2b
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_kafka_eos.wire.columns import from_offsets, interleave, lengths
+
+_SIZE = 16
+
+
+def digests(key: pa.BinaryArray, value: pa.BinaryArray) -> NDArray[np.uint64]:
+    """A BLAKE2b digest of each record's key and value, two 64-bit halves a row; null is not empty.
+
+    About a microsecond for a record of 100 bytes. A hash made of numpy's arithmetic, over all records' bytes at once,
+    takes as long for 20 bytes and ten times as long for 1,000.
+    """
+    rows = len(key)
+    if not rows:
+        return np.zeros((0, 2), np.uint64)
+    # The lengths in front make it one thing to read: where the key ends, and which of the two is null.
+    sizes = np.stack([lengths(key), lengths(value)], axis=1).astype("<i4")
+    framed = from_offsets(np.arange(rows + 1, dtype=np.int32) * 8, sizes.reshape(-1).view(np.uint8))
+    data, starts = interleave([framed, key, value])
+    pieces = (data[start:end] for start, end in itertools.pairwise(starts.tolist()))
+    found = b"".join([blake2b(piece, digest_size=_SIZE).digest() for piece in pieces])
+    return np.frombuffer(found, np.uint64).reshape(rows, 2)

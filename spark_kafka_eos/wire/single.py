@@ -1,0 +1,95 @@
+"""Record batches of one record, or few, without numpy and Arrow: for processes that live as long as one commit.
+
+The format is `wire.encode`'s and `wire.decode`'s, which take a thousand records at once and longer to load than such a
+process runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.model import Compression, RecordBatchHeader
+from spark_kafka_eos.wire.record_batch import HEADER, LENGTH_END, MAGIC, Bytes, check_crc, sign
+
+MAX_BYTES = 64 << 20  # of a batch's records, decompressed
+
+_NOBODY = -1  # producer id, epoch and base sequence of a batch that belongs to no producer
+_MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
+
+Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
+
+
+def encode_record(key: bytes, value: bytes, timestamp: int) -> bytearray:
+    """A record batch of one record without headers; `timestamp` in ms since 1970. `stamp` makes it a producer's."""
+    record = b"".join((b"\0", _varint(0), _varint(0), _varint(len(key)), key, _varint(len(value)), value, _varint(0)))
+    payload = _varint(len(record)) + record
+    batch = bytearray(HEADER.size + len(payload))
+    batch[HEADER.size :] = payload
+    HEADER.pack_into(
+        batch, 0, 0, len(batch) - LENGTH_END, -1, MAGIC, 0, 0, 0, timestamp, timestamp, _NOBODY, _NOBODY, _NOBODY, 1
+    )
+    sign(batch)
+    return batch
+
+
+def records(buffer: Bytes, position: int, header: RecordBatchHeader) -> Iterator[Record]:
+    """The records of the batch at `position`. Raises CorruptRecordBatch for any that is not whole."""
+    check_crc(buffer, position, header)
+    view = memoryview(buffer)[position + HEADER.size : position + header.size]
+    if header.record_count and header.compression_code != Compression.NONE:
+        from spark_kafka_eos.wire.compression import decompress  # loads Arrow
+
+        view = memoryview(decompress(header.compression_code, view, limit=MAX_BYTES))
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            length, at = _read_varint(view, at)
+            end = at + length
+            _, at = _read_varint(view, at + 1)  # attributes, timestamp delta
+            offset, at = _read_varint(view, at)
+            key, at = _read_bytes(view, at)
+            value, at = _read_bytes(view, at)
+            if at > end or end > len(view):
+                raise IndexError
+            at = end
+            yield header.base_offset + offset, key, value
+    except IndexError:
+        raise CorruptRecordBatch(f"the record batch at offset {header.base_offset} ends within a record") from None
+
+
+def marker(buffer: Bytes, position: int, header: RecordBatchHeader) -> Literal["abort", "commit"] | None:
+    """What the control batch at `position` says of its producer's transaction; None for one that ends none."""
+    for _, key, _ in records(buffer, position, header):
+        if key is None or len(key) < 4:
+            raise CorruptRecordBatch(f"the control batch at offset {header.base_offset} has no control record")
+        return _MARKERS.get(int.from_bytes(key[2:4], "big"))
+    return None
+
+
+def _varint(number: int) -> bytes:
+    left = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    """The number at `at`, and where the next field begins."""
+    found = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), at
+        shift += 7
+
+
+def _read_bytes(view: memoryview, at: int) -> tuple[bytes | None, int]:
+    length, at = _read_varint(view, at)
+    return (None, at) if length < 0 else (bytes(view[at : at + length]), at + length)
