@@ -24,8 +24,8 @@ class Bug(StrEnum):
     LEDGER_BEFORE_INIT = "ledger-before-init"
     SKIP_BY_BATCH_ID = "skip-by-batch-id"
     NO_EPOCH_BUMP = "no-epoch-bump"
-    TOLD_NOT_CONFIRMED = "told-not-confirmed"
     STAGE_ATTEMPT_ACCEPTED = "stage-attempt-accepted"
+    NO_FENCE = "no-fence"
 
 
 def simulate(
@@ -34,28 +34,54 @@ def simulate(
     seed: Annotated[int | None, typer.Option(min=0, help="Replay this one alone, and show its history.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to run in.")] = 2,
     bug: Annotated[Bug | None, typer.Option(help="Take this guard out of the product: seeds must fail.")] = None,
+    verification: Annotated[
+        bool,
+        typer.Option(
+            "--verification/--no-verification",
+            help="Whether TV1's leaders ask if a partition is part of the transaction (Kafka 3.6 and later).",
+        ),
+    ] = True,
+    classic_groups: Annotated[
+        bool, typer.Option("--classic-groups", help="Let TV1's group coordinators forget offsets as Kafka 3's do.")
+    ] = False,
+    expiry: Annotated[
+        bool,
+        typer.Option("--expiry", help="Let weeks pass in which nobody commits, and brokers forget groups and ids."),
+    ] = False,
+    elsewhere: Annotated[
+        bool, typer.Option("--elsewhere", help="Let the source be another cluster, whose progress only the ledger has.")
+    ] = False,
 ) -> None:
     """Run seeded histories of crashes, lost and late messages, zombies and stragglers against a model of Kafka."""
     # Here, not above: they take the codec and the protocol's classes along, which no other command needs.
+    from spark_kafka_eos.tools.simulation.conditions import Conditions
     from spark_kafka_eos.tools.simulation.run import replay, run
 
+    conditions = Conditions(
+        verification=verification, classic_groups=classic_groups, expiry=expiry, elsewhere=elsewhere
+    )
+    again = (f" --bug {bug}" if bug else "") + conditions.flags
     console = Console(highlight=False)
     if seed is not None:
-        history = replay(seed, bug=bug)
+        history = replay(seed, bug=bug, conditions=conditions)
         for line in history.trace:
             console.print(line, markup=False, soft_wrap=True)
-        _show_wrong(console, seed, history.wrong, bug)
+        _show_wrong(console, seed, history.wrong, again)
         raise typer.Exit(1 if history.wrong else 0)
     with Progress(
         TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
     ) as bar:
         task = bar.add_task("seeds", total=seeds)
         summary = run(
-            range(first, first + seeds), jobs=jobs, bug=bug, progress=lambda done: bar.update(task, completed=done)
+            range(first, first + seeds),
+            jobs=jobs,
+            bug=bug,
+            conditions=conditions,
+            progress=lambda done: bar.update(task, completed=done),
         )
     _show(console, summary)
     for number, wrong in summary.wrong.items():
-        _show_wrong(console, number, wrong, bug)
+        _show_wrong(console, number, wrong, again)
     if summary.wrong:
         raise typer.Exit(1)
 
@@ -91,12 +117,11 @@ def _counts(counts: Counter[str]) -> str:
     return f"{counts.total():,}: " + ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
 
 
-def _show_wrong(console: Console, seed: int, wrong: list[str], bug: str | None) -> None:
+def _show_wrong(console: Console, seed: int, wrong: list[str], again: str) -> None:
     if not wrong:
         console.print(f"seed {seed}: [green]exactly once[/]")
         return
     console.print(f"seed {seed}: [bold red]wrong[/]")
     for what in wrong:
         console.print(f"  {escape(what)}", soft_wrap=True)
-    planted = f" --bug {bug}" if bug else ""
-    console.print(f"  replay it with: kafka-eos chaos simulate --seed {seed}{planted}", soft_wrap=True)
+    console.print(f"  replay it with: kafka-eos chaos simulate --seed {seed}{again}", soft_wrap=True)

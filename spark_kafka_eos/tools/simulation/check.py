@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from spark_kafka_eos.core import ledger
 from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, TopicPartition
@@ -19,13 +20,15 @@ _LEDGER_AT = TopicPartition(OPTIONS.ledger_topic, 0)
 def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: bool) -> list[str]:
     """Every rule that is broken; `records` were in each partition of the source, which a query `reads`."""
     committed = _ledger(kafka)
+    elsewhere = kafka.conditions.elsewhere
     visible = {tp: kafka.partitions[tp].committed() for tp in OUTPUT}
     return [
         *_not_once(visible, records),
         *_out_of_order(visible),
         *_torn(visible, set(committed)),
         *_gaps(list(committed.values())),
-        *(_source_offsets(kafka, records) if reads else ()),
+        *_pointers(kafka, committed),
+        *(_source_offsets(kafka, committed, records, elsewhere=elsewhere) if reads else ()),
         *kafka.open(),
         *_untrue(claims, committed),
         *_miscounted(claims, visible),
@@ -35,10 +38,22 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
 def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
     """Every entry that was ever committed, in order, by the producer id and epoch that committed it."""
     return {
-        (producer_id, epoch): ledger.decode(OffsetAndMetadata(offset=offset, metadata=metadata))
-        for producer_id, epoch, offsets in kafka.group(OPTIONS.ledger_group).history
-        for offset, metadata in offsets.values()
+        (entry.producer_id, entry.epoch): ledger.decode_record(value)
+        for entry in kafka.partitions[_LEDGER_AT].committed()
+        for _, value in entry.content
     }
+
+
+def _pointers(kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry]) -> list[str]:
+    """Pointers that say another thing than the record of their transaction."""
+    wrong = []
+    for producer_id, epoch, offsets in kafka.group(OPTIONS.ledger_group).history:
+        for offset, metadata in offsets.values():
+            pointer = ledger.decode_committed(OffsetAndMetadata(offset=offset, metadata=metadata))
+            record = committed.get((producer_id, epoch))
+            if record is None or replace(record, sources=None) != pointer:
+                wrong.append(f"the pointer {pointer} was committed with the record {record}")
+    return wrong
 
 
 def _not_once(visible: Visible, records: int) -> list[str]:
@@ -78,8 +93,27 @@ def _gaps(entries: list[LedgerEntry]) -> list[str]:
     return wrong
 
 
-def _source_offsets(kafka: ModelKafka, records: int) -> list[str]:
-    found = kafka.group(OPTIONS.group_id).offsets
+def _source_offsets(
+    kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry], records: int, *, elsewhere: bool
+) -> list[str]:
+    """Where the last entry, and the group, do not stand at the source's end; or the group has offsets of another
+    cluster."""
+    last = list(committed.values())[-1]
+    wrong = [
+        f"the ledger is at {progress.offsets.get(tp)} of {tp}"
+        for progress in filter(None, last.sources or ())
+        for tp in SOURCE
+        if progress.offsets.get(tp) != records
+    ]
+    if elsewhere:
+        found = kafka.group(OPTIONS.group_id).offsets
+        return wrong + [f"the group is at {at} of {tp}, which is another cluster's" for tp, at in found.items()]
+    return wrong + _group_offsets(kafka, records)
+
+
+def _group_offsets(kafka: ModelKafka, records: int) -> list[str]:
+    group = kafka.group(OPTIONS.group_id)
+    found = group.expired | group.offsets
     return [f"the group is at {found.get(tp)} of {tp}" for tp in SOURCE if found.get(tp, (-1, ""))[0] != records]
 
 
@@ -107,10 +141,15 @@ def _untrue(claims: list[Claim], committed: dict[tuple[int, int], LedgerEntry]) 
     wrong = []
     for claim in claims:
         batch = claim.batch
-        entry = LedgerEntry(query_id=batch.query_id, batch_id=batch.batch_id, digest=batch.digest)
-        if claim.said in ("committed", "skipped") and entry not in committed.values():
+        entry = batch.query_id, batch.batch_id, batch.digest
+        if claim.said in ("committed", "skipped") and entry not in map(_named, committed.values()):
             wrong.append(f"{claim.who} was told that batch {batch.batch_id} is {claim.said}, which it is not")
-        by_itself = any(committed.get((i.producer_id, i.epoch)) == entry for i in claim.identities)
+        own = (committed.get((i.producer_id, i.epoch)) for i in claim.identities)
+        by_itself = any(found is not None and _named(found) == entry for found in own)
         if (claim.said, by_itself) in (("nothing", True), ("everything", False)):
             wrong.append(f"{claim.who} was told that {claim.said} of batch {batch.batch_id} is committed by it: untrue")
     return wrong
+
+
+def _named(entry: LedgerEntry) -> tuple[str, int, str]:
+    return entry.query_id, entry.batch_id, entry.digest

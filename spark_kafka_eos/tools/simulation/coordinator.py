@@ -32,6 +32,7 @@ TRANSACTION_ABORTABLE = 120
 _NO_ID = -1
 _NO_EPOCH = -1
 _LAST_EPOCH = 32_767
+_NOT_STARTED = -1
 _EXHAUSTED = _LAST_EPOCH - 1
 
 Identity = tuple[int, int]
@@ -65,17 +66,24 @@ class Coordinator:
         server_version: int,
         new_id: Callable[[], int],
         decided: Callable[[bool, int, int, int, Collection[TopicPartition]], None],
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._server_version, self._new_id, self._decided = server_version, new_id, decided
+        self._server_version, self._new_id, self._decided, self._now_ms = server_version, new_id, decided, now_ms
         self.phase = Phase.EMPTY
         self.producer_id = _NO_ID
         self.epoch = _NO_EPOCH
         self.timeout_ms = 60_000
-        self.partitions: set[TopicPartition] = set()
+        self.started_ms = _NOT_STARTED  # the last transaction
+        self.partitions: set[TopicPartition] = set()  # once the end is decided: those whose marker is not written
         self.transactions = 0  # opened so far: tells a timeout which one it belongs to
         self._last_epoch = _NO_EPOCH
         self._previous_id = _NO_ID
         self._next_id = _NO_ID
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no transaction is open or about to end."""
+        return self.phase is Phase.EMPTY or self.phase in _COMPLETE
 
     def init(self, held_id: int, held_epoch: int, timeout_ms: int) -> tuple[int, Identity]:
         """InitProducerId: the error code and, without one, the new producer id and epoch."""
@@ -104,6 +112,8 @@ class Coordinator:
         elif held_epoch != self._last_epoch:  # else a resend of the one before, answered as that was
             return PRODUCER_FENCED, (-1, -1)
         self.phase, self.timeout_ms = Phase.EMPTY, timeout_ms
+        if self._server_version >= 2:  # Kafka 3 goes on telling when the last one began
+            self.started_ms = _NOT_STARTED
         return NONE, (self.producer_id, self.epoch)
 
     def add(self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]) -> int:
@@ -115,7 +125,7 @@ class Coordinator:
         if self.phase in _PREPARED:
             return CONCURRENT_TRANSACTIONS
         if self.phase is not Phase.ONGOING:
-            self.phase = Phase.ONGOING
+            self.phase, self.started_ms = Phase.ONGOING, self._now_ms()
             self.transactions += 1
         self.partitions.update(partitions)
         return NONE
@@ -171,6 +181,7 @@ class Coordinator:
         """TV2 lets a client abort what it does not know to be empty; the epoch rises all the same."""
         if commit or version < 2:
             return INVALID_TXN_STATE, (-1, -1)
+        self.started_ms = self._now_ms()
         return NONE, self._prepare(commit, version)
 
     def _fence(self) -> None:

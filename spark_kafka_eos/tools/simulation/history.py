@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused
 from spark_kafka_eos.tools.simulation.check import violations
+from spark_kafka_eos.tools.simulation.conditions import USUAL, Conditions
 from spark_kafka_eos.tools.simulation.coordinator import Coordinator
+from spark_kafka_eos.tools.simulation.expiry import stand_still
 from spark_kafka_eos.tools.simulation.kafka import ModelKafka
 from spark_kafka_eos.tools.simulation.network import Network
-from spark_kafka_eos.tools.simulation.query import OUTPUT, TOPIC, Checkpoint, Claim, Driver, Way, rows_of
+from spark_kafka_eos.tools.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, Driver, Way, contents_of
 from spark_kafka_eos.tools.simulation.world import Process, Stuck, World
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
@@ -40,13 +42,13 @@ class History:
     trace: list[str] = field(default_factory=list)
 
 
-def live(seed: int, *, traced: bool = False) -> History:
+def live(seed: int, *, traced: bool = False, conditions: Conditions = USUAL) -> History:
     """Run the seed's history to its end."""
-    return _Life(seed, [] if traced else None).live()
+    return _Life(seed, [] if traced else None, conditions).live()
 
 
 class _Life:
-    def __init__(self, seed: int, trace: list[str] | None) -> None:
+    def __init__(self, seed: int, trace: list[str] | None, conditions: Conditions) -> None:
         # The first draws say what kind of history it is.
         self.seed = seed
         self.world = world = World(seed, trace=trace)
@@ -55,15 +57,17 @@ class _Life:
         self.records = chance.randrange(2, 4)
         self.way: Way = chance.choice(_WAYS)
         self.spoils_checkpoint = chance.random() < 0.25
+        self.conditions = conditions
         self.kafka = ModelKafka(
             transaction_version=chance.choice((1, 2)),
-            topic=TOPIC,
-            partitions=len(OUTPUT),
+            topics=TOPICS,
             later=self._later,
-            contents=rows_of,
+            contents=contents_of,
+            clock=lambda: world.now,
             first_epoch=chance.randrange(32_758, 32_766) if chance.random() < 0.05 else -1,
+            conditions=conditions,
         )
-        self.kafka.opened = self._time_out
+        self.kafka.transactions.opened = self._time_out
         self.network = Network(self.kafka)
         self.queries = 1
         self.checkpoint = Checkpoint("query 1")
@@ -77,7 +81,7 @@ class _Life:
         self.current: Driver | None = None
         world.note(
             f"seed {seed}: transaction.version {self.kafka.version}, {self.way}, "
-            f"{self.records} records in each source partition"
+            f"{self.records} records in each source partition{conditions.flags}"
         )
 
     def live(self) -> History:
@@ -86,6 +90,8 @@ class _Life:
         try:
             world.run(self._ended)
             world.settle()
+            if self._offsets_wait():
+                self._go_on()
         except Stuck as stuck:
             self.wrong.append(str(stuck))
         except Exception as error:  # noqa: BLE001 - whatever the product raises, the seed must be named
@@ -102,6 +108,22 @@ class _Life:
             wrong=self.wrong,
             trace=world.trace or [],
         )
+
+    def _offsets_wait(self) -> bool:
+        """Whether offsets that came late, and nothing else, wait for a transaction's end that nobody will send."""
+        if self.conditions.verification or self.wrong:
+            return False
+        return bool(self.kafka.open()) and not self.kafka.open(groups=False)
+
+    def _go_on(self) -> None:
+        """Without verification nobody can keep a late TxnOffsetCommit out, not even a second copy of one that was
+        committed. It must not keep the next batch from being written, and that batch must put an end to it."""
+        self.world.heal()
+        self.world.note("offsets came late: there is more to read")
+        self.records += 1
+        self._start(0.0)
+        self.world.run(self._ended)
+        self.world.settle()
 
     # -- the cluster
 
@@ -136,6 +158,8 @@ class _Life:
             records=self.records,
             claims=self.claims,
             on_pause=lambda seconds: self._paused(driver, seconds),
+            idle=self._stood_still,
+            elsewhere=self.conditions.elsewhere,
         )
         if any(not process.fiber.done for process in self.drivers):
             self.rivalled.add(driver)
@@ -169,7 +193,14 @@ class _Life:
                 return
         elif self.spoils_checkpoint and self.world.chance(0.5):
             self._spoil()
-        self._start(self.world.random.choice(_RESTART_S))
+        stood_still = 0.0 if any(not process.fiber.done for process in self.drivers) else self._stood_still(often=3)
+        self._start(stood_still or self.world.random.choice(_RESTART_S))
+
+    def _stood_still(self, often: float = 1.0) -> float:
+        """For how long nothing happens, where groups may expire and they do."""
+        if not self.conditions.expiry or not self.world.strikes(often):
+            return 0.0
+        return stand_still(self.world, self.kafka, (OPTIONS.ledger_group, OPTIONS.group_id))
 
     def _new_query(self) -> None:
         """What a refusal advises: a new checkpoint, going on from the committed offsets."""

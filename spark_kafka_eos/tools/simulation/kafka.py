@@ -1,5 +1,8 @@
 """A model of a small Kafka cluster: what its brokers answer to the requests that a sink sends.
 
+What is about transactions is in `transactions`, what is about topics in `topics` and `reading`; appends and committed
+offsets, which need both, are here.
+
 Requests are kafka-python's own classes, as the product builds them; answers have the fields of the response classes
 that the product reads. Nothing here waits or fails by chance: who drives the model decides when a marker is written
 (`later`), when a transaction times out, who leads and who coordinates.
@@ -7,74 +10,89 @@ that the product reads. Nothing here waits or fails by chance: who drives the mo
 
 from __future__ import annotations
 
+import functools
 import random
-import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace as Answer
 from typing import Any
 
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.tools.simulation import reading
+from spark_kafka_eos.tools.simulation.conditions import USUAL, Conditions
 from spark_kafka_eos.tools.simulation.coordinator import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
     NONE,
     NOT_COORDINATOR,
     PRODUCER_FENCED,
-    Coordinator,
 )
 from spark_kafka_eos.tools.simulation.offsets import OFFSETS_TOPIC, Committed, Group
 from spark_kafka_eos.tools.simulation.partition import Partition
+from spark_kafka_eos.tools.simulation.topics import Topics
+from spark_kafka_eos.tools.simulation.transactions import Later, Transactions
 from spark_kafka_eos.wire.record_batch import HEADER
 
-NOT_LEADER_OR_FOLLOWER = 6
 NOT_ENOUGH_REPLICAS = 19
 UNSTABLE_OFFSET_COMMIT = 88
-UNKNOWN_TOPIC_OR_PARTITION = 3
 
 _FIRST_ADDING = 12  # the version of Produce from which on a leader adds the partition to the transaction (KIP-890)
-_TOPIC_ID = uuid.UUID(int=7)
 
 _BEHIND = 3  # commits that an outdated coordinator may have missed
 
-# `later(why, action)`: run `action` some time later.
-Later = Callable[[str, Callable[[], None]], None]
-
 
 class ModelKafka:
-    """A cluster of `nodes` brokers with one output topic; `contents(batch)` tells what a record batch's bytes hold."""
+    """A cluster of `nodes` brokers.
+
+    `topics`: how many partitions each has. `contents(partition, batch)` tells what a record batch's bytes hold, one
+    thing for each record. `clock` gives seconds.
+    """
 
     def __init__(
         self,
         *,
         transaction_version: int,
-        topic: str,
-        partitions: int,
+        topics: Mapping[str, int],
         later: Later,
-        contents: Callable[[Any], tuple[Any, ...]],
+        contents: Callable[[TopicPartition, bytes], tuple[Any, ...]],
+        clock: Callable[[], float] = lambda: 0.0,
         nodes: int = 2,
         first_epoch: int = -1,
+        conditions: Conditions = USUAL,
     ) -> None:
         self.version = transaction_version
         self.nodes = nodes
-        self.topic = topic
-        self.partitions = {TopicPartition(topic, number): Partition() for number in range(partitions)}
-        self.leader = {tp: tp.partition % nodes for tp in self.partitions}
+        self.conditions = conditions
+        self._verification = conditions.verification
+        self._classic_groups = conditions.classic_groups and transaction_version < 2
+        self.topics = Topics(nodes, topics)
+        self.partitions = self.topics.partitions
         self.coordinated_by: dict[str, int] = {}
         self.groups: dict[str, Group] = {}
-        self.coordinators: dict[str, Coordinator] = {}
-        self.decisions: list[tuple[str, bool, int, int]] = []  # transactional.id, commit, producer id, epoch
-        self.opened: Callable[[str, Coordinator], None] = lambda _id, _coordinator: None
-        self._later, self._contents, self._first_epoch = later, contents, first_epoch
-        self._ids = 0
+        self._contents, self._clock = contents, clock
+        self.transactions = Transactions(
+            version=transaction_version,
+            misdirected=self._misdirected,
+            known_partitions=self.partitions.keys(),
+            group_log=lambda group_id: self.group(group_id).kept_in,
+            mark=self._mark,
+            later=later,
+            now_ms=self._now_ms,
+            first_epoch=first_epoch,
+        )
         self._handlers: dict[str, Callable[[int, int, Any], Any]] = {
-            "Metadata": self._metadata,
+            "Metadata": self.topics.metadata,
+            "CreateTopics": self.topics.create_topics,
+            "Fetch": functools.partial(reading.fetch, self.topics),
+            "ListOffsets": functools.partial(reading.list_offsets, self.topics),
             "FindCoordinator": self._find_coordinator,
-            "InitProducerId": self._init_producer_id,
-            "AddPartitionsToTxn": self._add_partitions,
-            "AddOffsetsToTxn": self._add_offsets,
+            "DescribeConfigs": self._describe_configs,
+            "DescribeTransactions": self.transactions.describe,
+            "InitProducerId": self.transactions.init_producer_id,
+            "AddPartitionsToTxn": self.transactions.add_partitions,
+            "AddOffsetsToTxn": self.transactions.add_offsets,
             "Produce": self._produce,
             "TxnOffsetCommit": self._txn_offset_commit,
-            "EndTxn": self._end_txn,
+            "EndTxn": self.transactions.end_txn,
             "OffsetFetch": self._offset_fetch,
         }
 
@@ -84,24 +102,38 @@ class ModelKafka:
 
     def group(self, group_id: str) -> Group:
         if group_id not in self.groups:
-            self.groups[group_id] = Group(len(self.groups))
+            self.groups[group_id] = Group(len(self.groups), classic=self._classic_groups)
         return self.groups[group_id]
 
     def move(self, chance: random.Random) -> None:
         """Give every partition, transactional.id and group to some broker; with its state, which is replicated."""
-        for tp in self.leader:
-            self.leader[tp] = chance.randrange(self.nodes)
-        for key in self.coordinated_by:
+        self.topics.move(chance)
+        for key, before in self.coordinated_by.items():
             self.coordinated_by[key] = chance.randrange(self.nodes)
+            if key in self.groups and self.coordinated_by[key] != before:
+                self.groups[key].reload()
 
-    def open(self) -> list[str]:
-        """What is not settled: open transactions, markers not written, offsets that wait for one."""
+    def expire_group(self, group_id: str, retention_s: float) -> None:
+        """The group's coordinator looks for offsets that nobody has committed again for so long."""
+        self.group(group_id).expire(self._clock(), retention_s)
+
+    def expire_producers(self, *, transactional_ids: bool) -> None:
+        """Leaders forget producers, and coordinators transactional.ids too, where no transaction is open."""
+        for log in (*self.partitions.values(), *(group.partition for group in self.groups.values())):
+            log.forget_producers()
+        if transactional_ids:
+            self.transactions.expire()
+
+    def open(self, *, groups: bool = True) -> list[str]:
+        """What is not settled: open transactions, markers not written and, in `groups`, offsets that wait for one."""
         found = [
             f"{name} is in state {coordinator.phase.value}"
-            for name, coordinator in self.coordinators.items()
-            if coordinator.partitions or coordinator.phase.value in ("Ongoing", "PrepareCommit", "PrepareAbort")
+            for name, coordinator in self.transactions.coordinators.items()
+            if not coordinator.at_rest
         ]
-        logs = [*self.partitions.items(), *((group.kept_in, group.partition) for group in self.groups.values())]
+        logs = list(self.partitions.items())
+        if groups:
+            logs += [(group.kept_in, group.partition) for group in self.groups.values()]
         found += [
             f"{tp} is stable up to {partition.last_stable_offset} of {partition.end_offset}"
             for tp, partition in logs
@@ -109,7 +141,7 @@ class ModelKafka:
         ]
         found += [
             f"group {name} waits for {tp}"
-            for name, group in self.groups.items()
+            for name, group in (self.groups.items() if groups else ())
             for tp in group.offsets
             if group.unstable(tp)
         ]
@@ -117,24 +149,19 @@ class ModelKafka:
 
     # -- looking up
 
-    def _metadata(self, _node: int, _version: int, request: Any) -> Any:
-        brokers = [Answer(node_id=node, host=f"node-{node}", port=9092) for node in range(self.nodes)]
-        wanted = [self.topic] if request.topics is None else [topic.name for topic in request.topics]
-        topics = [
-            Answer(
-                name=name,
-                topic_id=_TOPIC_ID,
-                is_internal=False,
-                error_code=NONE if name == self.topic else UNKNOWN_TOPIC_OR_PARTITION,
-                partitions=[
-                    Answer(partition_index=tp.partition, leader_id=leader, leader_epoch=0)
-                    for tp, leader in self.leader.items()
-                    if tp.topic == name
-                ],
-            )
-            for name in wanted
-        ]
-        return Answer(brokers=brokers, topics=topics)
+    def _describe_configs(self, _node: int, _version: int, request: Any) -> Any:
+        """Of a broker's settings, whether its leaders verify partitions."""
+        value = str(self._verification).lower()
+        return Answer(
+            results=[
+                Answer(
+                    resource_name=resource.resource_name,
+                    error_code=NONE,
+                    configs=[Answer(name=name, value=value) for name in resource.configuration_keys],
+                )
+                for resource in request.resources
+            ]
+        )
 
     def _find_coordinator(self, _node: int, _version: int, request: Any) -> Any:
         node = self.coordinated_by.setdefault(request.key, len(self.coordinated_by) % self.nodes)
@@ -143,105 +170,19 @@ class ModelKafka:
     def _misdirected(self, node: int, key: str) -> bool:
         return self.coordinated_by.get(key, node) != node
 
-    # -- the transaction coordinator
-
-    def _coordinator(self, transactional_id: str) -> Coordinator:
-        if transactional_id not in self.coordinators:
-
-            def decided(
-                commit: bool, id_: int, of_records: int, epoch: int, joined: Collection[TopicPartition]
-            ) -> None:
-                self._end(transactional_id, commit, id_, of_records, epoch, joined)
-
-            made = self.coordinators[transactional_id] = Coordinator(
-                server_version=self.version, new_id=self._new_id, decided=decided
-            )
-            made.epoch = self._first_epoch
-            if made.epoch >= 0:
-                made.producer_id = self._new_id()
-        return self.coordinators[transactional_id]
-
-    def _new_id(self) -> int:
-        self._ids += 1
-        return self._ids
-
-    def _init_producer_id(self, node: int, _version: int, request: Any) -> Any:
-        if self._misdirected(node, request.transactional_id):
-            return Answer(error_code=NOT_COORDINATOR)
-        code, (producer_id, epoch) = self._coordinator(request.transactional_id).init(
-            request.producer_id, request.producer_epoch, request.transaction_timeout_ms
-        )
-        return Answer(error_code=code, producer_id=producer_id, producer_epoch=epoch)
-
-    def _add_partitions(self, node: int, _version: int, request: Any) -> Any:
-        name = request.v3_and_below_transactional_id
-        asked = [TopicPartition(topic.name, n) for topic in request.v3_and_below_topics for n in topic.partitions]
-        code = NOT_COORDINATOR
-        if not self._misdirected(node, name):
-            code = self._add(name, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch, asked)
-        topics = [
-            Answer(
-                name=tp.topic, results_by_partition=[Answer(partition_index=tp.partition, partition_error_code=code)]
-            )
-            for tp in asked
-        ]
-        return Answer(results_by_topic_v3_and_below=topics)
-
-    def _add_offsets(self, node: int, _version: int, request: Any) -> Any:
-        if self._misdirected(node, request.transactional_id):
-            return Answer(error_code=NOT_COORDINATOR)
-        joining = [self.group(request.group_id).kept_in]
-        code = self._add(request.transactional_id, request.producer_id, request.producer_epoch, joining)
-        return Answer(error_code=code)
-
-    def _add(self, name: str, producer_id: int, epoch: int, joining: list[TopicPartition]) -> int:
-        coordinator = self._coordinator(name)
-        before = coordinator.transactions
-        code = coordinator.add(producer_id, epoch, joining)
-        if coordinator.transactions != before:
-            self.opened(name, coordinator)
-        return code
-
-    def _end_txn(self, node: int, version: int, request: Any) -> Any:
-        if self._misdirected(node, request.transactional_id):
-            return Answer(error_code=NOT_COORDINATOR)
-        code, (producer_id, epoch) = self._coordinator(request.transactional_id).end(
-            request.producer_id, request.producer_epoch, request.committed, 2 if version >= 5 else 0
-        )
-        return Answer(error_code=code, producer_id=producer_id, producer_epoch=epoch)
-
-    def _end(
-        self,
-        name: str,
-        commit: bool,
-        producer_id: int,
-        of_records: int,
-        epoch: int,
-        joined: Collection[TopicPartition],
-    ) -> None:
-        """The end is decided: the markers are on their way."""
-        self.decisions.append((name, commit, producer_id, of_records))
-        coordinator = self.coordinators[name]
-        if not joined:
-            coordinator.completed()
-            return
-        left = set(joined)
-
-        def mark(tp: TopicPartition) -> None:
-            if tp.topic == OFFSETS_TOPIC:
-                for group in self.groups.values():
-                    if group.kept_in == tp:
-                        group.mark(producer_id, epoch, commit)
-            else:
-                self.partitions[tp].mark(producer_id, epoch, commit)
-            left.discard(tp)
-            if not left:
-                coordinator.completed()
-
-        for tp in sorted(joined):
-            self._later(f"the {'commit' if commit else 'abort'} marker reaches {tp}", lambda tp=tp: mark(tp))  # type: ignore[misc]
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1e3)
 
     # -- leaders
+
+    def _mark(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
+        """A transaction's end reaches a partition, or the groups that are kept in it."""
+        if tp.topic != OFFSETS_TOPIC:
+            leader_epoch = self.topics.leader_epoch[tp]
+            self.partitions[tp].mark(producer_id, epoch, commit, leader_epoch=leader_epoch, timestamp_ms=self._now_ms())
+        for group in self.groups.values():
+            if group.kept_in == tp:
+                group.mark(producer_id, epoch, commit, now_s=self._clock())
 
     def _produce(self, node: int, version: int, request: Any) -> Any:
         responses = []
@@ -257,36 +198,42 @@ class ModelKafka:
         return Answer(responses=responses)
 
     def _append(self, node: int, version: int, name: str, tp: TopicPartition, batch: Any) -> tuple[int, int]:
-        if self.leader[tp] != node:
-            return NOT_LEADER_OR_FOLLOWER, -1
+        if code := self.topics.refusal(node, tp):
+            return code, -1
+        batch = bytes(batch)  # the sender may use its buffer again
         header = HEADER.unpack_from(batch)
         producer_id, epoch, base_sequence = header[9], header[10], header[11]
         partition = self.partitions[tp]
         if partition.outdated(producer_id, epoch):
             return INVALID_PRODUCER_EPOCH, -1
-        if not partition.in_transaction(producer_id, epoch):
+        adding = version >= _FIRST_ADDING
+        if (adding or self._verification) and not partition.in_transaction(producer_id, epoch if adding else None):
             partition.asks(producer_id, epoch, base_sequence)
-        code = self._let_in(name, tp, partition, producer_id, epoch, adding=version >= _FIRST_ADDING)
+        code = self._let_in(name, tp, partition, producer_id, epoch, adding=adding)
         if code:
             return code, -1
         return partition.append(
             producer_id,
             epoch,
             base_sequence,
-            self._contents(batch),
-            first_sequence_is_zero=version >= _FIRST_ADDING,
+            self._contents(tp, batch),
+            batch=batch,
+            leader_epoch=self.topics.leader_epoch[tp],
+            first_sequence_is_zero=adding,
         )
 
     def _let_in(
         self, name: str, tp: TopicPartition, partition: Partition, producer_id: int, epoch: int, *, adding: bool
     ) -> int:
         """Whether the coordinator knows that `tp` is part of the open transaction; with `adding` (TV2) it learns it."""
-        if partition.in_transaction(producer_id, epoch):
+        if partition.in_transaction(producer_id, epoch if adding else None):
+            return NONE
+        if not adding and not self._verification:
             return NONE
         if adding:
-            code = self._add(name, producer_id, epoch, [tp])
+            code = self.transactions.add(name, producer_id, epoch, [tp])
         else:
-            code = self._coordinator(name).verify(producer_id, epoch, tp)
+            code = self.transactions.verify(name, producer_id, epoch, tp)
         if code == PRODUCER_FENCED:
             return INVALID_PRODUCER_EPOCH
         return NOT_ENOUGH_REPLICAS if code == CONCURRENT_TRANSACTIONS else code
@@ -316,19 +263,26 @@ class ModelKafka:
     def _offset_fetch(self, node: int, _version: int, request: Any) -> Any:
         if self._misdirected(node, request.group_id):
             return Answer(error_code=NOT_COORDINATOR, topics=[])
-        asked = [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
-        found = self.group(request.group_id).fetch(asked, request.require_stable)
+        group = self.group(request.group_id)
+        found = group.fetch(_asked(request, group.offsets), request.require_stable)
         return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, at)) for tp, at in found.items()))
 
     def outdated(self, request: Any, chance: random.Random) -> Any:
         """What a coordinator answers to OffsetFetch that was paused and has not heard of its successor; None where none
         can be asked: whose offsets are pending knows the real one, which took them."""
         group = self.group(request.group_id)
-        asked = [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
-        if not group.past or any(group.unstable(tp) for tp in asked):
+        if not group.past or any(group.unstable(tp) for tp in _asked(request, group.offsets)):
             return None
         told = chance.choice(group.past[-_BEHIND:])
+        asked = _asked(request, told)
         return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, told.get(tp, (-1, "")))) for tp in asked))
+
+
+def _asked(request: Any, known: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that OffsetFetch asks for; those of which an offset is `known`, where it asks for all."""
+    if request.topics is None:
+        return list(known)
+    return [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
 
 
 def _offset(tp: TopicPartition, at: Committed | None) -> Answer:

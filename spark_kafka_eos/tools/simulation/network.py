@@ -6,18 +6,22 @@ sender gave the connection up, and what had already left arrives after the resen
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from functools import cache
-from types import SimpleNamespace as Answer
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_kafka_eos.broker.versions import RANGES, choose
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.tools.simulation.kafka import ModelKafka
+from spark_kafka_eos.tools.simulation.refusals import refusal
+from spark_kafka_eos.tools.simulation.shown import codes_in, shown, shown_answer
 from spark_kafka_eos.tools.simulation.world import Process
 
 _DELAYS_S = (0.002, 0.03, 0.5, 8.0, 45.0, 90.0, 300.0)
 _RESET_S = 0.002
+_FRAME = struct.Struct(">ib")  # correlation id, no tagged fields
 _TIMEOUT_S = 30.0  # request.timeout.ms
 
 # Answers that are no refusal for good; a broker gives them without having done anything.
@@ -29,9 +33,13 @@ _PASSING = {
     "EndTxn": (14, 15, 16, 51),
     "TxnOffsetCommit": (14, 15, 16, 7),
     "OffsetFetch": (14, 16, 88),
+    "Fetch": (6, 56, 78),
+    "ListOffsets": (5, 6, 78),
+    "DescribeTransactions": (14, 15, 16),
+    "CreateTopics": (7,),
 }
-# A leader that appended and then could not say so in time.
-_APPENDED_ALL_THE_SAME = (7, 20)
+# Of a broker that did what it was asked, and then could not say so in time.
+_DONE_ALL_THE_SAME = {"Produce": (7, 20), "CreateTopics": (7,)}
 
 # Where a fault is more, or less, telling than elsewhere.
 _OFTEN = {"EndTxn": 3.0, "OffsetFetch": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
@@ -69,6 +77,11 @@ class Network:
         return connect
 
 
+class _Awaited(NamedTuple):
+    answer: Any  # None: it never comes
+    idle_s: float  # how long a leader waits for records before it says that there are none
+
+
 class ModelConnection:
     """Stands in for `broker.connection.Connection`."""
 
@@ -77,7 +90,7 @@ class ModelConnection:
         self.where = f"node-{node}:9092"
         self.finalized_features = {"transaction.version": network.kafka.version}
         self.open = True
-        self._pending: dict[int, Any] = {}
+        self._pending: dict[int, _Awaited] = {}
         self._number = 0
         self._cut = False  # nothing that is sent from now on arrives
         self._late = 0.0  # what is sent from now on arrives so much later, if it does
@@ -104,9 +117,10 @@ class ModelConnection:
     def call(self, request: Any, *, newest: int | None = None) -> Any:
         return self.receive(self.send(request, newest=newest))
 
-    def send(self, request: Any, *, newest: int | None = None, decode: object = None) -> int:
+    def send(
+        self, request: Any, *, newest: int | None = None, decode: Callable[[memoryview], Any] | None = None
+    ) -> int:
         """Send: whatever becomes of it is decided here, and shows when the answer is waited for."""
-        del decode
         if not self.open:
             raise BrokerUnreachable(f"{self.where}: the connection is closed")
         api = request.name.removesuffix("Request")
@@ -123,18 +137,26 @@ class ModelConnection:
             answer = self._struck(api, version, request)
         else:
             answer = self._arrive(api, version, request)
-        self._pending[self._number] = answer
+        idle = 0.0
+        if api == "Fetch" and answer is not None and not any(map(_has_records, answer.responses)):
+            idle = request.max_wait_ms / 1e3
+        if decode is not None and answer is not None:
+            answer = decode(memoryview(_FRAME.pack(self._number, 0) + answer.encode(version=version)))
+        self._pending[self._number] = _Awaited(answer, idle)
         return self._number
 
     def receive(self, correlation_id: int) -> Any:
         """The answer; without one, the wait for it and BrokerUnreachable."""
         if correlation_id not in self._pending:
             raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
-        answer = self._pending.pop(correlation_id)
+        answer, idle = self._pending.pop(correlation_id)
+        world = self._process.world
+        if idle:
+            world.wait(self._process.whole, idle)
+            self._process.check()
         if answer is not None:
             return answer
         self.close()
-        world = self._process.world
         world.wait(self._process.whole, _RESET_S if world.chance(0.8) else _TIMEOUT_S)
         self._process.check()
         raise BrokerUnreachable(f"{self.where}: no response")
@@ -225,87 +247,14 @@ class ModelConnection:
                 self._network.misled.add(self._process.whole)
                 return outdated
         code = world.random.choice(_PASSING[api])
-        if api == "Produce" and world.chance(0.5):
-            code = world.random.choice(_APPENDED_ALL_THE_SAME)
+        if api in _DONE_ALL_THE_SAME and world.chance(0.5):
+            code = world.random.choice(_DONE_ALL_THE_SAME[api])
             answer = self._arrive(api, version, request)
-            if any(p.error_code for topic in answer.responses for p in topic.partition_responses):
+            if any(codes_in(answer)):
                 return answer
         world.fault("passing error", f"{code} for {what}", at=api)
         return refusal(api, request, code)
 
 
-def refusal(api: str, request: Any, code: int) -> Any:
-    """An answer of `api` that says nothing but `code`."""
-    match api:
-        case "Produce":
-            responses = [
-                Answer(
-                    name=topic.name,
-                    partition_responses=[
-                        Answer(index=p.index, error_code=code, base_offset=-1, error_message=None, record_errors=())
-                        for p in topic.partition_data
-                    ],
-                )
-                for topic in request.topic_data
-            ]
-            return Answer(responses=responses)
-        case "AddPartitionsToTxn":
-            topics = [
-                Answer(
-                    name=topic.name,
-                    results_by_partition=[
-                        Answer(partition_index=number, partition_error_code=code) for number in topic.partitions
-                    ],
-                )
-                for topic in request.v3_and_below_topics
-            ]
-            return Answer(results_by_topic_v3_and_below=topics)
-        case "TxnOffsetCommit":
-            topics = [
-                Answer(
-                    name=topic.name,
-                    partitions=[Answer(partition_index=p.partition_index, error_code=code) for p in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-            return Answer(topics=topics)
-        case _:
-            return Answer(error_code=code, topics=[])
-
-
-def shown(api: str, version: int, request: Any) -> str:
-    """A request for a reader: who, which epoch, what."""
-    match api:
-        case "Produce":
-            from spark_kafka_eos.wire.record_batch import HEADER
-
-            batches = []
-            for topic in request.topic_data:
-                for p in topic.partition_data:
-                    header = HEADER.unpack_from(p.records)
-                    batches.append(f"{p.index}: epoch {header[10]}, sequence {header[11]}, {header[12]} records")
-            return f"Produce v{version} ({'; '.join(batches)})"
-        case "EndTxn":
-            end = "commit" if request.committed else "abort"
-            return f"EndTxn v{version} ({end}, id {request.producer_id}, epoch {request.producer_epoch})"
-        case "InitProducerId" | "AddOffsetsToTxn" | "TxnOffsetCommit":
-            group = f" group {request.group_id}" if api != "InitProducerId" else ""
-            return f"{api} v{version} (id {request.producer_id}, epoch {request.producer_epoch}{group})"
-        case _:
-            return f"{api} v{version}"
-
-
-def shown_answer(answer: Any) -> str:
-    """An answer for a reader: its error codes, and the identity it gives."""
-    codes = {answer.error_code} if hasattr(answer, "error_code") else set()
-    for topic in getattr(answer, "responses", ()):
-        codes |= {p.error_code for p in topic.partition_responses}
-    for topic in getattr(answer, "results_by_topic_v3_and_below", ()):
-        codes |= {p.partition_error_code for p in topic.results_by_partition}
-    for topic in getattr(answer, "topics", ()):
-        for p in topic.partitions:
-            codes.add(getattr(p, "error_code", 0))
-    said = ", ".join(map(str, sorted(codes))) or "0"
-    if hasattr(answer, "producer_epoch"):
-        said += f" (id {answer.producer_id}, epoch {answer.producer_epoch})"
-    return said
+def _has_records(topic: Any) -> bool:
+    return any(p.records or p.error_code for p in topic.partitions)

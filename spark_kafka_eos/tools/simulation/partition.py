@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from spark_kafka_eos.model import AbortedTransaction
+
 NONE = 0
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
@@ -23,13 +25,23 @@ _REMEMBERED = 5
 
 
 class Entry(NamedTuple):
-    """One batch of the log: records, or (`commit` is not None) the marker of a transaction's end."""
+    """One batch of the log: records, or (`commit` is not None) the marker of a transaction's end.
+
+    `batch` is what the producer sent, `timestamp_ms` when the marker was written; who keeps none of it gives none out.
+    """
 
     offset: int
     producer_id: int
     epoch: int
     content: tuple[Any, ...]
     commit: bool | None
+    batch: bytes = b""
+    leader_epoch: int = 0
+    timestamp_ms: int = 0
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + len(self.content)
 
 
 class _Producer:
@@ -50,10 +62,13 @@ class Partition:
         self._producers: dict[int, _Producer] = {}
         self._asked_about: dict[int, tuple[int, int]] = {}  # producer id -> epoch, lowest sequence
 
-    def in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether this epoch's transaction holds records here, so that nobody asks the coordinator any more."""
+    def in_transaction(self, producer_id: int, epoch: int | None = None) -> bool:
+        """Whether a transaction of the producer holds records here, so that nobody asks the coordinator any more.
+
+        Kafka 4 looks at its epoch, too; Kafka 3 did not.
+        """
         producer = self._producers.get(producer_id)
-        return producer is not None and producer.first_offset is not None and producer.epoch == epoch
+        return producer is not None and producer.first_offset is not None and epoch in (None, producer.epoch)
 
     def outdated(self, producer_id: int, epoch: int) -> bool:
         """Whether a later epoch has written here, be it by a marker alone."""
@@ -76,6 +91,8 @@ class Partition:
         base_sequence: int | None,
         content: tuple[Any, ...],
         *,
+        batch: bytes = b"",
+        leader_epoch: int = 0,
         first_sequence_is_zero: bool = False,
     ) -> tuple[int, int]:
         """Append transactional records: (error code, base offset). Without a base sequence nobody counts (offsets)."""
@@ -98,23 +115,46 @@ class Partition:
             producer.batches.append((base_sequence, last, offset))
         if producer.first_offset is None:
             producer.first_offset = offset
-        self._add(producer_id, epoch, content, None)
+        self._add(Entry(offset, producer_id, epoch, content, None, batch, leader_epoch))
         return NONE, offset
 
-    def mark(self, producer_id: int, epoch: int, commit: bool) -> bool:
+    def mark(self, producer_id: int, epoch: int, commit: bool, *, leader_epoch: int = 0, timestamp_ms: int = 0) -> bool:
         """Write a transaction's end; False: refused, since a later epoch has written here."""
         known = self._producers.get(producer_id)
         if known is not None and epoch < known.epoch:
             return False
         self._producer(producer_id, epoch).first_offset = None
-        self._add(producer_id, epoch, (commit,), commit)
+        entry = Entry(self.end_offset, producer_id, epoch, (commit,), commit, b"", leader_epoch, timestamp_ms)
+        self._add(entry)
         return True
+
+    def forget_producers(self) -> None:
+        """Producers that have no transaction open here expire (`producer.id.expiration.ms`), and with them epochs."""
+        self._producers = {id_: known for id_, known in self._producers.items() if known.first_offset is not None}
+        self._asked_about.clear()
 
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction; the log's end if none is open."""
         opened = [p.first_offset for p in self._producers.values() if p.first_offset is not None]
         return min(opened, default=self.end_offset)
+
+    def entries(self, start: int, end: int) -> list[Entry]:
+        """The batches that hold an offset of `[start, end)`, in order."""
+        return [entry for entry in self.log if entry.next_offset > start and entry.offset < end]
+
+    def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that hold an offset of `[start, end)`, as their ends came."""
+        opened: dict[int, int] = {}  # producer id -> first offset
+        found = []
+        for entry in self.log:
+            if entry.commit is None:
+                opened.setdefault(entry.producer_id, entry.offset)
+                continue
+            first = opened.pop(entry.producer_id, None)
+            if first is not None and not entry.commit and entry.offset >= start and first < end:
+                found.append(AbortedTransaction(producer_id=entry.producer_id, first_offset=first))
+        return found
 
     def committed(self) -> list[Entry]:
         """The batches that a reader of committed data sees, in order."""
@@ -145,7 +185,7 @@ class Partition:
             producer.batches.clear()
         return producer
 
-    def _add(self, producer_id: int, epoch: int, content: tuple[Any, ...], commit: bool | None) -> None:
-        self._asked_about.pop(producer_id, None)
-        self.log.append(Entry(self.end_offset, producer_id, epoch, content, commit))
-        self.end_offset += len(content)
+    def _add(self, entry: Entry) -> None:
+        self._asked_about.pop(entry.producer_id, None)
+        self.log.append(entry)
+        self.end_offset = entry.next_offset

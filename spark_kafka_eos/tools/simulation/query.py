@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.eos.append_tasks import AppendTaskReport, EncodeNote, append_attempt, judge
 from spark_kafka_eos.eos.checkpoint import micro_batch
 from spark_kafka_eos.eos.distributed import SharedTransaction, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.eos.progress import last_entry
 from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.eos.settle import Appended, StagedWrite, settle
 from spark_kafka_eos.eos.staging import StagedBlock, StageReport, Staging
@@ -35,13 +36,16 @@ from spark_kafka_eos.model import (
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.simulation.network import Network
 from spark_kafka_eos.tools.simulation.world import Killed, Process, World
+from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import HEADER
+from spark_kafka_eos.wire.record_batch import HEADER, scan
 
 TOPIC = "out"
 OUTPUT = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
 SOURCE = (TopicPartition("in", 0), TopicPartition("in", 1))
 OPTIONS = sink_options({"kafka.bootstrap.servers": "node-0:9092", "kafka.transactional.id": "id", "topic": TOPIC})
+ELSEWHERE = replace(OPTIONS, source_clusters=("another cluster",))
+TOPICS = {OPTIONS.ledger_topic: 3} | {TOPIC: len(OUTPUT)}  # how many partitions each has
 SLOTS = len(OUTPUT)  # one append task for each partition
 
 _STAGING = Staging("memory")  # blocks travel inline: nothing is ever opened
@@ -58,7 +62,10 @@ class Row(NamedTuple):
 # The writer's two modes of appending, the sink, and a job of batch writes with `txnAppId`.
 Way = Literal["driver", "executors", "sink", "batch writes"]
 Layout = Mapping[TopicPartition, tuple[tuple[Row, ...], ...]]  # per output partition its blocks
-_rows_of: dict[bytes, tuple[Row, ...]] = {}
+# By the bytes behind a record batch's header.
+_rows: dict[bytes, tuple[Row, ...]] = {}
+_others: dict[bytes, tuple[Any, ...]] = {}
+_MOST_OTHERS = 10_000
 
 
 @cache
@@ -66,13 +73,21 @@ def block_of(rows: tuple[Row, ...]) -> bytes:
     """A complete record batch that holds these rows."""
     values = [f"{row.partition}@{row.offset}".encode() for row in rows]
     block = bytes(encode(pa.nulls(len(rows), pa.binary()), pa.array(values, pa.binary()), 0))
-    _rows_of[block[HEADER.size :]] = rows
+    _rows[block[HEADER.size :]] = rows
     return block
 
 
-def rows_of(batch: bytes | bytearray | memoryview) -> tuple[Row, ...]:
-    """The rows in a block, whoever stamped it."""
-    return _rows_of[bytes(batch[HEADER.size :])]
+def contents_of(_tp: TopicPartition, batch: bytes) -> tuple[Any, ...]:
+    """The rows in a block, whoever stamped it; of any other record batch keys and values."""
+    records = batch[HEADER.size :]
+    if records in _rows:
+        return _rows[records]
+    if records not in _others:
+        if len(_others) == _MOST_OTHERS:
+            _others.clear()
+        found = decode(batch, scan(batch))
+        _others[records] = tuple(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
+    return _others[records]
 
 
 @cache
@@ -166,14 +181,19 @@ class Driver:
         records: int,
         claims: list[Claim],
         on_pause: Callable[[float], None],
+        idle: Callable[[], float],
+        elsewhere: bool,
     ) -> None:
-        """`records` are in each source partition; `resumes`: from the group's committed offsets, not from 0."""
+        """`records` are in each source partition; `resumes`: from the committed offsets, not from 0. `idle` tells for
+        how many seconds there is nothing to read. `elsewhere`: the source is on another cluster."""
         self.process = Process(world, f"driver {number}", self._run, on_pause=on_pause)
         self.error: KafkaEosError | Stopped | None = None
         self.finished = False
         self.checkpoint = checkpoint
         self._world, self._network = world, network
         self._way, self._resumes, self._records, self._claims = way, resumes, records, claims
+        self._idle = idle
+        self._options = ELSEWHERE if elsewhere else OPTIONS
         self._stages = 0
         self._tasks: dict[int, tuple[Process, Cluster]] = {}
         self._stragglers = 0
@@ -203,11 +223,13 @@ class Driver:
     def _query(self, cluster: Cluster) -> None:
         number = self.checkpoint.next_batch()
         start = None if number else self._first_start(cluster)
-        transaction = SharedTransaction(OPTIONS, cluster, decide_micro_batch(OPTIONS))
+        transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
         while True:
             self._world.step(self.process)
+            if seconds := self._idle():
+                self.process.sleep(seconds)
             if self._way == "sink":  # which commits each batch in a process of its own
-                transaction = SharedTransaction(OPTIONS, cluster, decide_micro_batch(OPTIONS))
+                transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
             if not self._planned(number, start):
                 return
             self._write(cluster, transaction, self.checkpoint.batch(number, start))
@@ -220,7 +242,7 @@ class Driver:
         for version in range(self._records):
             if f"commits/{version}" not in self.checkpoint.files:
                 batch = MicroBatch(query_id="job", batch_id=version, digest=f"version {version}", start={}, end={})
-                self._write(cluster, SharedTransaction(OPTIONS, cluster, decide_batch_write), batch)
+                self._write(cluster, SharedTransaction(OPTIONS, cluster, decide_batch_write(OPTIONS)), batch)
                 self._noted(version)
 
     def _noted(self, number: int) -> bool:
@@ -235,7 +257,12 @@ class Driver:
         if not self._resumes:
             return dict.fromkeys(SOURCE, 0)
         found = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
-        return {tp: 0 if at is None else at.offset for tp, at in found.items()}
+        standing = {tp: at.offset for tp, at in found.items() if at is not None}
+        if not standing:  # expired, or never there
+            entry = last_entry(cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
+            (progress,) = (entry and entry.sources) or (None,)
+            standing = dict(progress.offsets) if progress is not None else {}
+        return {tp: standing.get(tp, 0) for tp in SOURCE}
 
     def _planned(self, number: int, start: Offsets | None) -> bool:
         """See to it that the batch has its offsets in the checkpoint; False if there is nothing left to read."""

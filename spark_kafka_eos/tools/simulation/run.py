@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from spark_kafka_eos.tools.simulation.bugs import BUGS
+from spark_kafka_eos.tools.simulation.conditions import USUAL, Conditions
 from spark_kafka_eos.tools.simulation.history import History, live
 
 _CHUNK = 500  # seeds at a time
-_SHOWN = 10  # so many failing seeds are enough
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,10 +47,10 @@ class Summary:
         self.wrong.update(other.wrong)
 
 
-def replay(seed: int, *, bug: str | None = None) -> History:
+def replay(seed: int, *, bug: str | None = None, conditions: Conditions = USUAL) -> History:
     """One seed's history, with its trace."""
     with _quiet(), BUGS[bug]() if bug else nullcontext():
-        return live(seed, traced=True)
+        return live(seed, traced=True, conditions=conditions)
 
 
 def run(
@@ -57,30 +58,33 @@ def run(
     *,
     jobs: int = 1,
     bug: str | None = None,
+    conditions: Conditions = USUAL,
+    most_wrong: int = 10,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Summary:
-    """Run the seeds in `jobs` processes; ends early when some have come out wrong. `progress` is told how many are
-    done."""
+    """Run the seeds in `jobs` processes; ends early when `most_wrong` have come out wrong. `progress` is told how many
+    are done. `bug`: one of `BUGS`."""
     total, started = Summary(), time.monotonic()
-    for part in _in_processes(seeds, jobs, bug) if jobs > 1 else (_run(chunk, bug) for chunk in _chunks(seeds)):
+    part_of = partial(_run, bug=bug, conditions=conditions, most_wrong=most_wrong)
+    for part in _in_processes(seeds, jobs, part_of) if jobs > 1 else map(part_of, _chunks(seeds)):
         total.merge(part)
         progress(total.seeds)
-        if len(total.wrong) >= _SHOWN:
+        if len(total.wrong) >= most_wrong:
             break
     total.wrong = dict(sorted(total.wrong.items()))
     total.seconds = time.monotonic() - started
     return total
 
 
-def _in_processes(seeds: range, jobs: int, bug: str | None) -> Iterator[Summary]:
+def _in_processes(seeds: range, jobs: int, part_of: Callable[[range], Summary]) -> Iterator[Summary]:
     chunks = _chunks(seeds)
     # Not forked: a fork takes along locks that the parent's threads hold.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting: set[Future[Summary]] = {pool.submit(_run, chunk, bug) for chunk in islice(chunks, 2 * jobs)}
+        waiting: set[Future[Summary]] = {pool.submit(part_of, chunk) for chunk in islice(chunks, 2 * jobs)}
         try:
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                waiting |= {pool.submit(_run, chunk, bug) for chunk in islice(chunks, len(done))}
+                waiting |= {pool.submit(part_of, chunk) for chunk in islice(chunks, len(done))}
                 yield from (future.result() for future in done)
         finally:
             pool.shutdown(cancel_futures=True)
@@ -90,12 +94,12 @@ def _chunks(seeds: range) -> Iterator[range]:
     return (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
 
 
-def _run(seeds: range, bug: str | None) -> Summary:
+def _run(seeds: range, *, bug: str | None, conditions: Conditions, most_wrong: int) -> Summary:
     summary = Summary()
     with _quiet(), BUGS[bug]() if bug else nullcontext():
         for seed in seeds:
-            summary.add(live(seed))
-            if len(summary.wrong) >= _SHOWN:
+            summary.add(live(seed, conditions=conditions))
+            if len(summary.wrong) >= most_wrong:
                 break
     return summary
 

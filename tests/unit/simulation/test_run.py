@@ -39,10 +39,19 @@ def test_a_seed_is_replayed_line_by_line():
     assert answer.output.rstrip().endswith("seed 7: exactly once")
 
 
+def test_a_seed_is_replayed_under_the_conditions_that_are_asked_for():
+    answer = CliRunner().invoke(
+        cli.app, ["chaos", "simulate", "--seed", "7", "--no-verification", "--classic-groups", "--expiry"]
+    )
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.splitlines()[0].endswith("--no-verification --classic-groups --expiry")
+
+
 def test_a_seed_that_comes_out_wrong_is_named_with_the_way_to_replay_it():
     answer = CliRunner().invoke(
-        cli.app, ["chaos", "simulate", "--seeds", "2000", "--jobs", "1", "--bug", "no-epoch-bump"]
+        cli.app,
+        ["chaos", "simulate", "--seeds", "2000", "--jobs", "1", "--bug", "no-epoch-bump", "--no-verification"],
     )
     assert answer.exit_code == 1
     assert "replay it with: kafka-eos chaos simulate --seed" in answer.output
-    assert "--bug no-epoch-bump" in answer.output
+    assert "--bug no-epoch-bump --no-verification" in answer.output
