@@ -7,7 +7,8 @@ What is not obvious:
 - Nothing survives this process (see supervised.py); a temporary directory is removed by `close()` or at a normal exit.
 - `start()` after `kill()` or `stop()` finds the same data and ports. A new object given the same `directory` finds the
   data, on new ports unless `port` is given.
-- A node's log is `<directory>/node-<i>/broker.log`, all its starts together; a failed start's error ends with its tail.
+- A node's log is `<directory>/node-<i>/broker.log`, all its starts together; a failed start's error ends with its
+  warnings and errors, which lie a hundred lines before its end.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -50,9 +52,11 @@ JVM_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # a thousand lines of settings at each start
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
 )
+_IN_PASSING = re.compile(r"\S+ \S+ INFO |\tat |\t\.\.\. ")
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.05
 _WAIT_SECONDS = 0.5
+_ANSWER_SECONDS = 20.0
 _STOP_SECONDS = 20.0
 
 
@@ -106,6 +110,7 @@ class EmbeddedKafka:
         self.directory = Path(tempfile.mkdtemp(prefix="kafka-eos-") if directory is None else directory).absolute()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._paused: set[int] = set()
+        self._log_begins: dict[int, int] = {}  # where in a node's log its last start begins
         self._supervised = SupervisedProcesses()
         self._release = weakref.finalize(
             self, _release, os.getpid(), self._supervised, self._processes, self.directory if self._temporary else None
@@ -141,6 +146,7 @@ class EmbeddedKafka:
     def start(self, *nodes: int) -> None:
         """Start what does not run of `nodes` and wait until they answer. A majority must be up for that."""
         started = [node for node in nodes or self.nodes if not self.is_running(node)]
+        self._log_begins |= {node: len(self.log(node)) for node in started}
         self._format(started)
         for node in started:
             self._processes[node] = self._supervised.spawn(
@@ -198,7 +204,7 @@ class EmbeddedKafka:
                     process.wait(_WAIT_SECONDS)
                     raise ToolFailed(
                         f"Kafka {self.version}, node {node}, ended with code {process.returncode}",
-                        action=f"The end of its log:\n{self._tail(node)}",
+                        action=f"From its log:\n{self._tail(node)}",
                     )
 
     def is_running(self, node: int = 1) -> bool:
@@ -259,12 +265,14 @@ class EmbeddedKafka:
             for deleted in admin.delete_topics(list(names), operation_timeout=self._start_timeout).values():
                 deleted.result()
             gone = f"topic {_some(names)} is still there"
-            self._await(admin, lambda: not admin.list_topics(timeout=5).topics.keys() & set(names), gone)
+            self._await(admin, lambda: not admin.list_topics(timeout=_ANSWER_SECONDS).topics.keys() & set(names), gone)
 
     def topics(self) -> list[str]:
         """The names of all topics, without the internal ones (`__…`)."""
         with self._admin("the topics could not be listed") as admin:
-            return sorted(name for name in admin.list_topics(timeout=5).topics if not name.startswith("__"))
+            return sorted(
+                name for name in admin.list_topics(timeout=_ANSWER_SECONDS).topics if not name.startswith("__")
+            )
 
     # How it is done.
 
@@ -353,11 +361,13 @@ class EmbeddedKafka:
     def _failure(self, node: int, why: str) -> ToolFailed:
         return ToolFailed(
             f"Kafka {self.version}, node {node}, did not start: {why}",
-            action=f"The end of its log:\n{self._tail(node)}",
+            action=f"From its log:\n{self._tail(node)}",
         )
 
     def _tail(self, node: int) -> str:
-        return "\n".join(f"  {line}" for line in self.log(node).splitlines()[-30:]) or "  (empty)"
+        lines = self.log(node)[self._log_begins.get(node, 0) :].splitlines()
+        telling = [line for line in lines if not _IN_PASSING.match(line)]
+        return "\n".join(f"  {line}" for line in (telling or lines)[-30:]) or "  (empty)"
 
     def _signal(self, number: signal.Signals, nodes: Sequence[int]) -> None:
         for node in nodes or self.nodes:
@@ -403,7 +413,7 @@ def _known_to(cluster: Cluster) -> set[int]:
 
 def _leaders(admin: AdminClient, topics: Sequence[str]) -> int:
     """How many partitions of the topics have a leader."""
-    found = admin.list_topics(timeout=5).topics
+    found = admin.list_topics(timeout=_ANSWER_SECONDS).topics
     led = (found[topic].partitions.values() for topic in topics if topic in found)
     return sum(partition.leader >= 0 for partitions in led for partition in partitions)
 

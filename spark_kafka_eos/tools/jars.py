@@ -27,7 +27,8 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.tools.java import java
 from spark_kafka_eos.tools.repository import repository
 
-DEFAULT_VERSION = "4.3.1"
+DEFAULT_VERSION = "4.4.0"  # of the brokers
+PERF_TOOLS_VERSION = "4.3.1"  # the newest kafka-tools there is, which runs on Java clients of its own release
 MANIFEST = "manifest.json"
 
 
@@ -63,8 +64,8 @@ def kafka(version: str = DEFAULT_VERSION) -> Bundle:
     return Bundle(name="kafka", version=version, modules=modules)
 
 
-def perf_tools(version: str = DEFAULT_VERSION) -> Bundle:
-    """Kafka's ProducerPerformance and ConsumerPerformance; the rest of their class path is the broker's."""
+def perf_tools(version: str = PERF_TOOLS_VERSION) -> Bundle:
+    """Kafka's ProducerPerformance and ConsumerPerformance; the rest of their class path is that of `kafka(version)`."""
     module = Module(organisation="org.apache.kafka", name="kafka-tools", revision=version, alone=True)
     return Bundle(name="kafka-tools", version=version, modules=(module,))
 
@@ -97,6 +98,11 @@ def cache_directory(environment: Mapping[str, str], home: Path) -> Path:
 def class_path(version: str = DEFAULT_VERSION) -> str:
     """Java's class path for a Kafka of this version, fetched first if need be. Raises ToolFailed."""
     return f"{provide(kafka(version), cache_directory(os.environ, Path.home()), fetch)}/*"
+
+
+def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
+    """Java's class path for the perf tools of this version, fetched first if need be. Raises ToolFailed."""
+    return ":".join([class_path(version), *map(str, files(perf_tools(version)))])
 
 
 def files(bundle: Bundle) -> list[Path]:

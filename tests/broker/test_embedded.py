@@ -17,15 +17,17 @@ from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.kraft import INTERNAL
 from spark_kafka_eos.tools.read_topic import read_topic
 from tests.certificates import issue
-from tests.conftest import SecuredKafka
+from tests.conftest import SecuredKafka, release
 
 pytestmark = pytest.mark.broker
 
+NO_KEYSTORE = {"ssl.keystore.location": "/missing.jks", "ssl.keystore.password": "none", "ssl.key.password": "none"}
+
 
 @pytest.fixture(scope="module")
-def alone():
+def alone(kafka_version):
     """A broker of this module's own, to be killed and paused."""
-    with EmbeddedKafka() as kafka:
+    with EmbeddedKafka(kafka_version) as kafka:
         yield kafka
 
 
@@ -138,24 +140,22 @@ def test_a_paused_broker_can_be_stopped_and_killed(alone):
     alone.start()
 
 
-def test_a_transaction_commits_on_every_transaction_version(kafka, kafka39, topic):
-    for broker in (kafka, kafka39):
-        name = broker.create_topic("transactional")
-        producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "log_level": 0, "transactional.id": "embedded-transaction"}
-        )
-        producer.init_transactions(30)
-        for value, end in ((b"dropped", producer.abort_transaction), (b"kept", producer.commit_transaction)):
-            producer.begin_transaction()
-            producer.produce(name, value)
-            producer.flush(30)
-            end(30)
-        assert values(broker, name) == [b"kept"]
+def test_a_transaction_commits_on_every_transaction_version(either_kafka):
+    name = either_kafka.create_topic("transactional")
+    producer = Producer(
+        {"bootstrap.servers": either_kafka.bootstrap, "log_level": 0, "transactional.id": "embedded-transaction"}
+    )
+    producer.init_transactions(30)
+    for value, end in ((b"dropped", producer.abort_transaction), (b"kept", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(name, value)
+        producer.flush(30)
+        end(30)
+    assert values(either_kafka, name) == [b"kept"]
 
 
-def test_the_release_decides_the_transaction_version(kafka, kafka39):
-    assert transaction_version(kafka) == 2
-    assert transaction_version(kafka39) < 2
+def test_the_release_decides_the_transaction_version(either_kafka):
+    assert (transaction_version(either_kafka) == 2) == (release(either_kafka.version) >= (4, 0))
 
 
 def test_a_given_directory_keeps_data_for_the_next_broker_and_the_transaction_version_can_be_chosen(tmp_path):
@@ -168,19 +168,19 @@ def test_a_given_directory_keeps_data_for_the_next_broker_and_the_transaction_ve
         assert transaction_version(second) == 1
 
 
-def test_once_three_brokers_are_started_each_of_them_knows_all():
-    with EmbeddedKafka(brokers=3) as cluster:
+def test_once_three_brokers_are_started_each_of_them_knows_all(kafka_version):
+    with EmbeddedKafka(kafka_version, brokers=3) as cluster:
         for node in cluster.nodes:
             host, port = cluster.bootstrap_of(INTERNAL, [node]).split(":")
             with Cluster(ClientOptions(bootstrap_servers=((host, int(port)),))) as asked:
                 assert asked.nodes() == list(cluster.nodes)
 
 
-def test_three_brokers_replicate_and_survive_the_loss_of_any_one():
+def test_three_brokers_replicate_and_survive_the_loss_of_any_one(kafka_version):
     def records(lost: int) -> list[bytes]:
         return [b"%d-%d" % (lost, partition) for partition in range(3)]
 
-    with EmbeddedKafka(brokers=3) as cluster:
+    with EmbeddedKafka(kafka_version, brokers=3) as cluster:
         cluster.create_topic("replicated", partitions=3)
         for lost in cluster.nodes:
             cluster.kill(lost)
@@ -230,9 +230,17 @@ def test_tls_works_with_and_without_a_client_certificate_but_not_with_another_au
         client(secured, "SSL", ssl_ca_location=str(stranger)).list_topics(timeout=2)
 
 
-def test_a_broker_that_does_not_start_shows_the_end_of_its_log(tmp_path):
-    with pytest.raises(ToolFailed, match=r"Invalid value x for configuration log\.retention\.hours"):
-        EmbeddedKafka(directory=tmp_path, config={"log.retention.hours": "x"}).start()
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"config": {"log.retention.hours": "x"}}, r"Invalid value x for configuration log\.retention\.hours"),
+        ({"listeners": {"SSL": NO_KEYSTORE}}, r"keystore /missing\.jks"),
+    ],
+    ids=["before it runs", "once it runs"],
+)
+def test_a_broker_that_does_not_start_shows_why(tmp_path, kafka_version, properties, why):
+    with pytest.raises(ToolFailed, match=why):
+        EmbeddedKafka(kafka_version, directory=tmp_path, **properties).start()
 
 
 def test_a_port_that_is_taken_is_an_error_before_anything_starts(kafka):

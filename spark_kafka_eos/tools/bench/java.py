@@ -1,4 +1,4 @@
-"""Kafka's own perf tools, from the release's `kafka-tools` jar beside the embedded broker's."""
+"""Kafka's own perf tools, with the Java clients of their release: not that of the embedded broker."""
 
 from __future__ import annotations
 
@@ -90,8 +90,7 @@ def fetch_seconds(output: str, records: int) -> float:
 
 
 def _run(tool: str, arguments: list[object]) -> str:
-    tools = jars.files(jars.perf_tools())
-    class_path = ":".join([jars.class_path(), *map(str, tools)])
+    class_path = jars.perf_tools_class_path()
     command = [str(java()), "-Xmx512m", "-cp", class_path, f"org.apache.kafka.tools.{tool}", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
     if done.returncode:

@@ -57,7 +57,6 @@ class Lab:
         self.show = show
         self.cluster = cluster(kafka.bootstrap)
         self._inputs: dict[Shape, Input] = {}
-        self._ledger: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -94,12 +93,6 @@ class Lab:
         names = tuple(f"{stem}-{number}" for number in range(count))
         self.kafka.create_topics(names, partitions)
         return names
-
-    def ledger_topic(self) -> str:
-        """A topic for the ledgers of writes whose rows say where they go."""
-        if self._ledger is None:
-            (self._ledger,) = self.topics("ledger", 1, 1)
-        return self._ledger
 
     def check(self, topics: Sequence[str], records: int, who: str) -> None:
         """Raises ToolFailed unless `topics` hold so many records; deletes them."""

@@ -47,6 +47,7 @@ def machine() -> Machine:
         versions={
             "spark-kafka-eos": spark_kafka_eos.__version__,
             "Kafka": jars.DEFAULT_VERSION,
+            "kafka-tools": jars.PERF_TOOLS_VERSION,
             "spark-sql-kafka": jars.BUILT_IN_CONNECTOR.version,
             "Python": platform.python_version(),
             **{name: found for name in _PACKAGES if (found := _version(name))},

@@ -150,10 +150,7 @@ def recipe(lab: Lab) -> Start:
 
 
 def _transactional(lab: Lab, options: Mapping[str, str]) -> dict[str, str]:
-    out = dict(options) | {"kafka.transactional.id": lab.name("id")}
-    if "topic" not in out:
-        out["ledgerTopic"] = lab.ledger_topic()
-    return out
+    return dict(options) | {"kafka.transactional.id": lab.name("id")}
 
 
 # -- a frame into a topic, as a batch write

@@ -19,6 +19,8 @@ from spark_kafka_eos.tools.jars import (
     is_complete,
     ivy_module,
     kafka,
+    perf_tools,
+    perf_tools_class_path,
     provide,
 )
 
@@ -161,3 +163,12 @@ def test_the_ivy_module_asks_for_the_broker_and_a_log_binding():
     module = ivy_module(kafka('4.3.1"'))
     assert 'name="kafka_2.13" rev=\'4.3.1"\'' in module
     assert 'name="slf4j-simple" rev="1.7.36"' in module
+
+
+def test_the_perf_tools_run_on_the_jars_of_their_own_release_whatever_the_brokers(tmp_path, monkeypatch):
+    for bundle in (kafka("9.9.9"), perf_tools("9.9.9")):
+        provide(bundle, tmp_path, Fetch({f"{bundle.name}.jar": b"x"}))
+    monkeypatch.setenv("KAFKA_EOS_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java here"))
+    expected = [tmp_path / "kafka" / "9.9.9" / "*", tmp_path / "kafka-tools" / "9.9.9" / "kafka-tools.jar"]
+    assert perf_tools_class_path("9.9.9") == ":".join(map(str, expected))
