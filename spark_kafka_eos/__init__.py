@@ -25,10 +25,12 @@ Not obvious:
    acknowledged and dropped. Hence an append task that is not a first attempt appends nothing.
 4. The ledger is read after InitProducerId: before it, the transaction of a dying predecessor could still commit.
 5. An unanswered EndTxn(commit) is sent again as a commit and never followed by an abort (KAFKA-17754).
-6. An old batch id may come back with another range (a rewound checkpoint): a batch is skipped only when query, id and
+6. The ledger's record and its pointer are written in the batch's own transaction, and count by their serial number:
+   whichever was lost or comes from an outdated broker, the later one holds.
+7. An old batch id may come back with another range (a rewound checkpoint): a batch is skipped only when query, id and
    digest of its offsets match.
-7. Spark commits in another process than it writes in, with another instance: constructors initialise nothing.
-8. Importing this package imports next to nothing: Spark does so in every planning process, and executors, tools and
+8. Spark commits in another process than it writes in, with another instance: constructors initialise nothing.
+9. Importing this package imports next to nothing: Spark does so in every planning process, and executors, tools and
    tests of the lower layers do without PySpark.
 """
 
@@ -58,6 +60,7 @@ from spark_kafka_eos.later import later
 
 if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import offsets_behind_latest
+    from spark_kafka_eos.eos.progress import cluster_id
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.progress import ProgressListener
@@ -86,6 +89,7 @@ __all__ = [
     "TransactionalWriter",
     "UnknownTopic",
     "__version__",
+    "cluster_id",
     "from_properties",
     "offsets_behind_latest",
 ]
@@ -97,6 +101,7 @@ __getattr__ = later(
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "ProgressListener": "spark_kafka_eos.spark.progress",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
+        "cluster_id": "spark_kafka_eos.eos.progress",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.core.lag",
     },

@@ -74,11 +74,16 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdentity:
-    """What makes an append part of a transaction (KIP-98): shared by every process that appends to it."""
+    """What makes an append part of a transaction (KIP-98): shared by every process that appends to it.
+
+    `transaction_version` is the protocol that the transaction began with (2 from KIP-890 on): brokers that are upgraded
+    one by one may answer differently meanwhile, and a transaction must not mix the two.
+    """
 
     transactional_id: str
     producer_id: int
     epoch: int
+    transaction_version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +169,25 @@ class AbortedTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRange:
+    """Offsets `[start, end)` that a micro-batch covers of one Kafka source; `start` is None where nobody can tell
+    it."""
+
+    start: Offsets | None
+    end: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """What a transaction stands for: one micro-batch of one query, or one batch write.
 
     `query_id` is the streaming query's id (stable across restarts) or `txnAppId`; `start` and `end` the source
     offsets the batch covers (empty when no source is Kafka; `start` is None where nobody can tell it); `digest` a hash
     of everything the checkpoint says of the batch's range, so that a replay with other offsets is noticed.
+
+    `start` and `end` are those of all Kafka sources, the lower offset where two read one partition. `sources` has each
+    source for itself, in the checkpoint's order (with offset log v2: by name), None for one whose offsets are not
+    Kafka's; it is empty where they are not known, and for a batch write.
     """
 
     query_id: str
@@ -177,12 +195,30 @@ class MicroBatch:
     digest: str
     start: Offsets | None
     end: Offsets
+    sources: tuple[SourceRange | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceProgress:
+    """Up to where one source of a query is committed: `offsets` of the cluster with this id."""
+
+    cluster: str
+    offsets: Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """The last micro-batch committed under a transactional.id."""
+    """The last micro-batch committed under a transactional.id.
+
+    `serial` numbers the commits under that id, whatever their queries: of two entries the higher one is the later; 0
+    where it was written before entries had one. `sources` has each source's progress in Spark's order, None for one
+    that is not Kafka; None in all where the entry does not tell. `incomplete`: of this batch only some frames were
+    committed.
+    """
 
     query_id: str
     batch_id: int
     digest: str
+    serial: int = 0
+    sources: tuple[SourceProgress | None, ...] | None = None
+    incomplete: bool = False

@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -76,6 +75,7 @@ class Cluster:
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
         self._kept: dict[Hashable, tuple[float, int | None]] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
+        self._id: str | None = None
         self._reached = False
 
     def __enter__(self) -> Self:
@@ -93,6 +93,13 @@ class Cluster:
         self._connections.clear()
 
     # -- metadata
+
+    def cluster_id(self) -> str:
+        """The cluster's id (KIP-78), "" where its brokers tell none; it never changes."""
+        if self._id is None:
+            request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+            self._id = self.call_any(request, lambda _: ()).cluster_id or ""
+        return self._id
 
     def topic(self, name: str) -> TopicDescription:
         """The topic as last looked up; raises UnknownTopic."""
@@ -116,7 +123,7 @@ class Cluster:
         response = self.call_any(request, lambda _: ())
         return sorted(topic.name for topic in response.topics if not topic.is_internal)
 
-    def refresh(self, names: Iterable[str]) -> None:
+    def refresh(self, names: Iterable[str], *, patience_ms: int = _UNKNOWN_TOPIC_PATIENCE_MS) -> None:
         """Look these topics up again; raises UnknownTopic if one does not appear within a few seconds."""
         names = sorted(set(names))
         for name in names:
@@ -130,8 +137,9 @@ class Cluster:
 
         wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        response = self.call_any(request, errors, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
+        response = self.call_any(request, errors, patience_ms=patience_ms)
         self._nodes |= {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self._id = response.cluster_id or ""
         for topic in response.topics:
             partitions = {
                 p.partition_index: PartitionDescription(leader=p.leader_id, leader_epoch=p.leader_epoch)
@@ -192,6 +200,10 @@ class Cluster:
         self._learn_nodes()
         return sorted(self._nodes)
 
+    def controller(self) -> int:
+        """The node id of the broker that takes changes to the cluster, such as a new topic."""
+        return int(self._learn_nodes().controller_id)
+
     def _open(self, address: tuple[str, int], number: int = 0) -> Connection:
         known = self._connections.get((*address, number))
         if known is not None:
@@ -219,9 +231,10 @@ class Cluster:
             action="Check the addresses and the listeners' advertised names.",
         )
 
-    def _learn_nodes(self) -> None:
+    def _learn_nodes(self) -> Any:
         response = self._any().call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         self._nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        return response
 
     # -- requests that are tried again
 
@@ -301,10 +314,20 @@ class Cluster:
 
 
 def shared_cluster(options: ClientOptions) -> Cluster:
-    """This thread's own cluster for these options, kept as long as the process: for tasks, which are many and short."""
-    return _shared(options, os.getpid(), threading.get_ident())
+    """This thread's own cluster for these options, kept as long as the thread: for tasks, which are many and short."""
+    if _tasks.pid != os.getpid():  # forked: what is open belongs to the other process
+        _tasks.pid, _tasks.clusters = os.getpid(), {}
+    if options not in _tasks.clusters:
+        _tasks.clusters[options] = Cluster(options)
+    return _tasks.clusters[options]
 
 
-@cache
-def _shared(options: ClientOptions, pid: int, thread: int) -> Cluster:  # noqa: ARG001 - the cache's key
-    return Cluster(options)
+class _Tasks(threading.local):
+    """What one thread has open, in this process. Not keyed by the thread's id: the next thread may get the same one."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.clusters: dict[ClientOptions, Cluster] = {}
+
+
+_tasks = _Tasks()

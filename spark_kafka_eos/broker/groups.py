@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
@@ -38,29 +38,35 @@ class GroupCoordinator:
         """
         topic_class: Any = OffsetFetchRequest.OffsetFetchRequestTopic
         wanted = dict.fromkeys(partitions)
-        request = OffsetFetchRequest(
-            group_id=self.group_id,
-            topics=[
-                topic_class(name=topic, partition_indexes=[tp.partition for tp in members])
-                for topic, members in _by_topic(wanted).items()
-            ],
-            require_stable=require_stable,
-        )
+        topics = [
+            topic_class(name=topic, partition_indexes=[tp.partition for tp in members])
+            for topic, members in _by_topic(wanted).items()
+        ]
+        return {**wanted, **self._fetch(topics, wanted, require_stable=require_stable)}
+
+    def fetch_all(self, *, require_stable: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Every offset the group has, of topics that this principal may describe; as `fetch_offsets`."""
+        return self._fetch(None, None, require_stable=require_stable)
+
+    def _fetch(
+        self, topics: Sequence[Any] | None, asked: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        request = OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=require_stable)
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             yield Subject(group=self.group_id), response.error_code
-            if not response.error_code:
-                yield from self._errors(response, "OffsetFetch", wanted)
+            if not response.error_code:  # an unknown group is an error to some brokers, and has no offsets
+                yield from self._errors(response, "OffsetFetch", asked)
 
         response = self._cluster.call_coordinator("group", self.group_id, request, errors)
-        found: dict[TopicPartition, OffsetAndMetadata | None] = dict(wanted)
-        for topic in response.topics:
-            for p in topic.partitions:
-                if p.committed_offset >= 0:
-                    found[TopicPartition(topic.name, p.partition_index)] = OffsetAndMetadata(
-                        offset=p.committed_offset, metadata=p.metadata or ""
-                    )
-        return found
+        return {
+            TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(
+                offset=p.committed_offset, metadata=p.metadata or ""
+            )
+            for topic in response.topics
+            for p in topic.partitions
+            if p.committed_offset >= 0
+        }
 
     def commit_in_transaction(
         self,
@@ -97,7 +103,7 @@ class GroupCoordinator:
         self._cluster.call_coordinator("group", self.group_id, request, errors)
 
     def _errors(
-        self, response: Any, api: str, asked: Iterable[TopicPartition], transactional_id: str = ""
+        self, response: Any, api: str, asked: Iterable[TopicPartition] | None, transactional_id: str = ""
     ) -> Iterable[tuple[Subject, int]]:
         answered = {
             TopicPartition(topic.name, p.partition_index): p.error_code
@@ -106,7 +112,7 @@ class GroupCoordinator:
         }
         for tp, code in answered.items():
             yield Subject(partition=tp, group=self.group_id, transactional_id=transactional_id), code
-        if error := incomplete(api, asked, answered):
+        if asked is not None and (error := incomplete(api, asked, answered)):
             raise error
 
 

@@ -29,16 +29,24 @@ _NO_TIMEOUT = 2**31 - 1  # what the Java client sends when there is no transacti
 class TransactionCoordinator:
     """The coordinator of one transactional.id; `timeout_ms` is how long it lets a transaction stay open.
 
-    `transaction_version` is read once, here: what a transaction begins with, it ends with. Every method is tried again
-    within delivery.timeout.ms, and raises ProducerFenced when a newer owner exists, TransactionAborted when this try is
-    void, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    `transaction_version` is asked for once, unless it is known from an identity: what a transaction begins with, it
+    ends with. Every method is tried again within delivery.timeout.ms, and raises ProducerFenced when a newer owner
+    exists, TransactionAborted when this try is void, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, timeout_ms: int, *, transaction_version: int | None = None
+    ) -> None:
         self.transactional_id = transactional_id
-        self.transaction_version = cluster.transaction_version()
         self._cluster, self._timeout_ms = cluster, timeout_ms
+        self._version = transaction_version
         self._commit_unanswered: ProducerIdentity | None = None
+
+    @property
+    def transaction_version(self) -> int:
+        if self._version is None:
+            self._version = self._cluster.transaction_version()
+        return self._version
 
     def init_producer_id(self, held: ProducerIdentity | None = None) -> ProducerIdentity:
         """A new epoch; fences older owners and aborts what they left open. `held` is what this owner had before.
@@ -47,6 +55,7 @@ class TransactionCoordinator:
         aborts that first. So end a void transaction with `end(held, commit=False)` before this: fenced there is fenced
         for good, and disturbs nobody.
         """
+        _ = self.transaction_version  # asked for now, before anything begins
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
@@ -154,7 +163,10 @@ class TransactionCoordinator:
 
     def _identity(self, response: Any) -> ProducerIdentity:
         return ProducerIdentity(
-            transactional_id=self.transactional_id, producer_id=response.producer_id, epoch=response.producer_epoch
+            transactional_id=self.transactional_id,
+            producer_id=response.producer_id,
+            epoch=response.producer_epoch,
+            transaction_version=self.transaction_version,
         )
 
     def _call(

@@ -30,6 +30,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "Produce": (9, 12),
     "Fetch": (13, 16),
     "ListOffsets": (6, 7),
+    "CreateTopics": (5, 7),
     "DescribeConfigs": (4, 4),
     "DescribeProducers": (0, 0),
     "DescribeTransactions": (0, 0),
@@ -59,7 +60,7 @@ def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = No
         UNSUPPORTED_VERSION,
         name_of(UNSUPPORTED_VERSION),
         f"{api}: versions {oldest} to {top} are needed, the broker {said}",
-        action="Kafka 3.1 or newer is needed.",
+        action="Kafka 3.3 or newer is needed.",
     )
 
 

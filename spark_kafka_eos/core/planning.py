@@ -6,7 +6,8 @@ stable offset (read_committed), so nothing past it is ever planned. The same off
 Rules, as the built-in source has them unless said:
 - Explicit offsets name exactly the partitions that are read; -2 stands for earliest, -1 for latest.
 - `committed` (not in the built-in source): a partition without a committed offset starts at its earliest, as one that
-  was added while the query was away would have.
+  was added while the query was away would have. Where no partition has one, that is an error, unless the user names
+  what holds then: offsets expire, and reading all of it again would be a silent answer to that.
 - A partition that appears after the start is read from its earliest offset.
 - A rate limit is shared out in proportion to what each partition has waiting, but at least one offset each.
 - Trigger.AvailableNow: list `latest` once and plan every micro-batch of that run with it.
@@ -21,7 +22,7 @@ from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.model import OffsetRange, Offsets, TopicPartition
-from spark_kafka_eos.options.source import Timestamps
+from spark_kafka_eos.options.source import Start, Timestamps
 
 EARLIEST, LATEST = -2, -1  # in explicit offsets
 _GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"
@@ -50,24 +51,40 @@ class Plan:
 
 
 def starting_offsets(
-    wanted: Literal["earliest", "latest", "committed"] | Offsets,
+    wanted: Start | Offsets,
     *,
     earliest: Offsets,
     latest: Offsets,
     committed: Mapping[TopicPartition, int | None] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Where a new query starts, for every partition. Raises ConfigurationError if explicit offsets name others."""
+    """Where a new query starts, for every partition. Raises ConfigurationError if explicit offsets name others, and
+    where nothing is `committed`."""
     match wanted:
         case "earliest":
             return dict(earliest)
         case "latest":
             return dict(latest)
-        case "committed":
-            known = {tp: offset for tp, offset in (committed or {}).items() if offset is not None}
+        case "committed" | "committed-or-earliest" | "committed-or-latest":
+            known = {tp: offset for tp, offset in (committed or {}).items() if offset is not None and tp in earliest}
+            if not known and wanted == "committed" and earliest:
+                raise _nothing_committed(earliest)
+            if not known and wanted == "committed-or-latest":
+                return dict(latest)
             return {tp: known.get(tp, offset) for tp, offset in earliest.items()}
         case _:
             check_partitions("startingOffsets", wanted, latest)
             return _resolved(wanted, earliest, latest)
+
+
+def _nothing_committed(partitions: Iterable[TopicPartition]) -> ConfigurationError:
+    topics = _some(sorted({tp.topic for tp in partitions}))
+    return ConfigurationError(
+        "startingOffsets",
+        f"nothing is committed of {topics}: the group is another one, or its offsets have expired "
+        "(offsets.retention.minutes)",
+        action="If a kafka-eos sink has written what was read before, name it by sink.kafka.transactional.id: its "
+        "ledger does not expire. For a first start say committed-or-earliest or committed-or-latest.",
+    )
 
 
 def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> dict[TopicPartition, int]:

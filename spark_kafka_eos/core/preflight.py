@@ -1,10 +1,11 @@
 """What would lose data or fail later, found before the first batch: from what was read of the cluster to findings.
 
 Errors, where no batch could succeed or the ledger is not ours alone:
-- an output topic or the ledger's does not exist, or an ACL that the query itself needs is missing;
+- an output topic does not exist, or an ACL that the query itself needs is missing;
 - kafka.transaction.timeout.ms above the brokers' transaction.max.timeout.ms;
 - min.insync.replicas above the replication factor;
-- a group that the sink commits offsets to has live members.
+- a group that the sink commits offsets to has live members, or offsets that another sink's transactions committed;
+- the ledger's topic is not compacted: its entries would be deleted.
 
 Warnings, where committed data depends on luck:
 - a single replica, min.insync.replicas of 1, unclean leader election, too few replicas in sync right now; outputs and
@@ -27,9 +28,9 @@ OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 
 # The settings a finding depends on; nothing else needs to be read.
 BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
-TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable")
+TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy")
 
-_SHORT_RETENTION_MINUTES = 3 * 24 * 60  # a query that is stopped over a weekend should find its ledger again
+_SHORT_RETENTION_MINUTES = 3 * 24 * 60  # lag tools should still know a query that was stopped over a weekend
 _LIVELESS = frozenset({"", "Empty", "Dead"})
 _NAMED = 3  # members named in a finding
 
@@ -94,11 +95,15 @@ class TransactionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """A consumer group. `members` are shown as client id and host; a group of KIP-848's protocol shows none."""
+    """A consumer group. `members` are shown as client id and host; a group of KIP-848's protocol shows none.
+
+    `sinks` are the transactional.ids whose transactions commit offsets to it, others than this query's.
+    """
 
     state: str
     members: tuple[str, ...]
     operations: frozenset[str] | None
+    sinks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +121,9 @@ class Facts:
     topics: Mapping[str, TopicFacts | Unread | None]
 
 
-def own_topics(options: SinkOptions) -> list[str]:
-    """The topics that must exist: those written, and the ledger's."""
-    ledger = [options.ledger_topic] if options.transactional_id else []
-    return list(dict.fromkeys([*written_topics(options), *ledger]))
+def ledger_topics(options: SinkOptions) -> list[str]:
+    """The ledger's topic, where one is kept; it is created when it is first needed."""
+    return [options.ledger_topic] if options.ledger_topic else []
 
 
 def written_topics(options: SinkOptions) -> list[str]:
@@ -129,7 +133,7 @@ def written_topics(options: SinkOptions) -> list[str]:
 
 def groups(options: SinkOptions) -> list[str]:
     """The groups that the sink commits offsets to: the source's, and the ledger's."""
-    ledger = [options.ledger_group] if options.transactional_id else []
+    ledger = [options.ledger_group] if options.ledger_topic else []
     return [group for group in (options.group_id, *ledger) if group]
 
 
@@ -146,7 +150,7 @@ def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
     found = [_cluster(facts)]
     if options.transactional_id:
         found += [_transaction_version(facts), *_settings(facts, options), _transaction(facts, options)]
-    found += [_group(name, facts.groups[name]) for name in groups(options)]
+    found += [_group(name, facts.groups[name], options.resolve) for name in groups(options)]
     judged: dict[_Judgement, list[str]] = {}
     for name, judgement in _topics(facts, options):
         judged.setdefault(judgement, []).append(name)
@@ -216,7 +220,10 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
         severity=Severity.WARNING if short else Severity.OK,
         subject="offsets.retention.minutes",
         found=f"{retention}, that is {_span(retention * 60_000)}",
-        meaning="A query without a batch for that long loses its ledger, and is then refused" if short else "",
+        meaning="Lag tools forget a query that has no batch for that long, and startingOffsets=committed does unless "
+        "it names sink.kafka.transactional.id; the ledger does not"
+        if short
+        else "",
         action="Raise it on the brokers; Kafka's default is 10080, 7 days" if short else "",
     )
 
@@ -247,12 +254,22 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
             )
 
 
-def _group(name: str, facts: GroupFacts | Unread) -> Finding:
+def _group(name: str, facts: GroupFacts | Unread, resolve: str | None) -> Finding:
     subject = f"group {name}"
     if isinstance(facts, Unread):
         return _unauthorised(subject, facts.reason, "Read on it")
     if facts.operations is not None and "Read" not in facts.operations:
         return _unauthorised(subject, "offsets may not be committed to it", "Read on it")
+    others = ",".join(facts.sinks)
+    if others and resolve != f"take-group:{others}":
+        return Finding(
+            severity=Severity.ERROR,
+            subject=subject,
+            found=f"its offsets are committed by the transactions of {others}",
+            meaning="Two sinks that share a group move each other's offsets: each would resume where the other stands",
+            action="Give this query a kafka.group.id of its own (by default, it is the transactional.id). If the other "
+            f"one is gone for good and this one goes on in its group, say so: resolve=take-group:{others}",
+        )
     if not facts.members and facts.state in _LIVELESS:
         return Finding(severity=Severity.OK, subject=subject, found="no members")
     return Finding(
@@ -268,14 +285,16 @@ def _group(name: str, facts: GroupFacts | Unread) -> Finding:
 
 def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgement]]:
     written, internal = written_topics(options), internal_topics(options)
-    ledger = [options.ledger_topic] if options.transactional_id else []
-    for name in own_topics(options):
-        needed = [("Write", "written", written), ("Read", "named in the ledger", ledger)]
-        rights = [(right, use) for right, use, of in needed if name in of]
-        yield from ((name, judgement) for judgement in _access(facts.topics[name], rights))
+    for name in written:
+        yield from ((name, judgement) for judgement in _access(facts.topics[name], [("Write", "written")]))
+    for name in ledger_topics(options):
+        yield from ((name, judgement) for judgement in _ledger(facts.topics[name]))
     for name in written:
         if isinstance(topic := facts.topics[name], TopicFacts):
             yield from ((name, judgement) for judgement in (*_size(topic, options), *_durability(topic)))
+    for name in ledger_topics(options):
+        if isinstance(topic := facts.topics[name], TopicFacts):
+            yield from ((name, judgement) for judgement in _durability(topic))
     for name in internal:
         match facts.topics[name]:
             case None:
@@ -306,6 +325,22 @@ def _access(topic: TopicFacts | Unread | None, needed: Sequence[tuple[str, str]]
                     "Every batch would fail",
                     f"Grant this principal {right} on it",
                 )
+
+
+def _ledger(topic: TopicFacts | Unread | None) -> Iterator[_Judgement]:
+    if topic is None:
+        yield _Judgement(Severity.OK, "will be created when it is first needed")
+        return
+    yield from _access(topic, [("Write", "written"), ("Read", "read for the ledger")])
+    if not isinstance(topic, TopicFacts):
+        return
+    if not isinstance(topic.settings, Unread) and "compact" not in topic.settings["cleanup.policy"]:
+        yield _Judgement(
+            Severity.ERROR,
+            f"cleanup.policy is {topic.settings['cleanup.policy']}",
+            "Ledger entries would be deleted by age, and a query that was stopped for long would be refused",
+            "Set cleanup.policy=compact, if this topic is the ledger's alone; else name another ledgerTopic",
+        )
 
 
 def _size(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:

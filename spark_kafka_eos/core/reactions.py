@@ -75,6 +75,7 @@ _REACTIONS = {
     34: Reaction.UNAUTHENTICATED,  # ILLEGAL_SASL_STATE
     45: Reaction.ABORT,  # OUT_OF_ORDER_SEQUENCE_NUMBER
     46: Reaction.ABORT,  # DUPLICATE_SEQUENCE_NUMBER, unless it answers our own resend: see `broker.produce`
+    41: Reaction.RETRY_SAME,  # NOT_CONTROLLER: it has just moved
     47: Reaction.FENCED,  # INVALID_PRODUCER_EPOCH
     48: Reaction.ABORT,  # INVALID_TXN_STATE
     49: Reaction.ABORT,  # INVALID_PRODUCER_ID_MAPPING
@@ -108,6 +109,7 @@ _BY_API = {
     ): Reaction.ABORT,  # ended by a timeout, by our driver or by a newer owner: the coordinator tells which
     ("EndTxn", -1): Reaction.LEDGER_DECIDES,
     ("EndTxn", 48): Reaction.LEDGER_DECIDES,
+    ("OffsetFetch", 69): Reaction.NONE,  # GROUP_ID_NOT_FOUND: a group without offsets
     ("TxnOffsetCommit", 7): Reaction.FIND_COORDINATOR,
 }
 

@@ -3,30 +3,44 @@
 | the ledger says | the batch | verdict |
 |---|---|---|
 | nothing | 0 | write: the first batch under this transactional.id |
-| nothing | > 0 | refuse: the ledger expired, was deleted, or is looked for in the wrong place |
-| this query, the batch before | n | write: the normal course |
+| nothing, but the group's offsets are of this id's transactions, or of another's | 0 | refuse, unless it starts there |
+| nothing | > 0 | refuse: this checkpoint belongs to another sink, or the ledger was deleted |
+| this query, the batch before, and it ended where this one starts | n | write: the normal course |
+| this query, the batch before, and it ended elsewhere | n | refuse: the checkpoint was changed |
 | this query, this batch, same range | n | skip: committed, then the driver died before Spark noted it |
 | this query, this batch, another range | n | refuse: the checkpoint planned this batch anew |
 | this query, an earlier batch | n | refuse: batches in between were never committed here |
 | this query, a later batch | n | refuse: the checkpoint was rewound, or this driver is a zombie |
-| another query | 0, starting exactly at the group's committed offsets | write: a lost checkpoint goes on |
+| this query, any batch, and an operator's `skip-to` | n | skip what ends before, write what starts there exactly |
+| this query, only some frames of a batch | any | refuse: the others were never written |
+| another query | 0, starting exactly where that one ended | write: a lost checkpoint goes on |
 | another query | 0, starting there but planned to end before | refuse: this checkpoint was left behind |
 | another query, named in `takeOverQuery` | 0 | write: the operator says that this query goes on where that one ended |
 | another query | 0, starting elsewhere, or nobody can tell where | refuse |
 | another query | > 0 | refuse: two queries share a transactional.id |
+| something that is no entry | any | refuse |
 
-"Starting exactly at the group's committed offsets" holds when at least one source partition has a committed offset,
-each one that has starts there, and each one that has none is new and starts at offset 0: partitions are only ever added
-at a topic's end, so the number of a new one is above all that the group knows of its topic. A topic of which the group
-knows nothing is not taken for a new one: its offsets may have been deleted, and reading it again would repeat it.
+"Starting exactly where that one ended" holds when every source is Kafka, no two read the same partition, at least one
+partition was committed before, each one that was starts there, and each one that was not is new and starts at offset 0:
+partitions are only ever added at a topic's end, so the number of a new one is above all that were committed of its
+topic. A topic of which nothing was committed is not taken for a new one: its offsets may have been deleted, and reading
+it again would repeat it. Where a query ended, the entry tells, of each cluster; an entry of an earlier release does
+not, so the group's offsets do, if this id's transactions committed them.
+
+Each refusal has a name for exactly what was found (`found`), and the ways in which an operator may resolve it:
+`resolve=write:<found>` or `resolve=skip:<found>`. What is found is another thing once the batch is settled, so the word
+holds for one time, though it should stay in the code. `skip-to:<entry>` names the ledger's entry alone and holds until
+the next commit: a checkpoint restored from an older copy may plan the batches since then anew, with other bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, Offsets, TopicPartition
+from spark_kafka_eos.core.ledger import Unreadable
+from spark_kafka_eos.model import LedgerEntry, MicroBatch, Offsets, SourceProgress, SourceRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,83 +57,224 @@ class Skip:
     reason: str
 
 
+Way = Literal["write", "skip", "skip-to", "take-group"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """Going on could lose or repeat data: what was found (`reason`), what it means for the data, what resolves it."""
+    """Going on could lose or repeat data: what was found (`reason`), what it means for the data, what resolves it.
+
+    `found` names it exactly; an operator may let the batch go on in one of `ways`.
+    """
 
     reason: str
     meaning: str
     action: str
+    found: str = ""
+    ways: tuple[Way, ...] = ()
 
 
 Verdict = Write | Skip | Refuse
 CommittedOffsets = Mapping[TopicPartition, int | None]
+_Place = tuple[str, TopicPartition]  # a partition of the cluster with this id
 
 _RESUME = (
-    "start the query with a new checkpointLocation and startingOffsets=committed: it goes on exactly where the last "
-    "committed transaction ended (a stateful query loses its state with the checkpoint)"
+    "start the query with a new checkpointLocation, and its kafka-eos source with startingOffsets=committed and "
+    "sink.kafka.transactional.id (on another cluster also sink.kafka.bootstrap.servers) set to this sink's: it goes on "
+    "exactly where the last committed transaction ended (a stateful query loses its state with the checkpoint)"
 )
 _OWN_ID = "give each query its own `kafka.transactional.id`"
+_TAKEN_OVER = (
+    "If another sink, such as the built-in one, ran the query until now and was stopped cleanly, this batch was not run"
+    " yet and `write` is right."
+)
+_MEANS: Mapping[Way, str] = {
+    "write": "writes this batch, if nothing of it is in the output (what is there of it already is repeated)",
+    "skip": "takes this batch for written, if all of it is in the output (what is missing of it is lost)",
+    "skip-to": "takes every batch for written that reads nothing but what is committed, and goes on where that ends "
+    "(with a watermark only if its batches are bounded as they were, by the same maxOffsetsPerTrigger: otherwise other "
+    "windows close in them, and some are repeated or lost)",
+    "take-group": "goes on in that group all the same, if its other owner is gone for good",
+}
 
 
 def decide(
-    entry: LedgerEntry | None,
+    entry: LedgerEntry | Unreadable | None,
     batch: MicroBatch,
-    committed: CommittedOffsets | None,
+    committed: CommittedOffsets | None = None,
     *,
+    clusters: Sequence[str] = (),
+    own: str = "",
+    strangers: Sequence[str] = (),
+    ours: bool = False,
     take_over: str | None = None,
+    resolve: str | None = None,
 ) -> Verdict:
-    """What to do with a micro-batch. `committed` are the group's offsets of the batch's partitions (None: has none).
+    """What to do with a micro-batch.
 
-    `take_over` is the id of a query that this one continues on its operator's word.
+    `committed` are the group's offsets of the batch's partitions on the sink's cluster (None: it was not asked),
+    `strangers` the other transactional.ids that committed some of them, `ours` whether this one did. `clusters` has the
+    cluster id of each of the batch's sources (by default all on the sink's `own`). `take_over` is the id of a query
+    that this one continues on its operator's word, `resolve` an operator's answer to a refusal.
     """
-    if entry is None:
-        return _without_entry(batch, committed)
-    if entry.query_id == batch.query_id:
-        return _own_entry(entry, batch)
-    if batch.batch_id == 0 and entry.query_id == take_over:
-        return Write(reason=f"takeOverQuery says that this query goes on where {take_over} ended")
-    return _foreign_entry(entry, batch, committed)
+    ended = _Ended.of(entry, batch, clusters, own, committed)
+    verdict = _decide(entry, batch, ended, strangers, ours, take_over, resolve)
+    if not isinstance(verdict, Refuse) or not verdict.ways:
+        return verdict
+    return _resolved(verdict, verdict.found or f"{_name(entry)}/{_name(batch)}", resolve)
 
 
-def decide_batch_write(entry: LedgerEntry | None, write: MicroBatch) -> Verdict:
+def sources_of(batch: MicroBatch) -> tuple[SourceRange | None, ...]:
+    """The batch's sources; of a batch that does not tell them apart, all as one."""
+    return batch.sources or (SourceRange(start=batch.start, end=batch.end),)
+
+
+def decide_batch_write(
+    entry: LedgerEntry | Unreadable | None, write: MicroBatch, *, resolve: str | None = None
+) -> Verdict:
     """What to do with a batch write of `txnAppId` (query id) and `txnVersion` (batch id), by Delta's rule.
 
     A version not above the last committed one is skipped; versions need not be consecutive and have no offsets.
     """
+    verdict = _decide_batch_write(entry, write)
+    return _resolved(verdict, f"{_name(entry)}/{_name(write)}", resolve) if isinstance(verdict, Refuse) else verdict
+
+
+def _decide_batch_write(entry: LedgerEntry | Unreadable | None, write: MicroBatch) -> Verdict:
     if entry is None:
         return Write(reason="nothing was committed under this transactional.id before")
+    if isinstance(entry, Unreadable):
+        return _unreadable(entry)
     if entry.query_id != write.query_id:
         return Refuse(
             reason=f"the last write under this transactional.id was version {entry.batch_id} of {entry.query_id!r}, "
             f"this one belongs to txnAppId {write.query_id!r}",
             meaning="The ledger remembers the last write only, so whether this one was committed before cannot be told",
             action="Give each txnAppId its own `kafka.transactional.id`.",
+            ways=("write", "skip"),
         )
     if write.batch_id <= entry.batch_id:
         return Skip(reason=f"txnVersion {write.batch_id} is not above the committed version {entry.batch_id}")
     return Write(reason=f"txnVersion {write.batch_id} follows the committed version {entry.batch_id}")
 
 
-def _without_entry(batch: MicroBatch, committed: CommittedOffsets | None) -> Verdict:
-    if batch.batch_id == 0:
-        return Write(reason="the first batch under this transactional.id")
-    fits = "" if _why_not_resuming(batch.start, committed) else " (the group's committed offsets equal its start)"
+def _decide(
+    entry: LedgerEntry | Unreadable | None,
+    batch: MicroBatch,
+    ended: _Ended,
+    strangers: Sequence[str],
+    ours: bool,
+    take_over: str | None,
+    resolve: str | None,
+) -> Verdict:
+    if isinstance(entry, Unreadable):
+        return _unreadable(entry)
+    others = ",".join(strangers)
+    if others and resolve != f"take-group:{others}" and not (entry is not None and entry.query_id == batch.query_id):
+        return _strangers(others)
+    if entry is None:
+        return _without_entry(batch, ended, ours=ours)
+    if entry.query_id == batch.query_id:
+        verdict = _own_entry(entry, batch, ended)
+        return _skipped_to(entry, ended, resolve) or verdict if isinstance(verdict, Refuse) else verdict
+    if batch.batch_id == 0 and entry.query_id == take_over:
+        return Write(reason=f"takeOverQuery says that this query goes on where {take_over} ended")
+    return _foreign_entry(entry, batch, ended)
+
+
+def _resolved(refusal: Refuse, found: str, resolve: str | None) -> Verdict:
+    """The operator's word where it names exactly this refusal; else the refusal, with how to say it."""
+    for way in refusal.ways:
+        if resolve == f"{way}:{found}":
+            said = f"resolve={resolve} settles that {refusal.reason}"
+            return Skip(reason=said) if way in ("skip", "skip-to") else Write(reason=said)
+    choices = "; ".join(f"resolve='{way}:{found}' {_MEANS[way]}" for way in refusal.ways)
+    action = (
+        f"{refusal.action} To keep this checkpoint and its state, say what you know to be true with the sink's option "
+        f"`resolve`: {choices}."
+    )
     return Refuse(
-        reason=f"the ledger has no entry, but the checkpoint is at batch {batch.batch_id}",
-        meaning="The entry expired (`offsets.retention.minutes`, 7 days by default), was deleted, or was written under "
-        "another transactional.id or ledgerTopic; whether this batch is already committed cannot be told",
-        action="If `kafka.transactional.id`, `topic`, `outputTopics` or `ledgerTopic` changed since the last run, "
-        f"change it back. Otherwise {_RESUME}{fits}; where the group's offsets expired too, give startingOffsets as "
-        "JSON.",
+        reason=refusal.reason, meaning=refusal.meaning, action=action.lstrip(), found=found, ways=refusal.ways
     )
 
 
-def _own_entry(entry: LedgerEntry, batch: MicroBatch) -> Verdict:
-    if entry.batch_id == batch.batch_id - 1:
+def _name(entry: LedgerEntry | Unreadable | MicroBatch | None) -> str:
+    match entry:
+        case None:
+            return "none"
+        case Unreadable():
+            return f"unreadable.{entry.digest[:8]}"
+    return f"{entry.query_id[:8]}.{entry.batch_id}.{entry.digest[:8]}"
+
+
+def _unreadable(entry: Unreadable) -> Refuse:
+    return Refuse(
+        reason=entry.found,
+        meaning="Whether this batch is committed cannot be told",
+        action="Run this query with the release that wrote the entry, or a later one. No program but this sink may "
+        "write to the ledger's topic or commit to the group `<kafka.transactional.id>.ledger`.",
+        ways=("write", "skip"),
+    )
+
+
+def _strangers(others: str) -> Refuse:
+    return Refuse(
+        reason=f"the group's offsets were committed by the transactions of {others!r}",
+        meaning="Two sinks that share a consumer group move each other's offsets: each would resume where the other "
+        "one stands",
+        action="Give each query a `kafka.group.id` of its own (by default it is the transactional.id).",
+        found=others,
+        ways=("take-group",),
+    )
+
+
+def _without_entry(batch: MicroBatch, ended: _Ended, *, ours: bool) -> Verdict:
+    obstacle = ended.obstacle()
+    if batch.batch_id == 0 and (not ours or obstacle is None):
+        return Write(reason="the first batch under this transactional.id")
+    if batch.batch_id == 0:
+        return Refuse(
+            reason="the ledger has no entry, but the group's offsets were committed under this transactional.id, and "
+            f"the new query {batch.query_id} does not start there: {obstacle}",
+            meaning="The ledger's topic and its group were deleted, or another ledgerTopic is named now. Starting "
+            "earlier repeats records in the output, starting later leaves some out",
+            action=f"Go back to the ledgerTopic of the last run, or {_RESUME}.",
+            ways=("write",),
+        )
+    fits = " (the group's committed offsets equal its start)" if obstacle is None else ""
+    return Refuse(
+        reason=f"the ledger has no entry, but the checkpoint is at batch {batch.batch_id}{fits}",
+        meaning="Its earlier batches went to another sink, cluster, transactional.id or ledgerTopic, or the ledger's "
+        "topic was deleted; whether this batch is already written cannot be told",
+        action=f"Go back to the sink options of the last run, if they changed by mistake. {_TAKEN_OVER}",
+        ways=("write", "skip"),
+    )
+
+
+def _own_entry(entry: LedgerEntry, batch: MicroBatch, ended: _Ended) -> Verdict:
+    if entry.incomplete and entry.batch_id <= batch.batch_id <= entry.batch_id + 1:
+        return Refuse(
+            reason=f"of batch {entry.batch_id} only the frames of the writer's first call are committed; a second call "
+            "in that batch was refused",
+            meaning="What the second call was given is not in the output",
+            action="Write all frames of a batch inside one `with writer.transaction(...)` block, and write what is "
+            "missing by a batch job.",
+            ways=("skip",) if entry.batch_id == batch.batch_id else ("write",),
+        )
+    moved = ended.moved()
+    if entry.batch_id == batch.batch_id - 1 and not moved:
         return Write(reason=f"batch {entry.batch_id} is committed, this is the next one")
     if entry.batch_id == batch.batch_id and entry.digest == batch.digest:
         return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
+    if entry.batch_id == batch.batch_id - 1:
+        return Refuse(
+            reason=f"batch {entry.batch_id} is committed, but batch {batch.batch_id} does not start where it ended: "
+            f"{moved}",
+            meaning="The checkpoint was changed, or its sources read another cluster now; writing this batch would "
+            "repeat records or leave some out",
+            action=f"Restore the newest checkpoint, or {_RESUME}.",
+            ways=("write", "skip"),
+        )
     if entry.batch_id == batch.batch_id:
         return Refuse(
             reason=f"batch {batch.batch_id} is committed, but with other source offsets than the checkpoint now says "
@@ -127,6 +282,8 @@ def _own_entry(entry: LedgerEntry, batch: MicroBatch) -> Verdict:
             meaning="The checkpoint lost this batch's offsets or was restored from an older copy, and the batch was "
             "planned anew; writing it would repeat the records of the committed one",
             action=f"Restore the newest checkpoint, or {_RESUME}.",
+            found=_name(entry) if ended.covers() else "",
+            ways=("skip-to",) if ended.covers() else ("write", "skip"),
         )
     if entry.batch_id < batch.batch_id:
         missing = _batches(entry.batch_id + 1, batch.batch_id - 1)
@@ -134,8 +291,9 @@ def _own_entry(entry: LedgerEntry, batch: MicroBatch) -> Verdict:
             reason=f"the last committed batch is {entry.batch_id}, but the checkpoint is at batch {batch.batch_id}",
             meaning=f"The checkpoint says that {missing} done, yet under this transactional.id nothing of it was "
             "committed: it was written to another sink, cluster or transactional.id, or the ledger was set back",
-            action="Go back to the sink options of the last run. If the missing output is to be written here, "
-            f"{_RESUME}.",
+            action=f"Go back to the sink options of the last run, if they changed by mistake. {_TAKEN_OVER} If what "
+            f"is missing is to be written here, {_RESUME}.",
+            ways=("write", "skip"),
         )
     return Refuse(
         reason=f"the last committed batch is {entry.batch_id}, but this driver is at batch {batch.batch_id}",
@@ -143,10 +301,23 @@ def _own_entry(entry: LedgerEntry, batch: MicroBatch) -> Verdict:
         f"{_batches(batch.batch_id, entry.batch_id)} committed, and writing it again would repeat it",
         action="If another driver runs this query, stop this one. Otherwise restore the newest checkpoint, or "
         f"{_RESUME}.",
+        found=_name(entry) if ended.covers() else "",
+        ways=("skip-to",) if ended.covers() else ("write", "skip"),
     )
 
 
-def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, committed: CommittedOffsets | None) -> Verdict:
+def _skipped_to(entry: LedgerEntry, ended: _Ended, resolve: str | None) -> Verdict | None:
+    """What an operator's `skip-to` makes of a refused batch, whatever its number; None if it says nothing of it."""
+    if resolve != f"skip-to:{_name(entry)}" or entry.incomplete:
+        return None
+    if ended.covers():
+        return Skip(reason=f"resolve={resolve} says that what this batch reads is committed")
+    if ended.goes_on():
+        return Write(reason=f"resolve={resolve} says that this batch, which starts where that one ended, is next")
+    return None
+
+
+def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: _Ended) -> Verdict:
     found = f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
     if batch.batch_id > 0:
         return Refuse(
@@ -154,59 +325,166 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, committed: CommittedOf
             meaning="Two queries use the same transactional.id, or this checkpoint was replaced by another one since; "
             "whether this batch is already committed cannot be told",
             action=f"If both queries are to run, {_OWN_ID}. If this one takes over from the other, {_RESUME}.",
+            ways=("write", "skip"),
         )
-    if not batch.start:
-        unknown = "whose first offsets the sink cannot see" if batch.start is None else "without a Kafka source"
+    if unknown := ended.unknown():
         return Refuse(
             reason=f"{found}, and this is a new query {batch.query_id} {unknown}",
             meaning="Nobody can tell whether it starts where the other one ended; it could repeat or lose some",
             action=f"If it does, say so with takeOverQuery={entry.query_id} (a Kafka source with "
             "startingOffsets=committed does). Otherwise choose another `kafka.transactional.id` for the new query, or "
             "restore the old query's checkpoint.",
+            ways=("write",),
         )
-    obstacle = _why_not_resuming(batch.start, committed)
-    behind = [tp for tp in sorted(batch.start) if batch.end.get(tp, batch.start[tp]) < batch.start[tp]]
+    obstacle = ended.obstacle()
+    behind = list(ended.behind())
     if obstacle is None and behind:
-        shown = _some(f"{tp} at {batch.end[tp]} (starts at {batch.start[tp]})" for tp in behind)
         return Refuse(
             reason=f"{found}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
-            f"committed offsets, {shown}",
+            f"committed offsets, {_some(behind)}",
             meaning="Its records are committed already. Its own commit would set the group's offsets back, and the "
             "next batch would repeat what follows them",
             action=f"This checkpoint was left behind by another one: {_RESUME}.",
+            ways=("skip",),
         )
     if obstacle is None:
         return Write(reason=f"{found}; this query starts exactly where it ended")
     return Refuse(
         reason=f"{found}, and the new query {batch.query_id} does not start where it ended: {obstacle}",
         meaning="Starting earlier repeats records in the output, starting later leaves some out",
-        action="To go on where the last transaction ended, use a new checkpointLocation with "
-        f"startingOffsets=committed. If this is another pipeline, {_OWN_ID}.",
+        action=f"To go on where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}.",
+        ways=("write",),
     )
 
 
-def _why_not_resuming(start: Offsets | None, committed: CommittedOffsets | None) -> str | None:
-    """Why a batch at `start` does not follow the group's committed offsets exactly; None if it does."""
-    start = start or {}
-    known = {tp: offset for tp, offset in (committed or {}).items() if offset is not None and tp in start}
-    if not known:
-        return "the group has no committed offsets for its partitions"
-    moved = [tp for tp in sorted(known) if known[tp] != start[tp]]
-    if moved:
-        return _some(f"{tp} at {start[tp]} (committed {known[tp]})" for tp in moved)
-    last_known: dict[str, int] = {}
-    for tp in known:
-        last_known[tp.topic] = max(tp.partition, last_known.get(tp.topic, -1))
-    for tp in sorted(start.keys() - known.keys()):
-        if tp.topic not in last_known:
-            return (
-                f"the group knows nothing of topic {tp.topic} (if it is new, commit its starting offsets to the group)"
-            )
-        if tp.partition < last_known[tp.topic]:
-            return f"the group has no committed offset for {tp}, which is not a new partition"
-        if start[tp] != 0:
-            return f"the new partition {tp} starts at {start[tp]}, not at its beginning"
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """Where the last committed transaction ended, beside the batch's own sources and their clusters.
+
+    `committed` has an offset, or None where nothing of a partition was committed; `entry` the same by source, where the
+    ledger tells.
+    """
+
+    sources: tuple[SourceRange | None, ...]
+    clusters: tuple[str, ...]
+    committed: Mapping[_Place, int | None]
+    entry: tuple[SourceProgress | None, ...] | None
+
+    @classmethod
+    def of(
+        cls,
+        entry: LedgerEntry | Unreadable | None,
+        batch: MicroBatch,
+        clusters: Sequence[str],
+        own: str,
+        committed: CommittedOffsets | None,
+    ) -> _Ended:
+        sources = sources_of(batch)
+        where = tuple(clusters) or (own,) * len(sources)
+        told = entry.sources if isinstance(entry, LedgerEntry) else None
+        places: dict[_Place, int | None] = {}
+        if told is not None:
+            for progress in filter(None, told):
+                for tp, offset in progress.offsets.items():
+                    place = progress.cluster, tp
+                    before = places.get(place)
+                    places[place] = offset if before is None else min(offset, before)
+        else:
+            places = {(own, tp): at for tp, at in (committed or {}).items()}
+        return cls(sources=sources, clusters=where, committed=places, entry=told)
+
+    def starts(self) -> dict[_Place, int]:
+        return {
+            (cluster, tp): offset
+            for cluster, source in zip(self.clusters, self.sources, strict=True)
+            for tp, offset in ((source and source.start) or {}).items()
+        }
+
+    def unknown(self) -> str | None:
+        """Why nobody can tell where the batch starts; None if it can be told of every source."""
+        if any(source is not None and source.start is None for source in self.sources):
+            return "whose first offsets the sink cannot see"
+        others = [number for number, source in enumerate(self.sources) if source is None or not source.start]
+        if len(others) == len(self.sources):
+            return "without a Kafka source"
+        return f"whose source {others[0] + 1} of {len(self.sources)} is not Kafka" if others else None
+
+    def obstacle(self) -> str | None:
+        """Why the batch does not start exactly where the last transaction ended; None if it does."""
+        start = self.starts()
+        if unknown := self.unknown():
+            return unknown
+        read = [(cluster, tp) for cluster, source in self._each() for tp in source.start or {}]
+        if len(set(read)) < len(read):
+            twice = next(place for place in sorted(read) if read.count(place) > 1)
+            return f"two of its sources read {_at(twice)}, and each may have ended elsewhere"
+        known = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
+        if not known:
+            return "no committed offsets are known of its partitions"
+        moved = [place for place in sorted(known) if known[place] != start[place]]
+        if moved:
+            return _some(f"{_at(place)} at {start[place]} (committed {known[place]})" for place in moved)
+        return self._why_not_new(start, known)
+
+    def _why_not_new(self, start: Mapping[_Place, int], known: Mapping[_Place, int]) -> str | None:
+        last: dict[tuple[str, str], int] = {}
+        for cluster, tp in known:
+            last[cluster, tp.topic] = max(tp.partition, last.get((cluster, tp.topic), -1))
+        for place in sorted(start.keys() - known.keys()):
+            cluster, tp = place
+            if (cluster, tp.topic) not in last:
+                return f"nothing is known of topic {tp.topic} (if it is new, read it with a query of its own first)"
+            if tp.partition < last[cluster, tp.topic]:
+                return f"no committed offset is known of {_at(place)}, which is not a new partition"
+            if start[place] != 0:
+                return f"the new partition {_at(place)} starts at {start[place]}, not at its beginning"
+        return None
+
+    def moved(self) -> str | None:
+        """How the start of the batch differs from the end of the one before, source by source; None if it does not."""
+        if self.entry is None or len(self.entry) != len(self.sources):
+            return None
+        found: list[str] = []
+        for cluster, source, before in zip(self.clusters, self.sources, self.entry, strict=True):
+            if source is None or before is None:
+                continue
+            if cluster and before.cluster and before.cluster != cluster and before.offsets:
+                found.append(f"the offsets are of cluster {cluster}, those committed of cluster {before.cluster}")
+            start: Offsets = source.start or {}
+            found += [
+                f"{tp} at {start[tp]} (committed {offset})"
+                for tp, offset in sorted(before.offsets.items())
+                if start.get(tp, offset) != offset
+            ]
+        return _some(found) or None
+
+    def covers(self) -> bool:
+        """Whether all that the batch reads is committed already. Not if it reads nothing, from where that ended: it may
+        write all the same (windows that close), and nobody can tell whether that is committed."""
+        if self.entry is None or self.unknown() or self.obstacle() is None:
+            return False
+        ends = [((cluster, tp), at) for cluster, source in self._each() for tp, at in source.end.items()]
+        return all((known := self.committed.get(place)) is not None and at <= known for place, at in ends)
+
+    def goes_on(self) -> bool:
+        """Whether the batch reads what follows the last committed transaction, from exactly where that ended."""
+        return self.obstacle() is None and any(source.start != source.end for _, source in self._each())
+
+    def behind(self) -> Iterator[str]:
+        """The partitions that the batch leaves before where it starts."""
+        for _, source in self._each():
+            for tp, start in sorted((source.start or {}).items()):
+                if source.end.get(tp, start) < start:
+                    yield f"{tp} at {source.end[tp]} (starts at {start})"
+
+    def _each(self) -> Iterator[tuple[str, SourceRange]]:
+        for cluster, source in zip(self.clusters, self.sources, strict=True):
+            if source is not None:
+                yield cluster, source
+
+
+def _at(place: _Place) -> str:
+    return str(place[1])
 
 
 def _some(items: Iterable[str]) -> str:

@@ -36,7 +36,10 @@ def append(
     """
     failpoints.failpoint("before append", batch_id)
     transactional = bool(identity.transactional_id)  # else idempotent: nothing to add partitions to
-    coordinator = TransactionCoordinator(cluster, identity.transactional_id, transaction_timeout_ms)
+    version = identity.transaction_version
+    coordinator = TransactionCoordinator(
+        cluster, identity.transactional_id, transaction_timeout_ms, transaction_version=version
+    )
     added: set[TopicPartition] = set()
 
     def add(wanted: set[TopicPartition]) -> None:
@@ -48,7 +51,7 @@ def append(
     failpoints.failpoint("partitions added", batch_id)
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
-    with Appender(cluster, identity, transaction_version=coordinator.transaction_version) as appender:
+    with Appender(cluster, identity, transaction_version=version) as appender:
         for number, (partition, records, block) in enumerate(blocks):
             if number == 1 and failpoints.armed("half appended"):
                 acks += appender.flush()

@@ -94,15 +94,18 @@ class ArrowFiles:
         return [info.base_name for info in found if info.type == fs.FileType.Directory]
 
     def remove(self, directory: str) -> None:
-        if directory in self.directories():
-            self.filesystem.delete_dir(f"{self.root}/{directory}")
+        from pyarrow import fs
+
+        path = f"{self.root}/{directory}"
+        if self.filesystem.get_file_info(path).type == fs.FileType.Directory:
+            self.filesystem.delete_dir(path)
 
 
 def files_at(location: str, option: str) -> Files:
     """The files below `location`; `option` names it in the ConfigurationError for an unknown scheme."""
     scheme = urlsplit(location).scheme
     if scheme in ("", "file"):
-        return LocalFiles(Path(urlsplit(location).path if scheme else location))
+        return LocalFiles(Path(_local_path(location)))
     import pyarrow as pa
     from pyarrow import fs
 
@@ -120,3 +123,12 @@ def files_at(location: str, option: str) -> Files:
                 action=f"Install the fsspec package for '{scheme}:', or choose another location.",
             ) from error
     return ArrowFiles(filesystem, root.rstrip("/"))
+
+
+def _local_path(location: str) -> str:
+    """What follows `file:` and a host is the path, letter by letter: Hadoop's Path, and so Spark, takes `#` and `?` for
+    parts of a name, and `%20` for those three characters."""
+    if not urlsplit(location).scheme:
+        return location
+    path = location.partition(":")[2]
+    return f"/{path[2:].partition('/')[2]}" if path.startswith("//") else path

@@ -40,8 +40,9 @@ class IdempotentWrites:
     def appending(self) -> None:
         """Records are visible as soon as they are appended."""
 
-    def commit(self, batch: MicroBatch) -> None:
+    def commit(self, batch: MicroBatch, *, records: int) -> None:
         """The source offsets to `kafka.group.id`, where it is given, for lag tools."""
+        del records
         started = time.perf_counter()
         if self._group is not None and batch.end:
             self._group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})

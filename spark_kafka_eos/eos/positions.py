@@ -93,7 +93,7 @@ class Positions:
         earliest, latest = self._earliest(), self._latest()
         if isinstance(wanted, Timestamps):
             return self._at("startingOffsetsByTimestamp", wanted, latest)
-        committed = self._committed(self._look()) if wanted == "committed" else None
+        committed = self._committed(self._look()) if str(wanted).startswith("committed") else None
         return planning.starting_offsets(wanted, earliest=earliest, latest=latest, committed=committed)
 
     def ending(self) -> dict[TopicPartition, int]:
@@ -250,7 +250,13 @@ class Positions:
         return self._earliest([tp for tp in begin if tp.topic in again])
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's offsets, after any transaction that is about to commit some (KIP-447)."""
+        """The ledger's offsets of this cluster, else the group's, after any transaction that is about to commit some
+        (KIP-447)."""
+        if self._options.sink is not None:
+            from spark_kafka_eos.eos.progress import committed_by
+
+            progress = committed_by(self._options.sink, self._cluster.cluster_id())
+            return {tp: progress.get(tp) for tp in partitions}
         from spark_kafka_eos.broker.groups import GroupCoordinator
 
         found = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)

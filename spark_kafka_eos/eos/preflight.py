@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from dataclasses import replace
 
-from spark_kafka_eos.broker import describe
+from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core import preflight as judge
-from spark_kafka_eos.core.preflight import Facts, Finding, Severity
-from spark_kafka_eos.errors import PreflightFailed
+from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
+from spark_kafka_eos.errors import ConfigurationError, PreflightFailed, UnknownTopic
+from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -39,17 +43,43 @@ def preflight(cluster: Cluster, options: SinkOptions) -> None:
         )
 
 
+def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
+    """Raise ConfigurationError where a query's first batch shows that its source is another cluster, unknown to us.
+
+    A topic of the same name there would take the source's offsets into the sink's consumer group. What tells is an end
+    that the sink's own topic has not got to; where that is the longer one, nothing does.
+    """
+    if options.source_clusters or batch.batch_id or not batch.end or not options.transactional_id:
+        return
+    try:
+        ends = offsets.latest(cluster, batch.end, isolation="read_uncommitted")
+    except UnknownTopic:
+        return  # the commit will say so, with what may be the reason
+    beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]
+    if beyond:
+        tp = beyond[0]
+        raise ConfigurationError(
+            "sourceClusters",
+            f"is needed: the batch reads {tp} up to {batch.end[tp]}, but on the sink's cluster that partition ends at "
+            f"{ends[tp]}, so the source is another cluster",
+            action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) tells.",
+        )
+
+
 def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     """Every check's finding. Changes nothing in the cluster, but may be the first to need its internal topics."""
     transactional_id = options.transactional_id
     groups = {name: describe.group(cluster, name) for name in judge.groups(options)}
+    if transactional_id and isinstance(of_source := groups.get(options.group_id), GroupFacts):
+        committed = GroupCoordinator(cluster, options.group_id).fetch_all(require_stable=False)
+        groups[options.group_id] = replace(of_source, sinks=tuple(ledger.strangers(committed, transactional_id)))
     transaction = settings = None
     if transactional_id:
         transaction = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
         settings = describe.coordinator_settings(cluster, transactional_id, judge.BROKER_SETTINGS)
     # The internal topics exist once a coordinator was found.
-    own, internal = judge.own_topics(options), judge.internal_topics(options)
-    brokers, topics = describe.topics(cluster, [*own, *internal], judge.TOPIC_SETTINGS, awaited=own)
+    written, others = judge.written_topics(options), [*judge.ledger_topics(options), *judge.internal_topics(options)]
+    brokers, topics = describe.topics(cluster, [*written, *others], judge.TOPIC_SETTINGS, awaited=written)
     facts = Facts(
         brokers=brokers,
         transaction_version=cluster.transaction_version(),

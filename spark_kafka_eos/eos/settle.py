@@ -53,7 +53,7 @@ class Owner(Protocol):
 
     def appending(self) -> None: ...
 
-    def commit(self, batch: MicroBatch) -> None: ...
+    def commit(self, batch: MicroBatch, *, records: int) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -92,7 +92,7 @@ def settle(
         try:
             transaction.appending()
             appended = write(identity)
-            transaction.commit(batch)
+            transaction.commit(batch, records=appended.records)
         except TransactionAborted as error:
             transaction.abort()
             redone.append(error.what)

@@ -1,16 +1,24 @@
 """Blocks between the encode tasks and the driver: in files, or inline when they are few and small.
 
-One file per task attempt, under `<staging directory>/<batch>/`. Task retries and speculative copies are harmless: each
-writes a file of its own, and only the one whose report reached the driver is appended. Files are removed with every
-older batch's once a batch is settled, so what a crash left behind goes with the next commit.
+One file per task attempt, under `<staging directory>/<batch>-<call>/`. Task retries and speculative copies are
+harmless: each writes a file of its own, and only the one whose report reached the driver is appended.
+
+Each call for a batch has a folder that no other call uses, and removes it whatever became of the batch. What a crash
+left behind goes when a later batch is settled. So nobody removes what another one still needs: not a driver that was
+overtaken, which settles nothing, and not its successor, whose batches are never lower. And since all of it is about
+disk space only, cleaning never fails: it logs what stays behind.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
+from urllib.parse import quote
 
 from spark_kafka_eos.eos.files import Files, files_at
 from spark_kafka_eos.errors import KafkaEosError
@@ -22,8 +30,11 @@ if TYPE_CHECKING:
 
     from spark_kafka_eos.eos.blocks import Block
 
+_log = logging.getLogger(__name__)
+
 # Below this a task's blocks travel in its report: a file costs more than these bytes do on the driver's heap.
 INLINE_BYTES = 100_000
+_LONGEST_NAME = 200  # of a directory; file systems take 255 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +79,11 @@ class Staging:
     """
 
     def __init__(self, directory: str | None, inline_bytes: int = INLINE_BYTES) -> None:
-        self._directory = directory
+        self.directory = directory
         self._inline_bytes = inline_bytes
 
-    def stage(self, batch: str, task: int, blocks: Iterable[Block]) -> StageReport:
-        """Write one task's blocks down and say where; runs in the task."""
+    def stage(self, folder: str, task: int, blocks: Iterable[Block]) -> StageReport:
+        """Write one task's blocks down, in this folder of the directory, and say where; runs in the task."""
         held: list[Block] = []
         size = 0
         source = iter(blocks)
@@ -80,13 +91,13 @@ class Staging:
             held.append(block)
             size += len(block.data)
             if size > self._inline_bytes:
-                if self._directory is None:
+                if self.directory is None:
                     return StageReport(task=task, path=None, blocks=(), too_large=True)
-                return self._write(batch, task, held, source)
+                return self._write(folder, task, held, source)
         return StageReport(task=task, path=None, blocks=tuple(_staged(block, 0, bytes(block.data)) for block in held))
 
-    def _write(self, batch: str, task: int, held: list[Block], rest: Iterator[Block]) -> StageReport:
-        path = f"{batch}/{task}-{uuid.uuid4().hex}"
+    def _write(self, folder: str, task: int, held: list[Block], rest: Iterator[Block]) -> StageReport:
+        path = f"{folder}/{task}-{uuid.uuid4().hex}"
         staged, offset = [], 0
         with self._files().create(path) as stream:
             while held:
@@ -108,7 +119,7 @@ class Staging:
                 stream = self._files().open(report.path)
             except FileNotFoundError as error:
                 raise KafkaEosError(
-                    f"the staging file {self._directory}/{report.path} of encode task {report.task} is not to be found "
+                    f"the staging file {self.directory}/{report.path} of encode task {report.task} is not to be found "
                     "from the driver",
                     action="Set the option 'stagingDir' to a directory that the driver and all executors share.",
                 ) from error
@@ -118,24 +129,43 @@ class Staging:
                     stream.seek(block.offset)
                     if cast("BufferedIOBase", stream).readinto(data) != block.length:
                         raise KafkaEosError(
-                            f"the staging file {self._directory}/{report.path} ends before its block at {block.offset}",
+                            f"the staging file {self.directory}/{report.path} ends before its block at {block.offset}",
                             action="Check the disk of 'stagingDir'; a restarted query writes the batch again.",
                         )
                     yield block, data
 
-    def clean(self, batch: str) -> None:
-        """Remove the files of `batch` and, if batches are numbered, of all before it. A file that is gone already is
-        fine."""
-        if self._directory is None:
+    def clean(self, folder: str) -> None:
+        """Remove a folder that is the caller's own; one that was never made is fine."""
+        with self._left_behind(folder):
+            if self.directory is not None:
+                self._files().remove(folder)
+
+    def clean_before(self, batch_id: int) -> None:
+        """Remove every folder of a batch before this one. For whoever has just settled `batch_id`."""
+        if self.directory is None:
             return
-        files = self._files()
-        for name in files.directories():
-            if name == batch or (batch.isdigit() and name.isdigit() and int(name) <= int(batch)):
-                files.remove(name)
+        earlier: list[str] = []
+        with self._left_behind(f"<a batch before {batch_id}>"):
+            earlier += [name for name in self._files().directories() if _batch_of(name, batch_id) < batch_id]
+        for folder in earlier:
+            self.clean(folder)
+
+    @contextmanager
+    def _left_behind(self, what: str) -> Iterator[None]:
+        """Log what could not be removed, whatever the file system raises: the batch is settled without it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+            _log.warning(
+                "staging files stay behind in %s/%s (remove them by hand if they do not go with a later batch): %s",
+                self.directory,
+                what,
+                error,
+            )
 
     def _files(self) -> Files:
-        assert self._directory is not None
-        return files_at(self._directory, "stagingDir")
+        assert self.directory is not None
+        return files_at(self.directory, "stagingDir")
 
 
 def _staged(block: Block, offset: int, data: bytes | None) -> StagedBlock:
@@ -144,6 +174,30 @@ def _staged(block: Block, offset: int, data: bytes | None) -> StagedBlock:
     )
 
 
+def folder_of(batch_id: int | str) -> str:
+    """A new folder's name, for one call's files of this batch."""
+    return f"{batch_id}-{uuid.uuid4().hex}"
+
+
+def _batch_of(folder: str, otherwise: int) -> int:
+    """The batch a folder belongs to; `otherwise` if its name tells none."""
+    number = folder.partition("-")[0]
+    return int(number) if number.isdecimal() else otherwise
+
+
 def staging_of(options: SinkOptions, default: str) -> Staging:
-    """The staging directory that the options name, or one inside `default`; each transactional.id has its own."""
-    return Staging(f"{options.staging_dir or default}/kafka-eos-staging/{options.transactional_id}")
+    """The staging directory that the options name, or one inside `default`; each transactional.id has its own, and so
+    has each `default` (the checkpoint) without one."""
+    name = _component(options.transactional_id or default)
+    return Staging(f"{options.staging_dir or default}/kafka-eos-staging/{name}")
+
+
+def _component(name: str) -> str:
+    """`name` as one component of a path, no two names as the same: `orders/7` must not lie within `orders`.
+
+    As URLs are quoted, but by `~`: where the directory is an URI, `%2F` is read as a slash.
+    """
+    quoted = quote(name, safe="").replace("~", "%7E").replace("%", "~")
+    if len(quoted) > _LONGEST_NAME:
+        return f"{quoted[:100]}~~{hashlib.sha256(name.encode()).hexdigest()}"  # nothing is quoted as ~~
+    return quoted if quoted.strip(".") else quoted.replace(".", "~2E")

@@ -93,6 +93,11 @@ def topics(value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(topic(name) for name in value.split(",")))
 
 
+def cluster_ids(value: str) -> tuple[str, ...]:
+    """Cluster ids with commas between them; an empty one stands for the sink's own cluster."""
+    return tuple(name.strip() for name in text(value).split(","))
+
+
 def pattern(value: str) -> str:
     """A regular expression that must match a whole topic name; Python's syntax, which covers Java's everyday one."""
     try:
@@ -206,10 +211,10 @@ def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[Topic
     return found
 
 
-def starting_offsets(value: str) -> Literal["earliest", "latest", "committed"] | dict[TopicPartition, int]:
+def starting_offsets(value: str) -> str | dict[TopicPartition, int]:
     """A word for every partition, or an offset for each (-2 earliest, -1 latest)."""
     match value.strip().lower():
-        case "earliest" | "latest" | "committed" as word:
+        case "earliest" | "latest" | "committed" | "committed-or-earliest" | "committed-or-latest" as word:
             return word
         case _:
             shape = 'earliest, latest, committed or {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'

@@ -8,6 +8,7 @@ from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.options.table import SINK, take
 
 
@@ -15,8 +16,10 @@ from spark_kafka_eos.options.table import SINK, take
 class SinkOptions:
     """Sizes in bytes, times in milliseconds.
 
-    `transactional_id`, `ledger_topic` and `group_id` are never empty with exactly-once; with at-least-once each is `""`
-    unless given. `topic` None: each row names its own. `output_topics` empty: any topic may be written.
+    `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless given.
+    `ledger_topic` is empty where no ledger is kept. `topic` None: each row names its own. `output_topics` empty: any
+    topic may be written. `source_clusters`: the cluster ids of the query's sources, one for all or one for each, ""
+    standing for the sink's own; empty: all are on the sink's.
     """
 
     client: ClientOptions
@@ -37,12 +40,15 @@ class SinkOptions:
     partitioner: Literal["murmur2", "consistent", "roundrobin"] = "murmur2"
     checkpoint_location: str | None = None
     take_over_query: str | None = None
+    resolve: str | None = None
+    source_clusters: tuple[str, ...] = ()
+    fail_on_data_loss: bool = True
     txn_app_id: str | None = None
     txn_version: int | None = None
 
     @property
     def ledger_group(self) -> str:
-        """The consumer group that holds the ledger's offset, and nothing else."""
+        """The consumer group that holds the ledger's pointer, and nothing else."""
         return f"{self.transactional_id}.ledger"
 
 
@@ -55,7 +61,8 @@ def sink_options(options: Mapping[str, object], *, default_transactional_id: str
     found = take(options, SINK)
     client = client_options(found)
     values = select(found, SinkOptions)
-    if values.get("delivery_guarantee") != "at-least-once":
+    transactional = values.get("delivery_guarantee") != "at-least-once"
+    if transactional:
         if default_transactional_id is not None:
             values.setdefault("transactional_id", values.get("txn_app_id", default_transactional_id))
         _require_transaction(values)
@@ -67,7 +74,15 @@ def sink_options(options: Mapping[str, object], *, default_transactional_id: str
         raise ConfigurationError(given, f"means nothing without {missing}")
     values.setdefault("transactional_id", "")
     values.setdefault("group_id", values["transactional_id"])
-    values.setdefault("ledger_topic", topic or next(iter(allowed), ""))
+    # A batch write that nobody can ask for again has nothing to remember.
+    remembered = transactional and (default_transactional_id is None or "txn_app_id" in values)
+    values["ledger_topic"] = values.get("ledger_topic", LEDGER_TOPIC) if remembered else ""
+    if values["ledger_topic"] in {topic, *allowed}:
+        raise ConfigurationError(
+            "ledgerTopic",
+            f"{values['ledger_topic']} is written by this query: the ledger needs a compacted topic of its own",
+            action=f"Leave it out; the default is {LEDGER_TOPIC}.",
+        )
     sink = SinkOptions(client=client, **values)
     if sink.transactional_id and sink.group_id == sink.ledger_group:
         raise ConfigurationError("kafka.group.id", f"{sink.group_id} is the ledger's own group")
@@ -80,8 +95,4 @@ def _require_transaction(values: Mapping[str, object]) -> None:
             "kafka.transactional.id",
             "is required for exactly-once",
             action="Choose a name that stays the same for this query, and that no other query uses.",
-        )
-    if not values.keys() & {"topic", "output_topics", "ledger_topic"}:
-        raise ConfigurationError(
-            "topic", "the ledger needs a topic", action="Set one of topic, outputTopics, ledgerTopic."
         )

@@ -9,7 +9,10 @@ from typing import Any, Literal
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
+from spark_kafka_eos.options.ledger import SinkLedger, sink_ledger, split
 from spark_kafka_eos.options.table import SOURCE, take
+
+Start = Literal["earliest", "latest", "committed", "committed-or-earliest", "committed-or-latest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,8 @@ class Timestamps:
 class SourceOptions:
     """Exactly one of `subscribe`, `subscribe_pattern` (full match) and `assign` is set.
 
-    Explicit offsets may be -2 (earliest) or -1 (latest). Sizes in bytes, times in milliseconds. `columns` come from
+    `sink` names the ledger that `committed` goes by instead of the group. Explicit offsets may be -2 (earliest) or -1
+    (latest). Sizes in bytes, times in milliseconds. `columns` come from
     the reader's schema(…); none means all of them. Of those in `required` it says NOT NULL.
     """
 
@@ -37,7 +41,7 @@ class SourceOptions:
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str | None = None
     assign: tuple[TopicPartition, ...] = ()
-    starting_offsets: Literal["earliest", "latest", "committed"] | Offsets | Timestamps = "latest"
+    starting_offsets: Start | Offsets | Timestamps = "latest"
     ending_offsets: Literal["latest"] | Offsets | Timestamps = "latest"
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -53,6 +57,7 @@ class SourceOptions:
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     group_id: str | None = None
+    sink: SinkLedger | None = None
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 8_388_608
@@ -76,7 +81,8 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     checked. Of several ways to give a position, the built-in source's order holds: timestamp, timestamps by partition,
     offsets.
     """
-    found = take(options, SOURCE)
+    own, of_sink = split(options)
+    found = take(own, SOURCE)
     client = client_options(found)
     what = [name for field_, name in _WHAT.items() if field_ in found]
     if len(what) != 1:
@@ -84,6 +90,7 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
         choose = f"Set one of {', '.join(_WHAT.values())}."
         raise ConfigurationError(what[0] if what else "subscribe", problem, action=choose)
     values = select(found, SourceOptions)
+    values["sink"] = sink_ledger(of_sink, client)
     values["starting_offsets"] = _start(found, "earliest" if streaming is False else "latest")
     values["ending_offsets"] = _end(found)
     _check_start(values, streaming=streaming)
@@ -118,8 +125,12 @@ def _end(found: Mapping[str, Any]) -> object:
 
 def _check_start(values: Mapping[str, Any], *, streaming: bool | None) -> None:
     start = values["starting_offsets"]
-    if start == "committed" and values.get("group_id") is None:
-        raise ConfigurationError("startingOffsets", "committed needs kafka.group.id, the group whose offsets are meant")
+    if str(start).startswith("committed") and values.get("group_id") is None and values["sink"] is None:
+        raise ConfigurationError(
+            "startingOffsets",
+            "committed needs kafka.group.id, the group whose offsets are meant, or sink.kafka.transactional.id, the "
+            "sink whose ledger is",
+        )
     if streaming is False and (start == "latest" or (isinstance(start, Mapping) and -1 in start.values())):
         raise ConfigurationError("startingOffsets", "a batch read cannot start at the latest offset: it would be empty")
     if isinstance(start, Mapping) and (assigned := values.get("assign")) and (stray := set(start) - set(assigned)):

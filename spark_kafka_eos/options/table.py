@@ -58,8 +58,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("assign", SOURCE, "assign", p.assign,
            'Partitions to read: `{"orders": [0, 1]}`.'),
     Option("startingOffsets", SOURCE, "starting_offsets", p.starting_offsets,
-           "Where a new query starts: `earliest`, `latest`, `committed` (where `kafka.group.id` stands) or "
-           '`{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 latest). A batch read starts at `earliest` by default.'),
+           "Where a new query starts: `earliest`, `latest`, `committed` (where `kafka.group.id` stands, or the sink "
+           "named by `sink.kafka.transactional.id`; an error where nothing is committed), `committed-or-earliest`, "
+           '`committed-or-latest`, or `{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 latest). A batch read starts '
+           "at `earliest` by default."),
     Option("startingTimestamp", SOURCE, "starting_timestamp", p.number(0, p.LONG_MAX),
            "Start at the first record from this time on (milliseconds since 1970), in every partition."),
     Option("startingOffsetsByTimestamp", SOURCE, "starting_timestamps", p.timestamps,
@@ -80,8 +82,13 @@ OPTIONS: tuple[Option, ...] = (
            "then `timestamp < …` ends the read, too."),
     Option("includeHeaders", BOTH, "include_headers", p.flag,
            "Add the column `headers`. A sink writes that column whenever it is there."),
-    Option("failOnDataLoss", SOURCE, "fail_on_data_loss", p.flag,
-           "Fail when offsets still to be read are gone from Kafka; `false` goes on with a warning."),
+    Option("failOnDataLoss", BOTH, "fail_on_data_loss", p.flag,
+           "Fail when offsets still to be read are gone from Kafka; `false` goes on with a warning. A sink with "
+           "`false` leaves out the offsets of source topics that are gone."),
+    Option("sink.kafka.transactional.id", SOURCE, "sink", p.text,
+           "With startingOffsets=committed: go on where the transactions of this `kafka-eos` sink ended, as its ledger "
+           "has it, which never expires. With `sink.kafka.bootstrap.servers`, and what else it takes to log in, where "
+           "the sink is on another cluster; and `sink.ledgerTopic`, if that is not the default."),
     Option("commitOffsets", SOURCE, "commit_offsets", p.flag,
            "Commit what Spark says is done to `kafka.group.id`, for lag tools, where the sink is not `kafka-eos`."),
     # -- how much at a time
@@ -104,8 +111,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("outputTopics", SINK, "output_topics", p.topics,
            "The only topics that may be written; a row for another fails the batch before anything is sent (KIP-609)."),
     Option("ledgerTopic", SINK, "ledger_topic", p.topic,
-           "Topic at whose partition 0 the ledger's offset is kept; topic or the first of outputTopics by default. "
-           "One of the three is required."),
+           "Compacted topic that keeps the ledger, shared by all queries: `kafka-eos-ledger` by default. It is created "
+           "when it is first needed."),
     Option("kafka.transactional.id", SINK, "transactional_id", p.text,
            "Stable name of the query's transactions; required for exactly-once, but for a batch write: there it is "
            "txnAppId by default, else random. A new owner fences the old one."),
@@ -130,6 +137,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("takeOverQuery", SINK, "take_over_query", p.text,
            "Id of the query that this new one continues, on your word that it starts exactly where that one ended; for "
            "a lost checkpoint where the sink cannot see it."),
+    Option("resolve", SINK, "resolve", p.text,
+           "Your answer to a refusal, word for word as its message gives it; it settles that refusal and no other."),
+    Option("sourceClusters", SINK, "source_clusters", p.cluster_ids,
+           "Id of the Kafka cluster that the query reads, where it is not the sink's; for several sources one each, in "
+           "their order, with commas between them. `cluster_id(options)` tells it."),
     Option("txnAppId", SINK, "txn_app_id", p.text,
            "With txnVersion: a batch write that is run again writes nothing twice."),
     Option("txnVersion", SINK, "txn_version", p.number(0, p.LONG_MAX),

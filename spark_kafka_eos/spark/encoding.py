@@ -56,22 +56,22 @@ def slot_of(partition: TopicPartition, slots: int) -> int:
     return (crc32(partition.topic.encode()) + partition.partition) % slots
 
 
-def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging: Staging, batch: str) -> StageReport:
+def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging: Staging, folder: str) -> StageReport:
     """Encode one task's rows and stage the blocks; a KafkaEosError ends up in the report."""
     task = task_context().partitionId()
     started = time.perf_counter()
     try:
-        report = staging.stage(batch, task, _encode(batches, client, layout, task))
+        report = staging.stage(folder, task, _encode(batches, client, layout, task))
     except KafkaEosError as error:
         return StageReport(task=task, path=None, blocks=(), error=error)
     return replace(report, milliseconds=(time.perf_counter() - started) * 1e3)
 
 
-def staging_task(client: ClientOptions, layout: Layout, staging: Staging, batch: str) -> Callable[[Batches], Batches]:
+def staging_task(client: ClientOptions, layout: Layout, staging: Staging, folder: str) -> Callable[[Batches], Batches]:
     """For `mapInArrow(…, REPORT)`: one row per task, a pickled StageReport."""
 
     def run(batches: Batches) -> Batches:
-        report = stage_rows(batches, client, layout, staging, batch)
+        report = stage_rows(batches, client, layout, staging, folder)
         yield report_row(report)
 
     return run

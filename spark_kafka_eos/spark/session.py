@@ -19,7 +19,7 @@ from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.eos.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.eos.files import files_at
-from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.model import MicroBatch
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
@@ -71,14 +71,46 @@ class RunningQuery:
                 action="Give the writer the query's checkpointLocation, and call it inside foreachBatch.",
             )
         self.checkpoint_location: str = location
+        self.run_id: str | None = None if self._execution is None else self._execution.runId().toString()
 
     def micro_batch(self, batch_id: int) -> MicroBatch:
-        """The batch as the checkpoint has it, and where its first batch starts as the running plan has it."""
-        return micro_batch(
-            _reader(self._session, self.checkpoint_location),
-            batch_id,
-            first_start=self._planned_starts() if batch_id == 0 else None,
-        )
+        """The batch as the checkpoint has it, and where its first batch starts as the running plan has it.
+
+        Raises IllegalTransactionState unless it is the one that the query is at.
+        """
+        read = _reader(self._session, self.checkpoint_location)
+        self._require_running(batch_id, read)
+        return micro_batch(read, batch_id, first_start=self._planned_starts() if batch_id == 0 else None)
+
+    def needs_evaluation(self) -> bool:
+        """Whether Spark counts on this batch's rows being computed even if nobody wants them: its state and its
+        watermark move on by that. On Spark Connect, where the plan is out of reach, always."""
+        if self._execution is None:
+            return True
+        plan = self._execution.lastExecution().logical()
+        watermark = _jvm(self._session).org.apache.spark.sql.catalyst.trees.TreePattern.EVENT_TIME_WATERMARK()
+        return bool(plan.containsStatefulOperator() or plan.containsPattern(watermark))
+
+    def _require_running(self, batch_id: int, read: ReadFile) -> None:
+        """Raise IllegalTransactionState if the query runs another batch, as Spark says or else the checkpoint, whose
+        last planned batch is the one that runs."""
+        running = None
+        if self._execution is not None:
+            running = self._session.sparkContext.getLocalProperty("streaming.sql.batchId")
+        if running is not None:
+            why = None if running == str(batch_id) else f"but the query runs batch {running}"
+        elif read(f"offsets/{batch_id}") is None:
+            why = f"but the checkpoint {self.checkpoint_location} has no file 'offsets/{batch_id}'"
+        else:
+            later = read(f"offsets/{batch_id + 1}") is not None
+            why = (
+                f"but the checkpoint {self.checkpoint_location} is at batch {batch_id + 1} or later" if later else None
+            )
+        if why is not None:
+            raise IllegalTransactionState(
+                f"the writer was called with batch_id {batch_id}, {why}",
+                action="Pass on the batch_id that foreachBatch gives to its function.",
+            )
 
     def _planned_starts(self) -> list[str] | None:
         """Each source's start offset in the plan that runs now; None if the plan does not tell all of them."""

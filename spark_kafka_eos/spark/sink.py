@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a write task tells the commit: where its blocks are, not the blocks."""
+    """What a write task tells the commit: where its blocks are, not the blocks. In a stream also in which folder it may
+    have left files, and for which query it worked (None where Spark does not tell)."""
 
     report: StageReport
+    folder: str = ""
+    query_id: str | None = None
 
 
 class _Sink:
@@ -53,19 +57,18 @@ class _Sink:
         self._options = options
         self._staging = staging
 
-    def _stage(self, batches: Iterator[pa.RecordBatch], files: str) -> StagedMessage:
+    def _stage(self, batches: Iterator[pa.RecordBatch], folder: str) -> StageReport:
         from spark_kafka_eos.eos.layout import layout
         from spark_kafka_eos.spark.encoding import stage_rows
 
         # Topics are looked up by the task: no code of ours runs on the driver before it.
         where = layout(self._options, self._options.topic)
-        return StagedMessage(stage_rows(batches, self._options.client, where, self._staging, files))
+        return stage_rows(batches, self._options.client, where, self._staging, folder)
 
     def _settle(
         self,
         messages: Sequence[WriterCommitMessage | None],
         batch: MicroBatch,
-        files: str,
         decide: Decide | None,
         *,
         first: bool,
@@ -79,12 +82,14 @@ class _Sink:
             )
         if batch.start is None and not any(report.blocks for report in reports):
             # Nobody told where this first batch starts; as it writes nothing, all that counts is where it ends.
-            batch = replace(batch, start=batch.end)
+            pinned = tuple(source and replace(source, start=source.end) for source in batch.sources)
+            batch = replace(batch, start=batch.end, sources=pinned)
         with Cluster(self._options.client) as cluster:
             if first:  # each batch has a process of its own, so a later one would pay for it again and again
-                from spark_kafka_eos.eos.preflight import preflight
+                from spark_kafka_eos.eos.preflight import check_source_cluster, preflight
 
                 preflight(cluster, self._options)
+                check_source_cluster(cluster, self._options, batch)
             settle(
                 owner(self._options, cluster, decide),
                 batch,
@@ -93,7 +98,6 @@ class _Sink:
                 append_mode="driver",
                 append_reason="as the sink always does",
             )
-        self._staging.clean(files)
 
 
 class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -107,22 +111,60 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
                 action="Set it on the query: .option('checkpointLocation', …).",
             )
         self._checkpoint: str = options.checkpoint_location
+        self._call = uuid.uuid4().hex  # of one planning: the tasks get this very object, the commit makes another
         super().__init__(options, schema, staging_of(options, self._checkpoint))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
         from spark_kafka_eos.spark.encoding import task_context
 
-        return self._stage(iterator, task_context().getLocalProperty("streaming.sql.batchId") or "unnumbered")
+        context = task_context()
+        folder = f"{context.getLocalProperty('streaming.sql.batchId') or 'unnumbered'}-{self._call}"
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        return StagedMessage(self._stage(iterator, folder), folder, query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
-        batch = micro_batch(files_at(self._checkpoint, "checkpointLocation").read_text, batchId)
-        self._settle(messages, batch, str(batchId), decide_micro_batch(self._options), first=batchId == 0)
+        batch = self._micro_batch(messages, batchId)
+        self._settle(messages, batch, decide_micro_batch(self._options), first=batchId == 0)
+        self._clean(messages)
+        self._staging.clean_before(batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""
-        self._staging.clean(str(batchId))
+        self._clean(messages)
+
+    def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks of these messages wrote."""
+        told = [message for message in messages if isinstance(message, StagedMessage)]
+        for folder in {message.folder for message in told if message.report.path or message.report.error}:
+            self._staging.clean(folder)
+
+    def _micro_batch(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> MicroBatch:
+        """The batch as the checkpoint has it: that of the query which the tasks worked for, and no other one's.
+
+        No session is at hand to say what a path without a scheme stands for: Spark takes the cluster's default file
+        system, this process its own disk, on which another query's checkpoint may lie.
+        """
+        read = files_at(self._checkpoint, "checkpointLocation").read_text
+        here = not urlsplit(self._checkpoint).scheme
+        if here and (read("metadata") is None or read(f"offsets/{batch_id}") is None):
+            raise self._elsewhere(f"batch {batch_id} of this query is not in {self._checkpoint} on the driver's disk")
+        batch = micro_batch(read, batch_id)
+        queries = {message.query_id for message in messages if isinstance(message, StagedMessage)} - {None}
+        if queries - {batch.query_id}:
+            raise self._elsewhere(
+                f"what {self._checkpoint} holds is the checkpoint of query {batch.query_id}, but this is "
+                f"query {', '.join(map(str, queries))}"
+            )
+        return batch
+
+    def _elsewhere(self, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            "checkpointLocation",
+            what,
+            action="Write the path with the scheme of the file system that it is on (hdfs://…, s3://…, file:///…).",
+        )
 
 
 class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
@@ -136,7 +178,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
-        return self._stage(iterator, self._run)
+        return StagedMessage(self._stage(iterator, self._run))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the whole write, or nothing; with `txnAppId` not again what the ledger shows as committed."""
@@ -148,7 +190,9 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
             start={},
             end={},
         )
-        self._settle(messages, batch, self._run, None if app_id is None else decide_batch_write, first=True)
+        decide = None if app_id is None else decide_batch_write(self._options)
+        self._settle(messages, batch, decide, first=True)
+        self._staging.clean(self._run)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""

@@ -13,14 +13,16 @@ Two ways for the records to get into the transaction (option `appendMode`; core.
 from __future__ import annotations
 
 import functools
+import logging
 import pickle
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.broker.cluster import Cluster, shared_cluster
+from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.append_mode import (
     FIRST_BYTES_PER_OFFSET,
     SMALL_BYTES,
@@ -31,19 +33,22 @@ from spark_kafka_eos.core.append_mode import (
     offsets,
 )
 from spark_kafka_eos.eos.blocks import Layout
-from spark_kafka_eos.eos.distributed import decide_micro_batch
+from spark_kafka_eos.eos.calls import Attempt, Call, calls_of
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.eos.layout import layout
-from spark_kafka_eos.eos.preflight import preflight
+from spark_kafka_eos.eos.preflight import check_source_cluster, preflight
 from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.eos.settle import Appended, Owner, StagedWrite, owner, settle
-from spark_kafka_eos.eos.staging import StageReport, Staging, TooLargeToTravel, staging_of
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.eos.staging import StageReport, Staging, TooLargeToTravel, folder_of, staging_of
+from spark_kafka_eos.errors import Committed, KafkaEosError
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.spark.append_stage import append_stage
 from spark_kafka_eos.spark.encoding import REPORT, staging_task
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
 from spark_kafka_eos.spark.session import RunningQuery, is_classic, is_local, speculates
+
+_log = logging.getLogger(__name__)
 
 
 class BatchTransaction:
@@ -76,12 +81,13 @@ class TransactionalWriter:
     """Writes each micro-batch of one query, its source offsets and its ledger entry in one transaction.
 
     Takes the options of the `kafka-eos` sink (checked here: ConfigurationError). Call it as foreachBatch's function, or
-    use `transaction` inside yours for several frames and topics. Pickles without its connections. Not safe for threads:
-    one writer per query.
+    use `transaction` inside yours for several frames and topics. Once for each micro-batch: a second call, also that of
+    another thread or writer, raises IllegalTransactionState. Pickles without its connections.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = sink_options(options)
+        self._calls = calls_of(self._options)
         self._cluster: Cluster | None = None
         self._transaction: Owner | None = None
         self._last_commit: CommitReport | None = None
@@ -109,25 +115,69 @@ class TransactionalWriter:
         return self._last_commit
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_cluster": None, "_transaction": None}
+        return self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._calls = calls_of(self._options)
 
     def _commit(self, batch_df: DataFrame, batch_id: int, rows: DataFrame | None, topic: str | None) -> CommitReport:
-        session = batch_df.sparkSession
         query = RunningQuery(batch_df, self._options.checkpoint_location)
         batch = query.micro_batch(batch_id)
-        if self._cluster is None or self._transaction is None:
-            cluster = shared_cluster(self._options.client)
-            preflight(cluster, self._options)
-            self._cluster, self._transaction = cluster, self._own(cluster)
+        call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
+        with self._calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
+            report = self._settle(batch_df.sparkSession, query, batch, rows, topic, attempt)
+        if report.outcome == "committed" and (count := offsets(batch)):
+            self._bytes_per_offset = report.bytes / count
+        if report.outcome == "skipped" and query.needs_evaluation():
+            _evaluate(batch_df, batch)
+        return report
+
+    def _note_incomplete(self, batch: MicroBatch, committed: Committed) -> None:
+        """A call for `batch` is about to be refused, because frames of an earlier one are, or may be, committed.
+
+        Where they are, the ledger is told, so that no restart takes the batch for done. Where nobody knows yet, the
+        earlier call may be under way in another thread. Never raises: the refusal says more.
+        """
+        _log.warning("batch %d of query %s is written without all of its frames", batch.batch_id, batch.query_id)
+        if committed != "everything":
+            return
+        try:
+            transaction, _ = self._own()
+            if isinstance(transaction, SharedTransaction):
+                transaction.note_incomplete(batch)
+        except KafkaEosError as error:
+            self._transaction = None
+            _log.warning("the ledger could not be told that batch %d is incomplete: %s", batch.batch_id, error)
+
+    def _settle(
+        self,
+        session: SparkSession,
+        query: RunningQuery,
+        batch: MicroBatch,
+        rows: DataFrame | None,
+        topic: str | None,
+        attempt: Attempt,
+    ) -> CommitReport:
+        transaction, cluster = self._own()
+        check_source_cluster(cluster, self._options, batch)
         choice = _choose(self._options, session, batch, self._bytes_per_offset)
         if choice.small:
             staging = Staging(None, inline_bytes=SMALL_BYTES)
         else:
             staging = staging_of(self._options, query.checkpoint_location)
-        write = self._way(session, rows, topic, choice, staging, batch_id)
+        folder = folder_of(batch.batch_id)
+        way = self._way(session, cluster, rows, topic, choice, staging, folder, batch.batch_id)
+
+        def write(identity: ProducerIdentity) -> Appended:
+            attempt.committing = False
+            appended = way(identity)
+            attempt.committing = True
+            return appended
+
         try:
             report = settle(
-                self._transaction,
+                transaction,
                 batch,
                 write,
                 max_tries=self._options.max_tries,
@@ -136,34 +186,50 @@ class TransactionalWriter:
             )
         except BaseException:
             # The identity's state may be anything now; whoever comes next begins with InitProducerId.
-            self._transaction = self._own(self._cluster)
+            self._transaction = None
             raise
         finally:
             if choice.mode == "driver":
-                staging.clean(str(batch_id))
-        if report.outcome == "committed" and (count := offsets(batch)):
-            self._bytes_per_offset = report.bytes / count
+                staging.clean(folder)
+        if choice.mode == "driver":
+            staging.clean_before(batch.batch_id)
         return report
+
+    def _own(self) -> tuple[Owner, Cluster]:
+        """The owner of the batches to come, with connections of this writer's own; made when they are first used."""
+        if self._cluster is None:
+            cluster = Cluster(self._options.client)
+            try:
+                preflight(cluster, self._options)
+            except BaseException:
+                cluster.close()
+                raise
+            weakref.finalize(self, cluster.close)
+            self._cluster = cluster
+        if self._transaction is None:
+            self._transaction = owner(self._options, self._cluster, decide_micro_batch(self._options))
+        return self._transaction, self._cluster
 
     def _way(
         self,
         session: SparkSession,
+        cluster: Cluster,
         rows: DataFrame | None,
         topic: str | None,
         choice: Choice,
         staging: Staging,
+        folder: str,
         batch_id: int,
     ) -> Callable[[ProducerIdentity], Appended]:
         """What brings the rows into the transaction as was chosen."""
-        assert self._cluster is not None
         if rows is None:
-            return StagedWrite(self._cluster, self._options, staging, list, batch_id)
-        where = layout(self._options, topic, self._cluster)
+            return StagedWrite(cluster, self._options, staging, list, batch_id)
+        where = layout(self._options, topic, cluster)
         by_executors = functools.partial(append_stage, session, rows, self._options, where, batch_id)
         if choice.mode == "executors":
             return by_executors
-        stage = functools.partial(self._stage, rows, where, staging, str(batch_id))
-        by_driver = StagedWrite(self._cluster, self._options, staging, stage, batch_id)
+        stage = functools.partial(self._stage, rows, where, staging, folder)
+        by_driver = StagedWrite(cluster, self._options, staging, stage, batch_id)
 
         def as_it_comes(identity: ProducerIdentity) -> Appended:
             try:
@@ -173,11 +239,8 @@ class TransactionalWriter:
 
         return as_it_comes if choice.small else by_driver
 
-    def _own(self, cluster: Cluster) -> Owner:
-        return owner(self._options, cluster, decide_micro_batch(self._options))
-
-    def _stage(self, rows: DataFrame, where: Layout, staging: Staging, batch: str) -> Sequence[StageReport]:
-        staged = rows.mapInArrow(staging_task(self._options.client, where, staging, batch), REPORT)
+    def _stage(self, rows: DataFrame, where: Layout, staging: Staging, folder: str) -> Sequence[StageReport]:
+        staged = rows.mapInArrow(staging_task(self._options.client, where, staging, folder), REPORT)
         return [pickle.loads(row.report) for row in staged.collect()]
 
 
@@ -189,3 +252,20 @@ def _choose(options: SinkOptions, session: SparkSession, batch: MicroBatch, byte
             action="Use appendMode=driver (or auto).",
         )
     return choose(options.append_mode, kind, batch, bytes_per_offset)
+
+
+def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:
+    """Have Spark compute the rows of a batch that is committed, and drop them.
+
+    State store and watermark move on by nothing else, and Spark fails a batch that did not write its state.
+    """
+    _log.info("batch %d of query %s is computed once more, for the query's state", batch.batch_id, batch.query_id)
+    try:
+        batch_df.write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        raise KafkaEosError(
+            f"batch {batch.batch_id} of query {batch.query_id} was committed in an earlier run, but computing it once "
+            "more, for the query's state, failed",
+            committed="everything",
+            action="Resolve the cause, which is the error before this one, and start the query again.",
+        ) from error

@@ -57,7 +57,7 @@ def parse_options(texts: Sequence[str]) -> Mapping[str, str]:
     pairs = {text: text.partition("=") for text in texts}
     for text, (name, equals, _) in pairs.items():
         if not (name and equals):
-            raise ToolFailed(f"--option {text} is not NAME=VALUE", action="For example: --option ledgerTopic=orders")
+            raise ToolFailed(f"--option {text} is not NAME=VALUE", action="For example: --option topic=orders")
     return {name: value for name, _, value in pairs.values()}
 
 

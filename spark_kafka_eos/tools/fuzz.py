@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_kafka_eos.core.ledger import decode as decode_ledger
-from spark_kafka_eos.errors import CorruptRecordBatch, KafkaEosError
+from spark_kafka_eos.core.ledger import NotAnEntry, decode_committed, decode_record, encode_record
+from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import Compression, OffsetAndMetadata
 from spark_kafka_eos.tools.fuzzed_broker import APIS, answer, converse
 from spark_kafka_eos.wire.compression import compress, decompress
@@ -75,10 +75,12 @@ def compression(data: bytes) -> None:
 
 
 def ledger(data: bytes) -> None:
-    """The metadata of a ledger entry."""
-    with suppress(KafkaEosError):
-        found = decode_ledger(OffsetAndMetadata(offset=3, metadata=data.decode(errors="replace")))
-        assert found.batch_id == 2
+    """The value of a ledger record, and the metadata of its pointer."""
+    with suppress(NotAnEntry):
+        found = decode_record(data)
+        assert decode_record(encode_record(found)) == found
+    with suppress(NotAnEntry):
+        decode_committed(OffsetAndMetadata(offset=3, metadata=data.decode(errors="replace")))
 
 
 def connection(data: bytes) -> None:

@@ -22,6 +22,7 @@ from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.broker.topics import create_topic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.broker.versions import RANGES
 from spark_kafka_eos.errors import KafkaEosError
@@ -256,6 +257,7 @@ _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "Produce": (producer, {"responses": [{"name": "orders", "partition_responses": [_PRODUCED]}]}),
     "Fetch": (consumer, {"error_code": 0, "responses": [{"topic_id": _TOPIC_ID, "partitions": [_FETCHED]}]}),
     "ListOffsets": (consumer, _topics(timestamp=-1, offset=3, leader_epoch=5)),
+    "CreateTopics": (admin, {"topics": [{"name": "orders", "error_code": 0}]}),
     "DescribeConfigs": (
         admin,
         {"results": [_CONFIGURED]},
@@ -321,9 +323,7 @@ def _coordinator(cluster: Cluster) -> TransactionCoordinator:
 
 
 def _tv1(cluster: Cluster) -> TransactionCoordinator:
-    coordinator = _coordinator(cluster)
-    coordinator.transaction_version = 1
-    return coordinator
+    return TransactionCoordinator(cluster, "id", 60_000, transaction_version=1)
 
 
 def _commit(cluster: Cluster) -> None:
@@ -362,6 +362,7 @@ _USES: Mapping[str, Callable[[Cluster], object]] = {
     "Produce": _produce,
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,
+    "CreateTopics": lambda cluster: create_topic(cluster, "orders", partitions=1, replicas=1, config={"a": "b"}),
     "DescribeConfigs": lambda cluster: describe.topics(cluster, ["orders"], ["min.insync.replicas"]),
     "DescribeProducers": _oldest_open,
     "ListTransactions": _oldest_open,

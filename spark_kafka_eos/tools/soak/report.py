@@ -43,7 +43,7 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One query. `ended`: why drivers ended that nobody killed; `redone`: batches written again within a driver's life;
-    `violated`: invariants that `kafka-eos verify` found violated, with the place."""
+    `violated`: invariants that `kafka-eos verify` found violated, with the place, or could not prove."""
 
     name: str
     drivers: int

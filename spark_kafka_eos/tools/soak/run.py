@@ -214,9 +214,9 @@ class _Soak:
             redone=query.redone,
             outcome=outcome,
             violated=tuple(
-                f"{finding.invariant.name.lower()}: {violation.where} {violation.what}"
+                f"{finding.invariant.name.lower()}: {problem}"
                 for finding in report.findings
-                for violation in finding.violations
+                for problem in (*finding.violations, *([finding.unchecked] if finding.unproven else []))
             ),
         )
 
