@@ -1,7 +1,7 @@
 """The embedded brokers, started once for a whole test run and only when a test asks for them.
 
-`--kafka-version 3.9.1` runs any selection of tests on brokers of that release, without those that are about a newer
-one's protocol (TV2 in their names).
+`--kafka-version 3.9.1` runs any selection of tests on brokers of that release, without those that are about newer ones
+(`_SINCE`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,32 @@ __all__ = ["cell", "pytest_terminal_summary"]
 TopicFactory = Callable[..., str]
 _ALLOWED, _DENIED = ("alice", "alice-secret"), ("bob", "bob-secret")
 KAFKA_39 = "3.9.1"
+KAFKA_35 = "3.5.2"
+KAFKA_OLDEST = "3.3.2"  # of the supported ones
 _topics = itertools.count(1)
+
+
+# What a release is too old for: from which one on, the ids of the tests, why.
+_SINCE = (
+    ((4, 0), r"[\[-]TV2[\]-]", "transaction.version 2 (KIP-890)"),
+    ((3, 9), r"test_a_log_that_an_unclean_election_truncates", "before, no KRaft controller elects uncleanly"),
+    ((3, 6), r"test_a_timestamp_out_of_range", "message.timestamp.before.max.ms (KIP-937)"),
+    ((3, 6), r"test_the_model_answers_what_a_broker_answers", "the model verifies, as partitions do since KIP-890"),
+    ((3, 6), r"test_an_append_under_the_given_up_epoch_is_refused", "partitions verify (KIP-890)"),
+    ((3, 5), r"^tests/(broker|spark)/.*SCRAM-SHA", "before, KRaft brokers know no SCRAM passwords (KIP-900)"),
+    (
+        (3, 5),
+        r"test_acls|test_secrets|test_what_the_query_may_not_do|copied_over_tls_and_sasl",
+        "their users have such",
+    ),
+    ((3, 4), r"test_oauth", "the broker's validator had another name"),
+)
+
+
+def release(version: str) -> tuple[int, int]:
+    """A version's major and minor number, which compare as releases do."""
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,11 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Before Kafka 4.0 there is no transaction.version 2 to test."""
-    if int(str(config.getoption("--kafka-version")).split(".")[0]) < 4:
-        newer = [item for item in items if re.search(r"[\[-]TV2[\]-]", item.name)]
-        config.hook.pytest_deselected(items=newer)
-        items[:] = [item for item in items if item not in newer]
+    """Leave out what is about newer releases than the one that is tested."""
+    tested = release(str(config.getoption("--kafka-version")))
+    too_new = [pattern for since, pattern, _ in _SINCE if tested < since]
+    newer = [item for item in items if any(re.search(pattern, item.nodeid) for pattern in too_new)]
+    config.hook.pytest_deselected(items=newer)
+    items[:] = [item for item in items if item not in newer]
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +79,45 @@ def kafka(kafka_version: str) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="session")
-def kafka39(request: pytest.FixtureRequest, kafka_version: str) -> Iterator[EmbeddedKafka]:
-    """One broker of Kafka 3.9, with the transaction protocol before KIP-890; shared as `kafka` is."""
-    if kafka_version == KAFKA_39:
+def tv1_version(kafka_version: str) -> str:
+    """A release with the transaction protocol before KIP-890: the one that is tested, where it is older than 4.0."""
+    return kafka_version if release(kafka_version) < (4, 0) else KAFKA_39
+
+
+@pytest.fixture(scope="session")
+def kafka39(request: pytest.FixtureRequest, kafka_version: str, tv1_version: str) -> Iterator[EmbeddedKafka]:
+    """One broker of `tv1_version`, by default Kafka 3.9; shared as `kafka` is."""
+    yield from _shared(request, kafka_version, tv1_version)
+
+
+@pytest.fixture(scope="session")
+def kafka35(request: pytest.FixtureRequest, kafka_version: str) -> Iterator[EmbeddedKafka]:
+    """One broker of Kafka 3.5, the last that lets a partition be appended to in no transaction (before KIP-890's
+    verification); shared as `kafka` is."""
+    yield from _shared(request, kafka_version, KAFKA_35)
+
+
+@pytest.fixture(scope="session")
+def kafka_oldest(request: pytest.FixtureRequest, kafka_version: str) -> Iterator[EmbeddedKafka]:
+    """One broker of the oldest supported release; shared as `kafka` is."""
+    yield from _shared(request, kafka_version, KAFKA_OLDEST)
+
+
+def _shared(request: pytest.FixtureRequest, kafka_version: str, version: str) -> Iterator[EmbeddedKafka]:
+    if version == kafka_version:
         yield request.getfixturevalue("kafka")
         return
-    with EmbeddedKafka(KAFKA_39) as broker:
+    with EmbeddedKafka(version) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def elsewhere(kafka: EmbeddedKafka, kafka39: EmbeddedKafka, kafka_version: str) -> Iterator[EmbeddedKafka]:
+    """A cluster that is not `kafka`'s: `kafka39`, unless a run on one release makes both the same."""
+    if kafka39 is not kafka:
+        yield kafka39
+        return
+    with EmbeddedKafka(kafka_version) as broker:
         yield broker
 
 
@@ -120,7 +179,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, kafka_version: str) -> Ite
     with EmbeddedKafka(
         kafka_version,
         listeners={"SSL": tls, "SASL_PLAINTEXT": sasl, "SASL_SSL": tls | sasl},
-        scram_users=users,
+        scram_users=users if release(kafka_version) >= (3, 5) else {},
         config={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:alice;User:CN=client",

@@ -8,8 +8,9 @@ die, stages that run again, drivers that are killed) is for the caller to say.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -49,20 +50,43 @@ class Stage:
         self.reports += [self.append(slot, self.blocks[slot]) for slot in slots]
 
 
+def traced(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
+    """Values that say where they come from, in the place of the source's."""
+    return with_values(rows, pack(rows["partition"].to_numpy(), rows["offset"].to_numpy(), batch))
+
+
+def with_values(rows: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
+    """The rows with other values."""
+    return rows.set_column(rows.schema.get_field_index("value"), "value", values)
+
+
 class Copy:
     """One driver of the query that copies `source` to `target`; another one is what a restart makes.
 
-    `spark(stage)` runs a try's append stage; by default all goes well. What it did is in `history`.
+    `origin` is the source's cluster, by default that of the target; `options` are the sink's, beside the usual ones.
+    `spark(stage)` runs a try's append stage; by default all goes well. `write_as(rows, batch)` makes what is written of
+    the source's rows; by default each value says where it comes from. What the driver did is in `history`.
     """
 
-    def __init__(self, bootstrap: str, cluster: Cluster, source: str, target: str, *, query: str = "query") -> None:
-        self.options = sink_options(
-            {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"id-{target}", "topic": target}
-        )
+    def __init__(
+        self,
+        bootstrap: str,
+        cluster: Cluster,
+        source: str,
+        target: str,
+        *,
+        query: str = "query",
+        origin: Cluster | None = None,
+        options: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        usual = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"id-{target}", "topic": target}
+        self.options = sink_options({**usual, **options})
         self.cluster, self.source, self.target, self.query = cluster, source, target, query
+        self.origin = origin or cluster
         self.transaction = SharedTransaction(self.options, cluster, decide_micro_batch(self.options))
         self.history: list[HistoryEntry] = []
         self.spark: Callable[[Stage], None] = Stage.run
+        self.write_as: Callable[[pa.RecordBatch, int], pa.RecordBatch] = traced
 
     def batch(self, number: int, start: int, end: int) -> MicroBatch:
         """The micro-batch that reads offsets `[start, end)` of each of the source's two partitions."""
@@ -113,20 +137,23 @@ class Copy:
         )
         return AppendReport(stage_id=0, slot=slot, attempt=attempt, sent=sent, acked=records_by_partition(acks))
 
+    def tasks(self, batch: MicroBatch) -> Iterator[tuple[Cluster, OffsetRange]]:
+        """What each encode task reads, and on which cluster."""
+        for tp, start in sorted((batch.start or {}).items()):
+            yield self.origin, OffsetRange(partition=tp, start=start, end=batch.end[tp])
+
     def blocks(self, batch: MicroBatch) -> Iterator[Block]:
         """One encode task for each source partition; rows go to the output partitions in turn."""
-        assert batch.start is not None
         where = Layout(topic=self.target, targets={self.target: Target(partitions=SLOTS)}, max_block_bytes=_BLOCK_BYTES)
-        for task, (tp, start) in enumerate(sorted(batch.start.items())):
+        for task, (origin, wanted) in enumerate(self.tasks(batch)):
             builder = BlockEncoder(where, task, lambda _: Target(partitions=SLOTS), lambda: int(time.time() * 1000))
-            wanted = OffsetRange(partition=tp, start=start, end=batch.end[tp])
-            options = SourceOptions(client=self.cluster.options, subscribe=(tp.topic,))
-            for rows in read([wanted], options, self.cluster):
-                offset = rows["offset"].to_numpy()
+            options = SourceOptions(client=origin.options, subscribe=(wanted.partition.topic,))
+            for found in read([wanted], options, origin):
+                rows = self.write_as(found, batch.batch_id)
                 columns = {
                     "key": rows["key"],
-                    "value": pack(tp.partition, offset, batch.batch_id),
-                    "partition": pa.array((offset % SLOTS).astype(np.int32)),
+                    "value": rows["value"],
+                    "partition": pa.array((rows["offset"].to_numpy() % SLOTS).astype(np.int32)),
                 }
                 yield from builder.add(pa.RecordBatch.from_pydict(columns))
             yield from builder.finish()

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.certificates import Certificates
 
+ISSUER = "https://issuer.test"
+
 
 class OAuthServer:
     """Issues signed tokens to `clients` (id -> secret). `answer`, if set, is sent instead: (status, body)."""
@@ -33,7 +35,7 @@ class OAuthServer:
     def token(self, client: str, scope: str) -> str:
         """A JWT as RFC 7519 and RFC 9068 have it, signed with RS256."""
         now = time.time()
-        claims = {"iss": "https://issuer.test", "aud": self.audience, "sub": client, "scope": scope.split() or ["all"]}
+        claims = {"iss": ISSUER, "aud": self.audience, "sub": client, "scope": scope.split() or ["all"]}
         times = {"iat": int(now), "exp": int(now + self.lifetime)}
         parts = ({"alg": "RS256", "typ": "JWT", "kid": "test"}, claims | times)
         signed = b".".join(_base64(json.dumps(part).encode()) for part in parts)

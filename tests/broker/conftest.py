@@ -14,7 +14,9 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.preflight import TransactionFacts
 from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.wire.encode import encode
@@ -47,6 +49,22 @@ def owner(either_kafka, cluster, topic):
         {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
     )
     return lambda: SharedTransaction(options, cluster, decide_micro_batch(options))
+
+
+@pytest.fixture
+def await_state(cluster):
+    """`await_state(transactional_id, state)`: until its coordinator has it in this state."""
+
+    def await_state(transactional_id, state):
+        deadline = time.monotonic() + 60
+        while True:
+            found = describe.transaction(cluster, transactional_id, now_ms=0)
+            if isinstance(found, TransactionFacts) and found.state == state:
+                return
+            assert time.monotonic() < deadline, f"still {found}"
+            time.sleep(0.05)
+
+    return await_state
 
 
 @pytest.fixture

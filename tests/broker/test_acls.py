@@ -21,6 +21,7 @@ from spark_kafka_eos.eos.settle import Appended, owner, settle
 from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.tools.read_topic import read_topic
 from spark_kafka_eos.wire.encode import encode
 from tests.principals import Right, add_user
@@ -50,6 +51,8 @@ COMMITTED = Right("Describe", "group", OUTPUT)
 @pytest.fixture(scope="module")
 def kafka(secured):
     secured.kafka.create_topic(SOURCE, 2)
+    if LEDGER_TOPIC not in secured.kafka.topics():
+        secured.kafka.create_topic(LEDGER_TOPIC, 1, {"cleanup.policy": "compact"})
     produce(secured.kafka.bootstrap, SOURCE, [b"1", b"2", b"3"], timestamp=int(time.time() * 1000))
     return secured.kafka
 
@@ -151,17 +154,35 @@ def test_the_preflight_names_it_before_anything_is_begun(connection, output, rig
     assert f"Grant this principal {lacking.operation} on it" in str(caught.value)
 
 
-def test_who_may_not_read_the_output_keeps_the_ledger_at_the_sources_topic(kafka, connection, output, protocol):
-    given = connection([right for right in RIGHTS if right != Right("Read", "topic", OUTPUT)])
-    assert copy(given, output, ledgerTopic=SOURCE) == 3
+def test_who_may_create_the_ledgers_topic_has_it_created_and_who_may_not_is_told_how(
+    kafka, connection, output, protocol
+):
+    books = f"books-{next(numbers)}"
+    own = [right._replace(name=books) if right.name == LEDGER_TOPIC else right for right in RIGHTS]
+    given = connection(own)
+    with pytest.raises(AuthorizationFailed, match=f"kafka-topics.sh --create --topic {books} .*grant Create on it"):
+        copy(given, output, ledgerTopic=books, preflight="false")
+    assert written(kafka, output) == []
+    assert copy(connection([*own, Right("Create", "topic", books)]), output, ledgerTopic=books) == 3
     assert written(kafka, output) == [b"1", b"2", b"3"]
+
+
+def test_a_source_that_starts_by_the_ledger_needs_read_on_its_topic(connection, output):
+    copy(connection(RIGHTS), output)
+    rights = [Right("Read", "topic", SOURCE), Right("Read", "topic", LEDGER_TOPIC)]
+
+    def start(rights):
+        options = {"subscribe": SOURCE, "startingOffsets": "committed", "sink.kafka.transactional.id": output}
+        return values(source_options(connection(rights) | options, streaming=False))[0]
+
+    assert start(rights) == []  # all of it is committed
 
 
 def test_a_source_needs_read_on_its_topics_and_describe_on_the_group_it_starts_from(connection, output):
     rights = [Right("Read", "topic", SOURCE), COMMITTED]
 
     def start(rights):
-        options = {"subscribe": SOURCE, "startingOffsets": "committed", "kafka.group.id": output}
+        options = {"subscribe": SOURCE, "startingOffsets": "committed-or-earliest", "kafka.group.id": output}
         return values(source_options(connection(rights) | options, streaming=False))[0]
 
     with pytest.raises(AuthorizationFailed) as caught:

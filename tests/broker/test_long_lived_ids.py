@@ -14,9 +14,7 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.eos.appending import append
 from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.tools import jars
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from tests.conftest import KAFKA_39
 
 pytestmark = pytest.mark.broker
 
@@ -31,14 +29,14 @@ numbers = itertools.count(1)
 
 def brokers(config):
     """One of each protocol, this module's own."""
-    versions = [(jars.DEFAULT_VERSION, config), (KAFKA_39, config)]
+    versions = [("kafka_version", config), ("tv1_version", config)]
     return pytest.mark.parametrize("either_kafka", versions, indirect=True, ids=["TV2", "TV1"])
 
 
 @pytest.fixture(scope="module")
 def either_kafka(request):
     version, config = request.param
-    with EmbeddedKafka(version, config=config) as kafka:
+    with EmbeddedKafka(request.getfixturevalue(version), config=config) as kafka:
         yield kafka
 
 

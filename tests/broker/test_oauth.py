@@ -21,7 +21,7 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions, source_options
 from spark_kafka_eos.tools.embedded import JVM_OPTIONS, EmbeddedKafka
 from tests.certificates import Certificates, issue
-from tests.oauth import OAuthServer, serve
+from tests.oauth import ISSUER, OAuthServer, serve
 
 pytestmark = pytest.mark.broker
 
@@ -55,7 +55,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def listening(tmp_path_factory):
+def listening(tmp_path_factory, kafka_version):
     certificates = issue(tmp_path_factory.mktemp("oauth"))
     with serve(OAuthServer({CLIENT: SECRET}), certificates) as server:
         sasl = {
@@ -64,10 +64,12 @@ def listening(tmp_path_factory):
             "oauthbearer.sasl.server.callback.handler.class": f"{_KAFKA}.OAuthBearerValidatorCallbackHandler",
             "oauthbearer.sasl.oauthbearer.jwks.endpoint.url": server.keys_url,
             "oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
+            "oauthbearer.sasl.oauthbearer.expected.issuer": ISSUER,  # from 4.4 on it must be said
             "oauthbearer.connections.max.reauth.ms": SESSION_MS,
         }
         allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={server.keys_url}"
-        with EmbeddedKafka(listeners={"SASL_PLAINTEXT": sasl}, jvm_options=(*JVM_OPTIONS, allowed)) as kafka:
+        options = (*JVM_OPTIONS, allowed)
+        with EmbeddedKafka(kafka_version, listeners={"SASL_PLAINTEXT": sasl}, jvm_options=options) as kafka:
             kafka.create_topic("guarded")
             yield Site(kafka=kafka, server=server, certificates=certificates)
 

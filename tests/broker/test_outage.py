@@ -27,7 +27,6 @@ from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, OffsetRange, To
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.wire.decode import decode
-from tests.conftest import KAFKA_39
 
 pytestmark = pytest.mark.broker
 
@@ -39,8 +38,8 @@ ONE = pytest.mark.parametrize("three", ["kafka"], indirect=True, ids=["newest"])
 
 
 @pytest.fixture(scope="module")
-def three(request, kafka_version):
-    with EmbeddedKafka(kafka_version if request.param == "kafka" else KAFKA_39, brokers=3) as kafka:
+def three(request, kafka_version, tv1_version):
+    with EmbeddedKafka(kafka_version if request.param == "kafka" else tv1_version, brokers=3) as kafka:
         yield kafka
 
 

@@ -16,7 +16,6 @@ from spark_kafka_eos.tools.embedded import EmbeddedKafka
 from spark_kafka_eos.tools.proxy import Proxy
 from spark_kafka_eos.tools.verify import verify
 from tests.broker.conftest import options_of
-from tests.conftest import KAFKA_39
 from tests.copying import Copy
 from tests.producing import produce
 from tests.reading import await_stable
@@ -28,8 +27,8 @@ SECONDS = 60
 
 
 @pytest.fixture(params=["TV2", "TV1"])
-def three(request, kafka_version):
-    with EmbeddedKafka(KAFKA_39 if request.param == "TV1" else kafka_version, brokers=3) as kafka:
+def three(request, kafka_version, tv1_version):
+    with EmbeddedKafka(tv1_version if request.param == "TV1" else kafka_version, brokers=3) as kafka:
         source = kafka.create_topic("source", 2)
         for partition in (0, 1):
             produce(kafka.bootstrap, source, [b"x"] * 30, partition=partition)

@@ -15,6 +15,7 @@ from spark_kafka_eos.core.preflight import Severity
 from spark_kafka_eos.eos.preflight import examine, preflight
 from spark_kafka_eos.errors import BrokerError, BrokerUnreachable, PreflightFailed
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.tools import cli
 from tests.conftest import topic_factory
 from tests.principals import Right, add_user
@@ -158,6 +159,8 @@ def test_without_a_transaction_only_topics_are_looked_at(bootstrap, topic):
 
 def test_what_the_query_may_not_do_is_an_error_and_what_only_the_preflight_may_not_do_a_warning(secured, name):
     out = secured.kafka.create_topic(name, 1)
+    if LEDGER_TOPIC not in secured.kafka.topics():
+        secured.kafka.create_topic(LEDGER_TOPIC, 1, {"cleanup.policy": "compact"})
     options = sink_options(
         {
             "kafka.bootstrap.servers": secured.kafka.bootstrap_of("SASL_PLAINTEXT"),
@@ -178,15 +181,18 @@ def test_what_the_query_may_not_do_is_an_error_and_what_only_the_preflight_may_n
         f"transactional id {name}": "Grant this principal Write on it",
         f"group {name}": "Grant this principal Read on it",
         f"group {name}.ledger": "Grant this principal Read on it",
-        f"topic {out}": "Grant this principal Write and Read on it",
+        f"topic {out}": "Grant this principal Write on it",
+        "topic kafka-eos-ledger": "Grant this principal Write and Read on it",
     }
     own = (
         Right("Write", "transactional id", name),
         Right("Read", "group", name),
         Right("Read", "group", f"{name}.ledger"),
     )
-    assert errors(*own, Right("Write", "topic", out)) == {f"topic {out}": "Grant this principal Read on it"}
-    assert errors(Right("Read", "topic", out)) == {}
+    assert errors(*own, Right("Write", "topic", out), Right("Write", "topic", LEDGER_TOPIC)) == {
+        "topic kafka-eos-ledger": "Grant this principal Read on it"
+    }
+    assert errors(Right("Read", "topic", LEDGER_TOPIC)) == {}
     assert {found.action for found in wrong(options)} == {
         "Grant this principal DescribeConfigs on Cluster",
         "Grant this principal DescribeConfigs on Topic",

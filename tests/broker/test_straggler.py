@@ -1,15 +1,21 @@
-"""What appends late, with an epoch that was given up: refused by the broker, and invisible, in both protocols.
+"""What appends late, with an epoch that was given up: invisible, in both protocols.
 
-The barrier relies on this: it gives a try up by a new epoch alone, whatever may still be on its way.
+The barrier relies on this: it gives a try up by a new epoch alone, whatever may still be on its way. From Kafka 3.6 on
+brokers refuse it (KIP-890's verification). Older ones take it until they have heard of the new epoch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import replace
 
 import pytest
 
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.open_transactions import oldest_open
+from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.recovery import Skip, Write
 from spark_kafka_eos.eos.appending import append
 from spark_kafka_eos.eos.settle import Appended, settle
@@ -134,3 +140,90 @@ def test_a_driver_that_starts_anew_after_its_successor_wrote_the_batch_is_told_b
     with pytest.raises(LedgerRefused, match="the checkpoint is at batch 5"):
         owner().begin(batch(5))
     assert seen() == seen("read_uncommitted") == [b"of its successor"]
+
+
+# Here nobody asks the coordinator whether the producer's transaction is open.
+UNVERIFIED = pytest.mark.parametrize("either_kafka", ["kafka35", "kafka_oldest"], indirect=True, ids=["3.5", "oldest"])
+PARTITIONS = pytest.mark.parametrize("partition", [0, 1], ids=["where it appended before", "where nobody appended"])
+
+
+@pytest.fixture
+def put(cluster, topic, record_batch):
+    """`put(identity, (partition, value), …)`: an append task with these records; both partitions join beforehand."""
+    both = [TopicPartition(topic, number) for number in (0, 1)]
+
+    def put(identity, *records, partitions=both):
+        blocks = [(both[partition], 1, record_batch(None, 0, [value])) for partition, value in records]
+        append(cluster, identity, blocks, partitions=partitions)
+
+    return put
+
+
+@pytest.fixture
+def late(either_kafka, options, topic, record_batch):
+    """`late(identity, partition)`: a task of `identity` appends what it has left, the record after the one in
+    partition 0. The broker may refuse it."""
+
+    def late(identity, partition):
+        sequence = 1 - partition
+        block = record_batch(identity, sequence, [b"second"])
+        with (
+            Cluster(options(either_kafka.bootstrap)) as own,
+            Appender(own, identity) as appender,
+            contextlib.suppress(TransactionAborted, ProducerFenced),
+        ):
+            appender.append(TopicPartition(topic, partition), block, 1, sequence)
+            appender.flush()
+
+    return late
+
+
+@UNVERIFIED
+@PARTITIONS
+def test_a_redo_does_not_commit_what_the_given_up_epoch_appends_before_it(owner, put, late, seen, partition):
+    transaction = owner()
+    old = begun(transaction, 0)
+    put(old, (0, b"first"))
+    transaction.abort()
+    new = begun(transaction, 0)
+    late(old, partition)
+    put(new, (0, b"first"), (partition, b"second"))
+    transaction.commit(batch(0))
+    assert seen() == [b"first", b"second"]
+
+
+@UNVERIFIED
+@PARTITIONS
+@pytest.mark.parametrize("before", [True, False], ids=["before its successor is there", "once its successor began"])
+def test_a_successor_does_not_commit_what_is_appended_late_where_a_driver_died_after_its_abort(
+    owner, cluster, put, late, seen, await_state, partition, before
+):
+    old = begun(owner(), 0)
+    put(old, (0, b"first"))
+    TransactionCoordinator(cluster, old.transactional_id, 60_000).end(old, commit=False)  # here it died
+    await_state(old.transactional_id, "CompleteAbort")
+    if before:
+        late(old, partition)
+    successor = owner()
+    new = begun(successor, 0)
+    if not before:
+        late(old, partition)
+    put(new, (0, b"first"), (partition, b"second"))
+    successor.commit(batch(0))
+    assert seen() == [b"first", b"second"]
+
+
+@UNVERIFIED
+def test_what_the_given_up_epoch_appends_where_the_redo_does_not_leaves_no_transaction_open(
+    owner, cluster, put, late, seen, topic
+):
+    transaction = owner()
+    old = begun(transaction, 0)
+    put(old, (0, b"first"))
+    transaction.abort()
+    new = begun(transaction, 0)
+    late(old, 1)
+    put(new, (0, b"first"), (0, b"second"), partitions=[TopicPartition(topic, 0)])
+    transaction.commit(batch(0))
+    assert seen() == [b"first", b"second"]
+    assert oldest_open(cluster, [TopicPartition(topic, 1)], now_ms=0) == {}, "readers wait there"

@@ -2,9 +2,9 @@
 
 | writes | reads | by way of |
 |---|---|---|
-| librdkafka (confluent-kafka) | we | broker 4.3 |
-| we | librdkafka | broker 4.3, which unpacks and checks compressed batches when they are produced |
-| the Java producer 3.9 (kafka.tools.ConsoleProducer) | we | broker 4.3 |
+| librdkafka (confluent-kafka) | we | the newest broker |
+| we | librdkafka | the newest broker, which unpacks and checks compressed batches when they are produced |
+| the Java producer 3.9 (kafka.tools.ConsoleProducer) | we | the newest broker |
 | we | Java 3.9 (kafka.tools.DumpLogSegments) | a segment file |
 
 The Java tools are those of Kafka 3.9's own jar; 4.x moved them to one that the embedded broker does not need.

@@ -1,12 +1,14 @@
 """A streaming query's driver without Spark: plans, writes and notes micro-batches as Spark does.
 
 It keeps a checkpoint in Spark's format, encodes and stages a batch's rows as tasks do, and settles the batch as the
-sink does. The records tell where they come from (core/provenance.py), and which driver wrote them.
+sink does. The records tell where they come from (core/provenance.py), and which driver wrote them. A source on another
+cluster is read: what its values hold are the keys of the output.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import time
@@ -27,10 +29,11 @@ from spark_kafka_eos.eos.distributed import decide_micro_batch
 from spark_kafka_eos.eos.layout import layout, target
 from spark_kafka_eos.eos.positions import Positions
 from spark_kafka_eos.eos.preflight import preflight
+from spark_kafka_eos.eos.reading import arrow_schema, read
 from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
-from spark_kafka_eos.eos.staging import staging_of
+from spark_kafka_eos.eos.staging import folder_of, staging_of
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import MicroBatch, Offsets, TopicPartition, offsets_to_json
+from spark_kafka_eos.model import MicroBatch, OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.options import sink_options, source_options
 
 PARTITIONS = 2  # of the source, and of the target: source partition p goes to target partition p
@@ -42,7 +45,9 @@ class Job:
     """One run of a query: `name` is the driver's, its client.id and its mark on the records.
 
     Batches take `step` records of each source partition, up to `end` of them. `hold` is a failpoint, with its batch
-    (`all appended@1`). `from_committed`: startingOffsets=committed, as a query whose checkpoint is lost is started.
+    (`all appended@1`). `from_committed`: startingOffsets=committed, as a query whose checkpoint is lost is started; its
+    batch ids begin anew, so the records count them from `numbered_from`. `source_bootstrap` is of the source's cluster,
+    where that is another one, which `options` must name in sourceClusters.
     """
 
     name: str
@@ -54,6 +59,8 @@ class Job:
     end: int = RECORDS
     hold: str | None = None
     from_committed: bool = False
+    numbered_from: int = 0
+    source_bootstrap: str = ""
     options: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -63,6 +70,11 @@ class Job:
             "kafka.client.id": self.name,
             "kafka.retry.backoff.ms": 20,
         }
+
+    @property
+    def source_connection(self) -> dict[str, object]:
+        elsewhere = {"kafka.bootstrap.servers": self.source_bootstrap} if self.source_bootstrap else {}
+        return {**self.connection, "subscribe": self.source, **elsewhere}
 
     @property
     def results(self) -> Path:
@@ -125,7 +137,7 @@ def batches(job: Job) -> Any:
         preflight(cluster, options)
         transaction = owner(options, cluster, decide_micro_batch(options))
         staging = staging_of(options, str(job.folder))
-        number = next(n for n in range(RECORDS) if checkpoint.read(f"commits/{n}") is None)
+        number = next(n for n in itertools.count() if checkpoint.read(f"commits/{n}") is None)
         while True:
             before = start if number == 0 else planned(checkpoint, number - 1)
             if checkpoint.read(f"offsets/{number}") is None:
@@ -137,12 +149,12 @@ def batches(job: Job) -> Any:
             batch = micro_batch(checkpoint.read, number, [json.dumps(offsets_to_json(start))])
             where = layout(options, job.target, cluster)
             encoder = BlockEncoder(where, 0, lambda topic: target(cluster, topic), lambda: int(time.time() * 1000))
-            rows = rows_of(batch, before, job)
+            rows = (rows_read if job.source_bootstrap else rows_of)(batch, before, job)
             blocks = [*encoder.add(rows), *encoder.finish()] if rows.num_rows else []
-            staged = staging.stage(str(number), 0, blocks)
+            staged = staging.stage(folder := folder_of(number), 0, blocks)
             write = StagedWrite(cluster, options, staging, functools.partial(list, [staged]), number)
             report = settle(transaction, batch, write, max_tries=3, append_mode="driver")
-            staging.clean(str(number))
+            staging.clean(folder)
             checkpoint.note(number)
             yield batch, report
             number += 1
@@ -154,14 +166,11 @@ def first_offsets(job: Job, checkpoint: Checkpoint) -> dict[TopicPartition, int]
         return {}
     if not job.from_committed:
         return {TopicPartition(job.source, number): 0 for number in range(PARTITIONS)}
-    options = source_options(
-        {
-            "subscribe": job.source,
-            "startingOffsets": "committed",
-            "kafka.group.id": f"id-{job.target}",
-            **job.connection,
-        }
-    )
+    told_by: dict[str, object] = {"kafka.group.id": f"id-{job.target}"}
+    if job.source_bootstrap:
+        sink = {**job.connection, "kafka.transactional.id": f"id-{job.target}"}
+        told_by = {f"sink.{name}": value for name, value in sink.items()}
+    options = source_options({"startingOffsets": "committed", **told_by, **job.source_connection})
     with Positions(options) as positions:
         return positions.starting()
 
@@ -171,14 +180,27 @@ def planned(checkpoint: Checkpoint, number: int) -> dict[TopicPartition, int]:
 
 
 def rows_of(batch: MicroBatch, start: Offsets, job: Job) -> pa.RecordBatch:
-    """The batch's rows, which name the source record, the batch and the driver. A query whose batch ids begin anew,
-    at the offsets of another one, counts them from 100."""
+    """The batch's rows, which name the source record, the batch and the driver."""
     places = [(tp.partition, offset) for tp in sorted(batch.end) for offset in range(start[tp], batch.end[tp])]
     partitions, offsets = [partition for partition, _ in places], [offset for _, offset in places]
-    number = batch.batch_id + (100 if job.from_committed else 0)
+    return _rows(batch, job, partitions, offsets, pa.nulls(len(places), pa.binary()))
+
+
+def rows_read(batch: MicroBatch, start: Offsets, job: Job) -> pa.RecordBatch:
+    """The same of the records that the source has there; what they hold is the key."""
+    options = source_options(job.source_connection)
+    wanted = [OffsetRange(partition=tp, start=start[tp], end=end) for tp, end in sorted(batch.end.items())]
+    with Cluster(options.client) as cluster:
+        found = pa.Table.from_batches(read(wanted, options, cluster), arrow_schema(include_headers=False))
+    rows = found.combine_chunks()
+    return _rows(batch, job, rows["partition"].to_pylist(), rows["offset"].to_pylist(), rows["value"].combine_chunks())
+
+
+def _rows(batch: MicroBatch, job: Job, partitions: list[int], offsets: list[int], keys: pa.Array) -> pa.RecordBatch:
+    number = batch.batch_id + job.numbered_from
     return pa.RecordBatch.from_pydict(
         {
-            "key": pa.nulls(len(places), pa.binary()),
+            "key": keys,
             "value": pack(partitions, offsets, number, payload=job.name.encode()),
             "partition": pa.array(partitions, pa.int32()),
         }

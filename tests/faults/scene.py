@@ -18,7 +18,6 @@ from confluent_kafka import Message
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.core.preflight import TransactionFacts
 from spark_kafka_eos.core.provenance import SIZE, unpack
@@ -37,8 +36,8 @@ _LOOK_EVERY = 0.005  # seconds
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
 
 # Forked from a process without threads that is warm: milliseconds instead of a second.
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.faults.warm"])
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["tests.faults.warm"])
 
 
 class Outcome(StrEnum):
@@ -61,13 +60,17 @@ class Copy:
 
 @dataclass(kw_only=True)
 class Scene:
-    """A query from a source to a target of its own; the victim is its second driver, which begins with batch 1."""
+    """A query from a source to a target of its own; the victim is its second driver, which begins with batch 1.
+
+    `origin` has the source, where that is on another cluster.
+    """
 
     kafka: EmbeddedKafka
     proxy: Proxy  # before all of the brokers
     source: str
     target: str
     folder: Path
+    origin: EmbeddedKafka | None = None
     options: dict[str, object] = field(default_factory=dict)
     running: dict[str, BaseProcess] = field(default_factory=dict)
     markers: Fault | None = None
@@ -76,6 +79,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(client_of(self.kafka.bootstrap))
+        if self.origin is not None:
+            with Cluster(client_of(self.origin.bootstrap)) as origin:
+                self.options["sourceClusters"] = origin.cluster_id()
 
     # -- drivers
 
@@ -84,6 +90,7 @@ class Scene:
             name=name,
             bootstrap=self.proxy.bootstrap,
             source=self.source,
+            source_bootstrap="" if self.origin is None else self.origin.bootstrap,
             target=self.target,
             folder=self.folder,
             options={"preflight": str(name == "victim"), **self.options},
@@ -96,7 +103,7 @@ class Scene:
 
     def start(self, name: str, **changes: Any) -> None:
         """Start a driver in a process of its own."""
-        process = self.running[name] = _processes.Process(target=driver.main, args=[self.job(name, **changes)])
+        process = self.running[name] = processes.Process(target=driver.main, args=[self.job(name, **changes)])
         process.start()
 
     def held(self, name: str) -> None:
@@ -172,12 +179,6 @@ class Scene:
         self._await(lambda: not self._has_open_transaction(), "the transaction stays open")
         self.await_stable()
 
-    def await_no_ledger(self) -> None:
-        """Return when the ledger's group has no entry (any more)."""
-        at = TopicPartition(self.target, 0)
-        group = GroupCoordinator(self.cluster, f"id-{self.target}.ledger")
-        self._await(lambda: group.fetch_offsets([at])[at] is None, "the ledger's entry stays")
-
     def check(self, *, aborted: int, new_query: bool = False) -> None:
         """Every invariant of `kafka-eos verify`: all source records are there, once and in order, `aborted` others are
         invisible, no transaction is open. The ledger of a new query knows nothing of the batches before it."""
@@ -186,6 +187,7 @@ class Scene:
             self.proxy.bootstrap,
             self.target,
             source=self.source,
+            source_client=None if self.origin is None else self.origin.bootstrap,
             transactional_id=None if new_query else f"id-{self.target}",
             group=f"id-{self.target}",
         )

@@ -77,7 +77,10 @@ def release_markers(scene: Scene) -> None:
 def succeed(scene: Scene, **changes: object) -> None:
     """Another driver takes over, to the query's end. The markers of a prepared transaction come once it waits for
     them."""
-    asked = scene.proxy.add(f"{'OffsetFetch' if changes.get('from_committed') else 'InitProducerId'}@successor:delay=0")
+    asks_first = "InitProducerId"
+    if changes.get("from_committed"):  # of the group, or of the ledger's topic
+        asks_first = "OffsetFetch" if scene.origin is None else "ListOffsets"
+    asked = scene.proxy.add(f"{asks_first}@successor:delay=0")
     scene.start("successor", **changes)
     if scene.markers is not None:
         asked.wait_seen()

@@ -19,19 +19,45 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 JOB = Path(__file__).parent / "jobs" / "connect_stream.py"
 
 
-def test_the_driver_appends_and_the_executors_mode_is_refused(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    topic = kafka.create_topic("connect", 2)
+@pytest.fixture(scope="module")
+def topic(kafka: EmbeddedKafka) -> str:
+    return kafka.create_topic("connect", 2)
+
+
+@pytest.fixture(scope="module")
+def errors(kafka: EmbeddedKafka, topic: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    """Each query's error, all of them run in one session."""
     testing = {"SPARK_TESTING": "1"}  # a free port for the server instead of the one that everybody's has
     done = subprocess.run(
-        [sys.executable, JOB, kafka.bootstrap, topic, str(tmp_path)],
+        [sys.executable, JOB, kafka.bootstrap, topic, str(tmp_path_factory.mktemp("connect"))],
         env={**os.environ, **python_environment(), **testing},
         stdout=subprocess.PIPE,
         check=True,
-        timeout=200,
+        timeout=280,
     )
-    errors = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_driver_appends_and_the_executors_mode_is_refused(errors: dict[str, str | None]) -> None:
     assert errors["driver"] is None
-    assert "appendMode=executors needs a classic Spark session" in errors["executors"]
-    assert "Use appendMode=driver (or auto)" in errors["executors"]
+    assert "appendMode=executors needs a classic Spark session" in str(errors["executors"])
+    assert "Use appendMode=driver (or auto)" in str(errors["executors"])
+
+
+def test_a_second_call_for_a_batch_is_refused(errors: dict[str, str | None]) -> None:
+    assert "a second call for batch 0" in str(errors["twice"])
+
+
+def test_a_constant_batch_id_is_refused(errors: dict[str, str | None]) -> None:
+    assert "called with batch_id 0, but the checkpoint" in str(errors["constant"])
+    assert "is at batch 1 or later" in str(errors["constant"])
+
+
+def test_a_stateful_batch_that_is_skipped_writes_its_state(errors: dict[str, str | None]) -> None:
+    assert (errors["counts"], errors["replay"]) == (None, None)
+
+
+def test_each_record_is_there_once(kafka: EmbeddedKafka, topic: str, errors: dict[str, str | None]) -> None:
     values = sorted(int(m.value() or b"") for m in read_topic(kafka.bootstrap, topic, "read_committed"))
-    assert values == list(range(100))
+    assert values == [-50, -50, -25, -25, *range(100)]

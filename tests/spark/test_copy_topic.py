@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 
 from spark_kafka_eos.tools.driver import Driver, python_environment
 from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.tools.verify import verify
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -57,3 +58,13 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
         re.search(r"batch \d+ of query \S+ .* producer=\d+/\d+ mode=driver .* end=\d+ms", line) for line in committed
     )
     assert password not in log.read_text()
+    for copy in (False, True):
+        proven = verify(
+            kafka.bootstrap,
+            "copied-to",
+            source="copied-from",
+            copy=copy,
+            transactional_id="copy-copied-from-copied-to",
+        )
+        assert proven.holds, proven
+        assert {finding.verdict for finding in proven.findings[:2]} == {"holds"}, proven

@@ -63,7 +63,17 @@ def test_every_example_of_the_usage_page_shows_what_it_says(
     spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    for topic in ("events", "loads", "events-copy", "events-loud", "events-even", "events-odd", "marked", "relaxed"):
+    for topic in (
+        "events",
+        "loads",
+        "events-copy",
+        "events-mirror",
+        "events-loud",
+        "events-even",
+        "events-odd",
+        "marked",
+        "relaxed",
+    ):
         kafka.create_topic(topic, partitions=3)
     assert run("docs/usage.md", spark, kafka.bootstrap, tmp_path) > 10
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -290,3 +292,71 @@ def test_record_batches_are_cut_to_what_the_topic_takes_and_a_row_too_large_for_
         start(frame, options, way, tmp_path / "checkpoint")
     assert "Nothing was committed" in str(raised.value)
     assert written(options) == list(range(300))
+
+
+def test_a_second_call_for_a_batch_is_refused_and_its_frames_are_not_lost_unnoticed(options, numbers, tmp_path):
+    frame, checkpoint = numbers(0, 100), tmp_path / "checkpoint"
+
+    def program() -> Callable[[DataFrame, int], None]:
+        one, other = TransactionalWriter(options), TransactionalWriter(options)
+
+        def process(batch_df: DataFrame, batch_id: int) -> None:
+            one(batch_df.where("value < 50"), batch_id)
+            other(batch_df.where("value >= 50"), batch_id)
+
+        return process
+
+    with pytest.raises(Exception, match="a second call for batch 0 .*first call's frames.*ONE `with writer"):
+        run(frame, program(), checkpoint)
+    # Neither that program nor a right one takes the batch for done from then on.
+    for again in (program(), TransactionalWriter(options)):
+        with pytest.raises(Exception, match="of batch 0 only the frames of the writer's first call") as refused:
+            run(frame, again, checkpoint)
+    assert written(options) == list(range(50))
+    (word,) = re.findall(r"resolve='(skip:[^']+)'", str(refused.value))
+    run(frame, TransactionalWriter(options | {"resolve": word}), checkpoint)
+    assert written(options) == list(range(50))
+
+
+def test_a_batch_id_that_is_not_the_running_one_is_refused_before_anything_is_sent(options, numbers, tmp_path):
+    writer = TransactionalWriter(options)
+    numbers(0, 10)
+    frame = numbers(10, 20)
+    with pytest.raises(Exception, match="called with batch_id 0, but the query runs batch 1.*Nothing was committed"):
+        run(frame, lambda batch_df, batch_id: writer(batch_df, 0), tmp_path / "checkpoint")
+    assert written(options) == list(range(10))
+
+
+def test_a_query_started_again_with_the_same_writer_in_the_same_process_goes_on(options, numbers, tmp_path):
+    checkpoint, writer = tmp_path / "checkpoint", TransactionalWriter(options)
+    run(numbers(0, 10), writer, checkpoint)
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink()
+    run(numbers(10, 20), writer, checkpoint)
+    assert written(options) == list(range(20))
+
+
+def test_a_stateless_batch_that_is_skipped_does_not_need_its_source_records_any_more(
+    spark, kafka, options, source, tmp_path
+):
+    name, checkpoint = source(0, 100), tmp_path / "checkpoint"
+    stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", kafka.bootstrap)
+    frame = stream.options(subscribe=name, startingOffsets="earliest").load().select("key", "value")
+    run(frame, TransactionalWriter(options), checkpoint)
+    for left in ("0", ".0.crc"):
+        (checkpoint / "commits" / left).unlink()
+    gone = [TopicPartition(name, partition, OFFSET_END) for partition in range(2)]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for deleted in admin.delete_records(gone).values():
+        deleted.result()
+    source(100, 120)
+    writer, outcomes = TransactionalWriter(options), []
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        writer(batch_df, batch_id)
+        assert writer.last_commit is not None
+        outcomes.append(writer.last_commit.outcome)
+
+    run(frame, process, checkpoint)
+    assert outcomes == ["skipped", "committed"]
+    assert written(options) == list(range(120))

@@ -29,6 +29,7 @@ PUBLIC = {
     "TransactionalWriter",
     "UnknownTopic",
     "__version__",
+    "cluster_id",
     "from_properties",
     "offsets_behind_latest",
 }

@@ -1,33 +1,69 @@
-"""A foreachBatch query on Spark Connect, in each append mode. Arguments: bootstrap, topic, a folder.
+"""foreachBatch queries on Spark Connect. Arguments: bootstrap, topic, a folder.
 
-Prints one line of JSON: each mode's error, null without one.
+Prints one line of JSON: each query's error, null without one. `driver` and `executors` are the append modes; `twice`
+calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
+query once more, as if its first run had died before Spark noted the batch.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos import TransactionalWriter
 
 bootstrap, topic, folder = sys.argv[1:]
 (Path(folder) / "in").mkdir()
-(Path(folder) / "in" / "numbers.json").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(100)))
 errors: dict[str, str | None] = {}
 
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
-for mode in ("driver", "executors"):
-    checkpoint = f"{folder}/{mode}"
-    options = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"{topic}-{mode}", "topic": topic}
-    writer = TransactionalWriter(options | {"appendMode": mode, "checkpointLocation": checkpoint})
-    numbers = spark.readStream.schema("n long").json(f"{folder}/in").selectExpr("cast(n as string) as value")
-    stream = numbers.writeStream.foreachBatch(writer).option("checkpointLocation", checkpoint)
+
+def add_file(first: int) -> None:
+    lines = "".join(json.dumps({"n": n}) + "\n" for n in range(first, first + 50))
+    (Path(folder) / "in" / f"{first}.json").write_text(lines)
+
+
+def writer(name: str, mode: str = "driver", checkpoint: str = "") -> TransactionalWriter:
+    options = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"{topic}-{name}", "topic": topic}
+    return TransactionalWriter(options | {"appendMode": mode, "checkpointLocation": f"{folder}/{checkpoint or name}"})
+
+
+def run(name: str, frame: DataFrame, function: Callable[[DataFrame, int], None], checkpoint: str = "") -> None:
+    stream = frame.writeStream.outputMode("update").foreachBatch(function)
+    stream = stream.option("checkpointLocation", f"{folder}/{checkpoint or name}").trigger(availableNow=True)
     try:
-        stream.trigger(availableNow=True).start().awaitTermination()
-        errors[mode] = None
+        stream.start().awaitTermination()
+        errors[name] = None
     except PySparkException as error:
-        errors[mode] = str(error)
+        errors[name] = str(error)
+
+
+def twice(batch_df: DataFrame, batch_id: int) -> None:
+    to_both(batch_df.limit(0), batch_id)
+    to_both(batch_df, batch_id)
+
+
+def constant(batch_df: DataFrame, batch_id: int) -> None:
+    always_0(batch_df.limit(0), 0)
+
+
+add_file(0)
+add_file(50)
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+spark.conf.set("spark.sql.shuffle.partitions", "2")
+files = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(f"{folder}/in")
+numbers = files.selectExpr("cast(n as string) as value")
+to_both, always_0 = writer("twice"), writer("constant")
+for mode in ("driver", "executors"):
+    run(mode, numbers, writer(mode, mode))
+run("twice", numbers, twice)
+run("constant", numbers, constant)
+counts = files.selectExpr("n % 2 as odd").groupBy("odd").count().selectExpr("concat('-', count) as value")
+run("counts", counts, writer("counts"))
+for left in ("1", ".1.crc"):
+    (Path(folder) / "counts" / "commits" / left).unlink()
+run("replay", counts, writer("counts"), "counts")
 print(json.dumps(errors))
 spark.stop()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 
 from spark_kafka_eos.broker.cluster import PartitionDescription, shared_cluster
@@ -152,3 +155,20 @@ def test_tasks_of_a_process_share_a_cluster_per_options():
     other = ClientOptions(bootstrap_servers=(("broker", 9093),))
     assert shared_cluster(options) is shared_cluster(same)
     assert shared_cluster(options) is not shared_cluster(other)
+
+
+def test_no_two_threads_share_connections_even_if_the_second_gets_the_firsts_id():
+    options = ClientOptions(bootstrap_servers=(("broker", 9092),))
+    found = []
+    for _ in range(5):
+        thread = threading.Thread(target=lambda: found.append(shared_cluster(options)))
+        thread.start()
+        thread.join()
+    assert len({id(cluster) for cluster in found}) == 5
+
+
+def test_a_forked_process_inherits_no_connections(monkeypatch):
+    options = ClientOptions(bootstrap_servers=(("broker", 9092),))
+    inherited = shared_cluster(options)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert shared_cluster(options) is not inherited

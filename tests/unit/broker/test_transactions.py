@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
@@ -15,7 +17,7 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 
-IDENTITY = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=4)
+IDENTITY = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=4, transaction_version=2)
 
 
 def coordinator(broker, **options):
@@ -89,7 +91,7 @@ def test_errors_that_do_not_pass_end_with_the_budget(broker, answers):
 def test_tv2_ends_with_version_5_and_goes_on_with_the_next_epoch(broker, answers):
     broker.script["EndTxn"].append(answers.EndTxn(error_code=0, producer_id=9, producer_epoch=5))
     following = coordinator(broker).end(IDENTITY, commit=True)
-    assert following == ProducerIdentity(transactional_id="orders", producer_id=9, epoch=5)
+    assert following == replace(IDENTITY, epoch=5)
     assert broker.versions("EndTxn") == [5]
 
 
@@ -197,7 +199,7 @@ def test_the_epoch_after_an_unknown_commit_may_be_aborted(broker, answers, lost)
         transaction.end(IDENTITY, commit=True)
     broker.script["EndTxn"].clear()
     broker.script["EndTxn"].append(answers.EndTxn(error_code=0, producer_id=9, producer_epoch=6))
-    later = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=5)
+    later = replace(IDENTITY, epoch=5)
     assert transaction.end(later, commit=False).epoch == 6
 
 

@@ -5,40 +5,82 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.core import ledger
-from spark_kafka_eos.errors import ConfigurationError, LedgerRefused
-from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata
+from spark_kafka_eos.core.ledger import NotAnEntry, Unreadable, newest
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, SourceProgress, TopicPartition
 
-ENTRY = LedgerEntry(query_id="8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11", batch_id=41, digest="0011223344556677")
+QUERY = "8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11"
+AT = TopicPartition("kafka-eos-ledger", 0)
+PROGRESS = SourceProgress(cluster="A", offsets={TopicPartition("orders", 0): 600, TopicPartition("orders", 1): 0})
+ENTRY = LedgerEntry(query_id=QUERY, batch_id=41, digest="0011223344556677", serial=42, sources=(PROGRESS, None))
+V1 = OffsetAndMetadata(offset=42, metadata=f'{{"v":1,"query":"{QUERY}","batch":41,"digest":"0011223344556677"}}')
+
+progress = st.builds(
+    SourceProgress,
+    cluster=st.text(max_size=30),
+    offsets=st.dictionaries(
+        st.builds(TopicPartition, st.text("abc.-", min_size=1), st.integers(0, 999)), st.integers(0, 2**62)
+    ),
+)
+entries = st.builds(
+    LedgerEntry,
+    query_id=st.text(max_size=300),
+    batch_id=st.integers(0, 2**62),
+    digest=st.text("0123456789abcdef", max_size=64),
+    serial=st.integers(1, 2**62),
+    sources=st.none() | st.lists(st.none() | progress, max_size=3).map(tuple),
+    incomplete=st.booleans(),
+)
 
 
-def test_an_entry_stands_at_the_offset_after_its_batch() -> None:
-    assert ledger.encode(ENTRY).offset == 42
+def v1(batch_id: int, query_id: str = QUERY) -> OffsetAndMetadata:
+    metadata = json.dumps({"v": 1, "query": query_id, "batch": batch_id, "digest": "d"})
+    return OffsetAndMetadata(offset=batch_id + 1, metadata=metadata)
 
 
-@given(st.text(max_size=300), st.integers(0, 2**62), st.text("0123456789abcdef", max_size=64))
-def test_an_entry_survives_the_round_trip(query_id: str, batch_id: int, range_digest: str) -> None:
-    entry = LedgerEntry(query_id=query_id, batch_id=batch_id, digest=range_digest)
-    assert ledger.decode(ledger.encode(entry)) == entry
+def entry(serial: int, batch_id: int = 7, query_id: str = QUERY) -> LedgerEntry:
+    return LedgerEntry(query_id=query_id, batch_id=batch_id, digest="d", serial=serial, sources=(PROGRESS,))
+
+
+@given(entries)
+def test_a_record_survives_the_round_trip(one: LedgerEntry) -> None:
+    assert ledger.decode_record(ledger.encode_record(one)) == one
+
+
+def test_a_pointer_says_the_same_but_for_the_sources() -> None:
+    pointer = ledger.encode_pointer(ENTRY, 1234)
+    assert pointer.offset == 1234
+    found = ledger.decode_committed(pointer)
+    assert (found.query_id, found.batch_id, found.serial, found.sources) == (QUERY, 41, 42, None)
+
+
+def test_the_format_of_a_record_stays_readable() -> None:
+    assert (
+        ledger.encode_record(ENTRY)
+        == (
+            f'{{"v":2,"serial":42,"query":"{QUERY}","batch":41,"digest":"0011223344556677",'
+            '"sources":[{"cluster":"A","offsets":{"orders":{"0":600,"1":0}}},null]}'
+        ).encode()
+    )
 
 
 def test_the_format_of_version_1_stays_readable() -> None:
-    metadata = '{"v":1,"query":"8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11","batch":41,"digest":"0011223344556677"}'
-    assert ledger.encode(ENTRY) == OffsetAndMetadata(offset=42, metadata=metadata)
+    assert ledger.decode_committed(V1) == LedgerEntry(query_id=QUERY, batch_id=41, digest="0011223344556677")
 
 
 def test_a_query_id_too_long_for_a_broker_is_an_error_before_anything_is_sent() -> None:
     with pytest.raises(ConfigurationError, match="4,096"):
-        ledger.encode(LedgerEntry(query_id="x" * 4_090, batch_id=0, digest=""))
+        ledger.encode_pointer(LedgerEntry(query_id="x" * 4_090, batch_id=0, digest=""), 0)
 
 
 def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
-    overhead = len(ledger.encode(LedgerEntry(query_id="", batch_id=0, digest="")).metadata)
+    overhead = len(ledger.encode_pointer(LedgerEntry(query_id="", batch_id=0, digest=""), 0).metadata)
     at_limit = LedgerEntry(query_id="x" * (4_096 - overhead), batch_id=0, digest="")
-    assert len(ledger.encode(at_limit).metadata) == 4_096
+    assert len(ledger.encode_pointer(at_limit, 0).metadata) == 4_096
 
 
 @pytest.mark.parametrize(
-    "metadata",
+    "text",
     [
         "",
         "{",
@@ -49,31 +91,93 @@ def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
         "{}",
         '{"v":1}',
         '{"v":1,"query":"q","batch":"41","digest":"d"}',
+        '{"v":2,"query":"q","batch":41,"digest":"d"}',
+        '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":7}',
+        '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":[{"cluster":"A"}]}',
+        '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":[{"cluster":"A","offsets":{"t":7}}]}',
+        '{"v":3,"serial":1,"query":"q","batch":41,"digest":"d"}',
         "consumer metadata",
     ],
 )
-def test_foreign_metadata_is_refused_and_shown(metadata: str) -> None:
-    with pytest.raises(LedgerRefused, match="offset 42") as raised:
-        ledger.decode(OffsetAndMetadata(offset=42, metadata=metadata))
-    assert repr(metadata) in str(raised.value)
+def test_what_is_no_entry_is_never_taken_for_one_nor_for_none(text: str) -> None:
+    with pytest.raises(NotAnEntry):
+        ledger.decode_record(text.encode())
+    with pytest.raises(NotAnEntry):
+        ledger.decode_committed(OffsetAndMetadata(offset=42, metadata=text))
+    found = newest(text.encode(), {}, AT)
+    assert isinstance(found, Unreadable)
+    assert text[:20] in found.found
 
 
 def test_long_foreign_metadata_is_shown_in_part() -> None:
-    with pytest.raises(LedgerRefused) as raised:
-        ledger.decode(OffsetAndMetadata(offset=1, metadata="x" * 4_000))
-    assert len(str(raised.value)) < 1_000
+    found = newest(None, {AT: OffsetAndMetadata(offset=1, metadata="x" * 4_000)}, AT)
+    assert isinstance(found, Unreadable)
+    assert len(found.found) < 1_000
 
 
-def test_an_entry_of_an_unknown_version_is_refused() -> None:
-    metadata = json.dumps({"v": 2, "query": "q", "batch": 41, "digest": "d"})
-    with pytest.raises(LedgerRefused, match="version 2"):
-        ledger.decode(OffsetAndMetadata(offset=42, metadata=metadata))
+def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
+    found = newest(b'{"v":3}', {}, AT)
+    assert isinstance(found, Unreadable)
+    assert "version 3" in found.found
 
 
-def test_an_entry_whose_offset_was_reset_by_hand_is_refused() -> None:
-    moved = OffsetAndMetadata(offset=7, metadata=ledger.encode(ENTRY).metadata)
-    with pytest.raises(LedgerRefused, match="belongs at offset 42"):
-        ledger.decode(moved)
+def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_no_entry() -> None:
+    with pytest.raises(NotAnEntry, match="belongs at offset 42"):
+        ledger.decode_committed(OffsetAndMetadata(offset=7, metadata=V1.metadata))
+
+
+def test_nothing_anywhere_is_no_entry() -> None:
+    assert newest(None, {}, AT) is None
+
+
+def test_the_record_holds_where_the_groups_offsets_have_expired() -> None:
+    assert newest(ledger.encode_record(ENTRY), {}, AT) == ENTRY
+
+
+def test_the_record_with_all_its_sources_holds_where_both_are_of_one_commit() -> None:
+    assert newest(ledger.encode_record(ENTRY), {AT: ledger.encode_pointer(ENTRY, 3)}, AT) == ENTRY
+
+
+@pytest.mark.parametrize(("of_record", "of_pointer"), [(5, 4), (4, 5)])
+def test_of_record_and_pointer_the_later_commit_holds_whichever_was_lost(of_record: int, of_pointer: int) -> None:
+    record, pointer = entry(of_record, batch_id=of_record), entry(of_pointer, batch_id=of_pointer)
+    found = newest(ledger.encode_record(record), {AT: ledger.encode_pointer(pointer, 0)}, AT)
+    assert isinstance(found, LedgerEntry)
+    assert found.batch_id == 5
+
+
+def test_a_later_commit_of_another_query_with_a_lower_batch_holds_too() -> None:
+    old, new = entry(9, batch_id=900), entry(10, batch_id=0, query_id="new")
+    assert newest(ledger.encode_record(new), {AT: ledger.encode_pointer(old, 0)}, AT) == new
+
+
+def test_two_that_claim_to_be_the_same_commit_and_differ_are_unreadable() -> None:
+    found = newest(ledger.encode_record(entry(5, batch_id=5)), {AT: ledger.encode_pointer(entry(5, batch_id=6), 0)}, AT)
+    assert isinstance(found, Unreadable)
+
+
+def test_an_entry_of_version_1_counts_wherever_it_was_kept() -> None:
+    for place in ("a", "b", "z"):
+        found = newest(None, {TopicPartition(place, 0): v1(41)}, AT)
+        assert isinstance(found, LedgerEntry)
+        assert (found.batch_id, found.serial) == (41, 0)
+
+
+def test_of_a_querys_entries_of_version_1_at_two_topics_the_later_batch_counts() -> None:
+    found = newest(None, {TopicPartition("a", 0): v1(41), TopicPartition("b", 0): v1(7)}, AT)
+    assert isinstance(found, LedgerEntry)
+    assert found.batch_id == 41
+
+
+def test_entries_of_version_1_of_two_queries_are_unreadable_since_nothing_tells_the_later() -> None:
+    found = newest(None, {TopicPartition("a", 0): v1(41), TopicPartition("b", 0): v1(7, "other")}, AT)
+    assert isinstance(found, Unreadable)
+    assert "nothing tells which is the last" in found.found
+
+
+def test_entries_of_version_1_mean_nothing_any_more_once_there_is_one_of_version_2() -> None:
+    left = {TopicPartition("a", 0): v1(999), TopicPartition("b", 0): v1(7, "other")}
+    assert newest(ledger.encode_record(ENTRY), left, AT) == ENTRY
 
 
 def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
@@ -92,7 +196,18 @@ def test_a_digest_stays_what_it_was() -> None:
 def test_source_offsets_tell_whose_transactions_commit_them() -> None:
     assert ledger.marked_by(OffsetAndMetadata(offset=1, metadata=ledger.source_mark("orders"))) == "orders"
     assert ledger.marked_by(OffsetAndMetadata(offset=1, metadata="")) is None
-    assert ledger.marked_by(ledger.encode(ENTRY)) is None
+    assert ledger.marked_by(V1) is None
+
+
+def test_other_sinks_that_commit_to_a_group_are_named_and_ourselves_are_not() -> None:
+    marks = ["orders", "billing", "audit", "x" * 3_000]
+    committed = {
+        TopicPartition("t", n): OffsetAndMetadata(offset=n, metadata=ledger.source_mark(mark))
+        for n, mark in enumerate(marks)
+    }
+    nobody = {TopicPartition("t", 90): OffsetAndMetadata(offset=1), TopicPartition("t", 91): None}
+    assert ledger.strangers(committed | nobody, "orders")[:2] == ["audit", "billing"]
+    assert ledger.strangers({TopicPartition("t", 3): committed[TopicPartition("t", 3)]}, "x" * 3_000) == []
 
 
 def test_the_mark_of_a_very_long_transactional_id_fits() -> None:

@@ -19,7 +19,7 @@ from spark_kafka_eos.core.planning import (
 )
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.options.source import Timestamps
+from spark_kafka_eos.options.source import Start, Timestamps
 
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("c", 0)
 EARLIEST, LATEST = {A: 5, B: 0}, {A: 50, B: 20}
@@ -46,9 +46,23 @@ def test_a_partition_without_a_committed_offset_starts_at_its_earliest() -> None
         assert starting_offsets("committed", earliest=EARLIEST, latest=LATEST, committed=committed) == {A: 5, B: 9}
 
 
-def test_a_group_without_offsets_starts_at_the_earliest_everywhere() -> None:
-    for committed in (None, {}, {A: None, B: None}):
-        assert starting_offsets("committed", earliest=EARLIEST, latest=LATEST, committed=committed) == EARLIEST
+@pytest.mark.parametrize("committed", [None, {}, {A: None, B: None}, {C: 1}])
+def test_where_nothing_is_committed_the_start_is_an_error_unless_the_user_names_another(
+    committed: dict[TopicPartition, int | None] | None,
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"nothing is committed of .*committed-or-earliest"):
+        starting_offsets("committed", earliest=EARLIEST, latest=LATEST, committed=committed)
+    earliest = starting_offsets("committed-or-earliest", earliest=EARLIEST, latest=LATEST, committed=committed)
+    latest = starting_offsets("committed-or-latest", earliest=EARLIEST, latest=LATEST, committed=committed)
+    assert (earliest, latest) == (EARLIEST, LATEST)
+
+
+@pytest.mark.parametrize("wanted", ["committed", "committed-or-earliest", "committed-or-latest"])
+def test_a_new_partition_beside_committed_ones_starts_at_its_earliest(wanted: Start) -> None:
+    assert starting_offsets(wanted, earliest=EARLIEST, latest=LATEST, committed={A: 7, B: None}) == {
+        A: 7,
+        B: EARLIEST[B],
+    }
 
 
 def test_committed_offsets_of_partitions_that_are_not_read_do_not_count() -> None:

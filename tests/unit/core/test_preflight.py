@@ -17,13 +17,20 @@ from spark_kafka_eos.core.preflight import (
     findings,
     groups,
     internal_topics,
-    own_topics,
+    ledger_topics,
+    written_topics,
 )
 from spark_kafka_eos.options import sink_options
 
 EVERYTHING = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
-SETTINGS = {"max.message.bytes": "1048588", "min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+SETTINGS = {
+    "max.message.bytes": "1048588",
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "cleanup.policy": "delete",
+}
 TOPIC = TopicFacts(partitions=4, replicas=3, in_sync=3, operations=EVERYTHING, settings=SETTINGS)
+LEDGER = replace(TOPIC, settings=SETTINGS | {"cleanup.policy": "compact"})
 BROKER = {"transaction.max.timeout.ms": "900000", "offsets.retention.minutes": "10080"}
 GROUP = GroupFacts(state="Empty", members=(), operations=EVERYTHING)
 HEALTHY = Facts(
@@ -32,7 +39,7 @@ HEALTHY = Facts(
     settings=BROKER,
     transaction=None,
     groups={"copy": GROUP, "copy.ledger": GROUP},
-    topics={"orders": TOPIC, "__consumer_offsets": TOPIC, "__transaction_state": TOPIC},
+    topics={"orders": TOPIC, "kafka-eos-ledger": LEDGER, "__consumer_offsets": TOPIC, "__transaction_state": TOPIC},
 )
 
 
@@ -71,7 +78,7 @@ def test_a_healthy_cluster_has_a_finding_for_every_check_and_all_are_ok():
         "transactional id copy",
         "group copy",
         "group copy.ledger",
-        "topics orders, __consumer_offsets, __transaction_state",
+        "topics orders, kafka-eos-ledger, __consumer_offsets, __transaction_state",
     ]
     assert all(finding.found and not finding.meaning and not finding.action for finding in found)
 
@@ -108,7 +115,8 @@ def test_offsets_that_expire_over_a_weekend_are_a_warning():
     facts = replace(HEALTHY, settings=BROKER | {"offsets.retention.minutes": "1440"})
     severity, subject, found = only(facts)
     assert (severity, subject) == (Severity.WARNING, "offsets.retention.minutes")
-    assert "24 h" in found.found and "ledger" in found.meaning
+    assert "24 h" in found.found
+    assert found.meaning.endswith("the ledger does not")
 
 
 def test_broker_settings_that_may_not_be_read_are_one_warning_that_names_the_acl():
@@ -199,32 +207,53 @@ def test_all_unknown_topics_share_an_error():
     assert only(facts, options)[:2] == (Severity.ERROR, "topics even, odd")
 
 
-def test_an_unknown_ledger_topic_is_an_error_though_nothing_is_written_there():
-    options = sink(topic=None, ledgerTopic="books")
-    assert only(replace(HEALTHY, topics={**HEALTHY.topics, "books": None}), options)[:2] == (
-        Severity.ERROR,
-        "topic books",
-    )
+def test_a_ledger_topic_that_is_not_there_yet_is_fine_since_the_first_batch_creates_it():
+    options = sink(ledgerTopic="books")
+    assert wrong(replace(HEALTHY, topics={**HEALTHY.topics, "books": None}), options) == []
 
 
-def test_how_a_topic_that_only_names_the_ledger_is_replicated_does_not_matter():
-    options = sink(topic=None, ledgerTopic="books")
-    books = replace(TOPIC, replicas=1, in_sync=1, settings=SETTINGS | {"max.message.bytes": "10"})
-    assert wrong(replace(HEALTHY, topics={**HEALTHY.topics, "books": books}), options) == []
+def test_a_ledger_topic_that_deletes_by_age_is_an_error():
+    severity, subject, found = only(with_topic("kafka-eos-ledger", settings=SETTINGS))
+    assert (severity, subject) == (Severity.ERROR, "topic kafka-eos-ledger")
+    assert found.found == "cleanup.policy is delete"
+
+
+def test_a_ledger_topic_with_one_replica_is_a_warning():
+    alone = SETTINGS | {"cleanup.policy": "compact", "min.insync.replicas": "1"}
+    severity, subject, _ = only(with_topic("kafka-eos-ledger", replicas=1, in_sync=1, settings=alone))
+    assert (severity, subject) == (Severity.WARNING, "topic kafka-eos-ledger")
+
+
+def test_a_group_that_another_sinks_transactions_commit_to_is_an_error_unless_the_operator_takes_it():
+    shared = with_group(replace(GROUP, sinks=("billing",)))
+    severity, subject, found = only(shared)
+    assert (severity, subject) == (Severity.ERROR, "group copy")
+    assert "resolve=take-group:billing" in found.action
+    assert wrong(shared, sink(resolve="take-group:billing")) == []
+    assert wrong(shared, sink(resolve="take-group:audit")) != []
 
 
 def test_a_topic_that_may_not_be_described_is_an_error_that_names_what_the_query_needs():
     facts = replace(HEALTHY, topics={**HEALTHY.topics, "orders": Unread(reason="TOPIC_AUTHORIZATION_FAILED")})
     severity, _, found = only(facts)
     assert (severity, found.found) == (Severity.ERROR, "TOPIC_AUTHORIZATION_FAILED")
-    assert found.action == "Grant this principal Write and Read on it"
+    assert found.action == "Grant this principal Write on it"
 
 
-@pytest.mark.parametrize(("missing", "found"), [("Write", "may not be written"), ("Read", "may not be named in the")])
-def test_a_right_the_query_lacks_on_a_topic_is_an_error(missing, found):
-    severity, _, finding = only(with_topic(operations=EVERYTHING - {missing}))
+@pytest.mark.parametrize(
+    ("topic", "missing", "found"),
+    [
+        ("orders", "Write", "may not be written"),
+        ("kafka-eos-ledger", "Write", "may not be written"),
+        ("kafka-eos-ledger", "Read", "may not be read for the ledger"),
+    ],
+)
+def test_a_right_the_query_lacks_on_a_topic_is_an_error(topic, missing, found):
+    there = {"orders": TOPIC, "kafka-eos-ledger": LEDGER}[topic]
+    facts = replace(there, operations=EVERYTHING - {missing})
+    severity, _, finding = only(replace(HEALTHY, topics={**HEALTHY.topics, topic: facts}))
     assert severity is Severity.ERROR
-    assert finding.found.startswith(found)
+    assert finding.found == found
     assert finding.action == f"Grant this principal {missing} on it"
 
 
@@ -320,7 +349,7 @@ def test_several_things_may_be_wrong_at_once():
 
 def test_at_least_once_asks_nothing_of_transactions():
     options = sink(**{"kafka.transactional.id": None}, deliveryGuarantee="at-least-once")
-    assert (own_topics(options), groups(options), internal_topics(options)) == (["orders"], [], [])
+    assert (ledger_topics(options), groups(options), internal_topics(options)) == ([], [], [])
     facts = Facts(brokers=3, transaction_version=0, settings={}, transaction=None, groups={}, topics={"orders": TOPIC})
     assert [finding.subject for finding in findings(facts, options)] == ["cluster", "topic orders"]
 
@@ -331,7 +360,8 @@ def test_at_least_once_still_commits_to_the_group_it_is_given():
 
 
 def test_rows_that_name_their_own_topics_leave_only_the_ledgers_to_look_at():
-    assert own_topics(sink(topic=None, ledgerTopic="books")) == ["books"]
+    options = sink(topic=None, ledgerTopic="books")
+    assert (written_topics(options), ledger_topics(options)) == ([], ["books"])
 
 
 def test_a_finding_is_a_value():

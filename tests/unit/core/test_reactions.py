@@ -125,7 +125,7 @@ def test_every_code_of_kafka_has_its_own_name():
 
 def test_only_errors_that_pass_by_themselves_are_tried_again():
     assert {code for code in range(-1, 134) if reaction("AnyApi", code) in RETRIABLE} == {
-        3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 51, 56, 72, 74, 75, 78, 88, 89, 100, 103,
+        3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 72, 74, 75, 78, 88, 89, 100, 103,
     }  # fmt: skip
 
 
@@ -135,6 +135,10 @@ def test_a_missing_acl_names_the_kind_of_resource(code, kind):
     assert isinstance(error, AuthorizationFailed)
     assert f"on the {kind}" in error.action or code == 31
     assert error.committed == "nothing"
+
+
+def test_a_group_that_a_broker_does_not_know_has_no_offsets():
+    assert reaction("OffsetFetch", 69) is Reaction.NONE
 
 
 @pytest.mark.parametrize("code", [22, 25, 27, 69, 82, 110, 113])

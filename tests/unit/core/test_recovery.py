@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import settings
@@ -12,7 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.core.recovery import CommittedOffsets, Refuse, Skip, Verdict, Write, decide, decide_batch_write
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, TopicPartition, offsets_to_json
+from spark_kafka_eos.model import (
+    LedgerEntry,
+    MicroBatch,
+    SourceProgress,
+    SourceRange,
+    TopicPartition,
+    offsets_to_json,
+)
 
 O0, O1, O2, P0 = (
     TopicPartition("orders", 0),
@@ -159,10 +167,10 @@ def test_a_query_without_a_kafka_source_goes_on_by_its_ledger_alone() -> None:
     assert isinstance(decide(entry(8), batch(8, start={}), None), Skip)
 
 
-def test_an_expired_ledger_is_refused_and_never_guessed() -> None:
+def test_a_missing_ledger_is_refused_and_never_guessed() -> None:
     text = refused(decide(None, batch(9), {O0: None, O1: None}))
-    assert "offsets.retention.minutes" in text
-    assert "JSON" in text
+    assert "went to another sink" in text
+    assert "resolve='write:none/ours.9.d'" in text
 
 
 def test_a_missing_ledger_is_refused_even_if_the_groups_offsets_fit_and_says_so() -> None:
@@ -220,6 +228,8 @@ class CrashesAndRestores(RuleBasedStateMachine):
         self.queries = 0
         self.copies: list[Checkpoint] = []
         self.stopped = False
+        self.offered: str | None = None  # by the last refusal
+        self.said: str | None = None  # by the operator, and left in the code
 
     @initialize()
     def first_start(self) -> None:
@@ -237,7 +247,7 @@ class CrashesAndRestores(RuleBasedStateMachine):
             "committed": {tp: self.group.get(tp, 0) for tp in self.log},
         }[starting]
         self.checkpoint = Checkpoint(query_id=f"query {self.queries}", initial=offsets)
-        self.stopped = False
+        self.stopped, self.offered = False, None
 
     @rule(partition=st.sampled_from([O0, O1]), records=st.integers(1, 3))
     def produce(self, partition: TopicPartition, records: int) -> None:
@@ -256,14 +266,20 @@ class CrashesAndRestores(RuleBasedStateMachine):
             return
         assert batch.start is not None
         committed: CommittedOffsets = {tp: self.group.get(tp) for tp in batch.start}
-        match decide(self.entry, batch, committed):
+        match decide(self.entry, batch, committed, resolve=self.said):
             case Write():
                 for tp, end in batch.end.items():
                     self.output.setdefault(tp, []).extend(range(batch.start[tp], end))
-                self.entry = LedgerEntry(query_id=batch.query_id, batch_id=batch.batch_id, digest=batch.digest)
+                self.entry = LedgerEntry(
+                    query_id=batch.query_id,
+                    batch_id=batch.batch_id,
+                    digest=batch.digest,
+                    sources=(SourceProgress(cluster="", offsets=batch.end),),
+                )
                 self.group.update(batch.end)
-            case Refuse():
+            case Refuse() as refusal:
                 self.stopped = True
+                self.offered = f"skip-to:{refusal.found}" if "skip-to" in refusal.ways else None
                 return
             case Skip():
                 pass
@@ -285,7 +301,7 @@ class CrashesAndRestores(RuleBasedStateMachine):
     @rule(data=st.data())
     def restore_a_copy(self, data: st.DataObject) -> None:
         self.checkpoint = copy.deepcopy(data.draw(st.sampled_from(self.copies)))
-        self.stopped = False
+        self.stopped, self.offered = False, None
 
     # "latest" on a transactional.id that never committed is what the user asked for, not a loss.
     @precondition(lambda self: self.entry is not None)
@@ -300,10 +316,24 @@ class CrashesAndRestores(RuleBasedStateMachine):
         self.run_a_batch("never")
         assert not self.stopped
 
+    @precondition(lambda self: self.offered)
+    @rule(batches=st.integers(1, 4), records=st.integers(0, 2))
+    def say_that_what_is_committed_is_written(self, batches: int, records: int) -> None:
+        self.said, self.stopped, self.offered = self.offered, False, None
+        self.run_a_batch("never")
+        assert not self.stopped
+        self.run_on(batches, records)
+
     @invariant()
     def every_record_once_and_none_left_out(self) -> None:
         for tp, offset in self.group.items():
             assert self.output.get(tp, []) == list(range(offset))
+
+    @invariant()
+    def what_spark_has_noted_as_done_is_committed(self) -> None:
+        for batch in self.checkpoint.noted:
+            for tp, end in self.checkpoint.planned[batch].items():
+                assert end <= self.group.get(tp, 0)
 
 
 TestCrashesAndRestores = CrashesAndRestores.TestCase
@@ -322,3 +352,90 @@ def test_a_query_that_takes_over_by_name_follows_that_query_alone_and_only_with_
     assert isinstance(decide(entry(7, query_id="third"), first, None, take_over="lost"), Refuse)
     later = MicroBatch(query_id="new", batch_id=3, digest="d", start=None, end=END)
     assert isinstance(decide(entry(7, query_id="lost"), later, None, take_over="lost"), Refuse)
+
+
+def told(batch_id: int, offsets: dict[TopicPartition, int]) -> LedgerEntry:
+    """An entry that tells where its one source ended."""
+    sources = (SourceProgress(cluster="here", offsets=offsets),)
+    return LedgerEntry(query_id="ours", batch_id=batch_id, digest="then", serial=batch_id + 1, sources=sources)
+
+
+def ranged(batch_id: int, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> MicroBatch:
+    """A batch that was planned anew."""
+    sources = (SourceRange(start=start, end=end),)
+    return MicroBatch(query_id="ours", batch_id=batch_id, digest="now", start=start, end=end, sources=sources)
+
+
+def words(verdict: Verdict) -> list[str]:
+    """What an operator may answer."""
+    return re.findall(r"resolve='(\S+)'", refused(verdict))
+
+
+def test_an_empty_partition_does_not_hide_that_all_that_a_batch_reads_is_committed() -> None:
+    rewound = ranged(5, {O0: 10, O1: 0}, {O0: 20, O1: 0})
+    assert words(decide(told(7, {O0: 30, O1: 0}), rewound, own="here")) == ["skip-to:ours.7.then"]
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "start", "end"), [(5, 10, 15), (6, 15, 20), (7, 20, 25), (8, 25, 28), (9, 28, 30)]
+)
+def test_one_word_skips_all_that_a_restored_checkpoint_plans_anew_of_what_is_committed(
+    batch_id: int, start: int, end: int
+) -> None:
+    word = "skip-to:ours.7.then"
+    verdict = decide(told(7, {O0: 30}), ranged(batch_id, {O0: start}, {O0: end}), own="here", resolve=word)
+    assert isinstance(verdict, Skip)
+    assert verdict.reason.startswith(f"resolve={word}")
+
+
+@pytest.mark.parametrize("batch_id", [6, 7, 9])
+def test_the_same_word_goes_on_where_the_committed_batches_ended(batch_id: int) -> None:
+    word = "skip-to:ours.7.then"
+    verdict = decide(told(7, {O0: 30}), ranged(batch_id, {O0: 30}, {O0: 40}), own="here", resolve=word)
+    assert isinstance(verdict, Write)
+    assert verdict.reason.startswith(f"resolve={word}")
+
+
+@pytest.mark.parametrize("batch_id", [6, 7, 8, 9])
+def test_the_same_word_neither_writes_nor_skips_a_batch_that_is_committed_in_part(batch_id: int) -> None:
+    batch = ranged(batch_id, {O0: 25}, {O0: 40})
+    assert isinstance(decide(told(7, {O0: 30}), batch, own="here", resolve="skip-to:ours.7.then"), Refuse)
+
+
+@pytest.mark.parametrize("batch_id", [6, 7, 9])
+def test_the_same_word_says_nothing_of_a_batch_without_records_whose_windows_may_be_committed_or_not(
+    batch_id: int,
+) -> None:
+    idle = ranged(batch_id, {O0: 30}, {O0: 30})
+    verdict = decide(told(7, {O0: 30}), idle, own="here", resolve="skip-to:ours.7.then")
+    assert [word.split(":")[0] for word in words(verdict)] == ["write", "skip"]
+
+
+@pytest.mark.parametrize("end", [30, 40])
+def test_with_the_same_word_in_the_code_the_next_batch_is_written_whether_or_not_it_has_records(end: int) -> None:
+    following = ranged(8, {O0: 30}, {O0: end})
+    assert isinstance(decide(told(7, {O0: 30}), following, own="here", resolve="skip-to:ours.7.then"), Write)
+
+
+@pytest.mark.parametrize("batch_id", [5, 7])
+def test_the_same_word_says_nothing_of_another_commit(batch_id: int) -> None:
+    batch = ranged(batch_id, {O0: 10}, {O0: 15})
+    verdict = decide(told(7, {O0: 30}), batch, own="here", resolve="skip-to:ours.6.then")
+    assert words(verdict) == ["skip-to:ours.7.then"]
+
+
+@pytest.mark.parametrize("found", [None, entry(3)], ids=["without an entry", "an earlier entry"])
+def test_who_changed_the_sink_is_told_which_word_is_right_and_what_a_wrong_one_does(found: LedgerEntry | None) -> None:
+    text = refused(decide(found, batch(9), None))
+    assert "another sink, such as the built-in one" in text
+    assert "stopped cleanly, this batch was not run yet and `write` is right" in text
+    assert "the sink's option `resolve`" in text
+    assert "what is there of it already is repeated" in text
+    assert "what is missing of it is lost" in text
+
+
+@pytest.mark.parametrize("batch_id", [7, 8])
+def test_the_same_word_does_not_pass_over_a_commit_that_lacks_frames(batch_id: int) -> None:
+    lacking = replace(told(7, {O0: 30}), incomplete=True)
+    verdict = decide(lacking, ranged(batch_id, {O0: 20}, {O0: 25}), own="here", resolve="skip-to:ours.7.then")
+    assert "only the frames of the writer's first call are committed" in refused(verdict)

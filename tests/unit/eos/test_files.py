@@ -53,3 +53,9 @@ def test_a_directory_is_removed_with_all_in_it_and_a_second_time_is_fine(files: 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
 def test_a_plain_path_and_a_file_uri_are_this_machines(prefix: str, tmp_path: Path) -> None:
     assert files_at(f"{prefix}{tmp_path}", "stagingDir") == LocalFiles(tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://", "file://localhost", "FILE:"])
+def test_a_local_path_is_taken_letter_by_letter_as_spark_does(prefix: str, tmp_path: Path) -> None:
+    name = "a b#c?d%20e"
+    assert files_at(f"{prefix}{tmp_path}/{name}", "stagingDir") == LocalFiles(tmp_path / name)

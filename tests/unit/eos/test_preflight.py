@@ -5,11 +5,13 @@ import pickle
 
 import pytest
 
+from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.preflight import Finding, Severity
 from spark_kafka_eos.eos import preflight as module
-from spark_kafka_eos.eos.preflight import preflight
-from spark_kafka_eos.errors import PreflightFailed
+from spark_kafka_eos.eos.preflight import check_source_cluster, preflight
+from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
+from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import ClientOptions, sink_options
 
 CLUSTER = Cluster(ClientOptions(bootstrap_servers=(("b", 1),)))  # never connected
@@ -34,6 +36,38 @@ def found(monkeypatch):
 
 def options(**more):
     return sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "topic": "a"} | more)
+
+
+IN = TopicPartition("in", 0)
+
+
+def first_batch(end, batch_id=0):
+    return MicroBatch(query_id="q", batch_id=batch_id, digest="", start={IN: 0}, end={IN: end})
+
+
+@pytest.mark.parametrize(
+    ("given", "batch", "refused"),
+    [
+        ({}, first_batch(7), False),
+        ({}, first_batch(8), True),
+        ({}, first_batch(8, batch_id=1), False),
+        ({"sourceClusters": "there"}, first_batch(8), False),
+    ],
+    ids=["it ends there", "it ends before", "not the first batch", "the user says so"],
+)
+def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another_cluster(
+    monkeypatch, given, batch, refused
+):
+    monkeypatch.setattr(offsets, "latest", lambda cluster, partitions, isolation: {IN: 7})
+    if not refused:
+        check_source_cluster(CLUSTER, options(**given), batch)
+        return
+    with pytest.raises(
+        ConfigurationError, match=r"in-0 up to 8, .* ends at 7, so the source is another cluster"
+    ) as error:
+        check_source_cluster(CLUSTER, options(**given), batch)
+    assert error.value.option == "sourceClusters"
+    assert "Nothing was committed" in str(error.value)
 
 
 def test_nothing_wrong_is_silent(found, caplog):

@@ -1,11 +1,13 @@
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from spark_kafka_eos.eos.blocks import Block
-from spark_kafka_eos.eos.staging import INLINE_BYTES, Staging
+from spark_kafka_eos.eos.files import LocalFiles
+from spark_kafka_eos.eos.staging import INLINE_BYTES, Staging, folder_of, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import sink_options
 
 
 def blocks(task: int, *sizes: int) -> list[Block]:
@@ -42,6 +44,7 @@ def test_without_a_directory_blocks_that_do_not_fit_into_the_report_are_dropped_
     report = nowhere.stage("3", 0, blocks(0, 60, 41, 5))
     assert (report.too_large, report.blocks) == (True, ())
     nowhere.clean("3")
+    nowhere.clean_before(3)
 
 
 def test_large_blocks_come_back_from_a_file_in_order(tmp_path: Path):
@@ -67,16 +70,66 @@ def test_two_attempts_of_a_task_write_two_files_and_the_reported_one_is_read(tmp
     assert contents(staging, report) == expected(*made)
 
 
-def test_cleaning_a_batch_removes_what_older_batches_left_and_nothing_newer(tmp_path: Path):
+def staged(staging: Staging, *folders: str) -> None:
+    """A file in each of these folders."""
+    for folder in folders:
+        staging.stage(folder, 0, blocks(0, INLINE_BYTES + 1))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_earlier_batches_left_behind_goes_and_nothing_of_this_one_or_a_later_one(tmp_path: Path):
     staging = Staging(str(tmp_path))
-    for batch in ("2", "9", "10", "11", "run"):
-        staging.stage(batch, 0, blocks(0, INLINE_BYTES + 1))
-    staging.clean("10")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["11", "run"]
+    staged(staging, "2", "9-a", "9-b", "10-a", "10-b", "11-a", "run", "run-2")
+    staging.clean_before(10)
+    assert names(tmp_path) == ["10-a", "10-b", "11-a", "run", "run-2"]
 
 
-def test_cleaning_what_was_never_written_is_fine(tmp_path: Path):
-    Staging(str(tmp_path / "never")).clean("1")
+def test_two_calls_for_a_batch_clean_up_after_themselves_only(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    overtaken, successor = folder_of(7), folder_of(7)
+    staging.stage(overtaken, 0, blocks(0, INLINE_BYTES + 1))
+    report = staging.stage(successor, 0, made := blocks(0, INLINE_BYTES + 2))
+    staging.clean(overtaken)
+    assert names(tmp_path) == [successor]
+    assert contents(staging, report) == expected(*made)
+    staging.clean_before(8)
+    assert names(tmp_path) == []
+
+
+def test_cleaning_what_was_never_written_is_fine(tmp_path: Path, caplog):
+    never = Staging(str(tmp_path / "never"))
+    never.clean("1")
+    never.clean_before(1)
+    assert caplog.messages == []
+
+
+def test_cleaning_never_fails_and_says_what_stays_behind(tmp_path: Path, monkeypatch, caplog):
+    def remove(files: LocalFiles, directory: str) -> None:
+        if directory != "2-b":
+            raise PermissionError(13, "Permission denied")
+        real(files, directory)
+
+    real = LocalFiles.remove
+    staging = Staging(str(tmp_path))
+    staged(staging, "1-a", "2-b", "3-c")
+    monkeypatch.setattr(LocalFiles, "remove", remove)
+    staging.clean("3-c")
+    staging.clean_before(3)
+    assert names(tmp_path) == ["1-a", "3-c"]
+    assert sorted(message.split(" (")[0] for message in caplog.messages) == [
+        f"staging files stay behind in {tmp_path}/{folder}" for folder in ("1-a", "3-c")
+    ]
+    assert all("Permission denied" in message for message in caplog.messages)
+
+
+def test_cleaning_a_directory_that_cannot_be_listed_does_not_fail_either(caplog):
+    Staging("nosuchscheme://somewhere/dir").clean_before(3)
+    Staging("nosuchscheme://somewhere/dir").clean("2-a")
+    assert len(caplog.messages) == 2
+    assert all("nosuchscheme://somewhere/dir" in message for message in caplog.messages)
 
 
 def test_a_vanished_file_is_an_error_that_names_the_option(tmp_path: Path):
@@ -97,4 +150,46 @@ def test_a_file_cut_short_is_an_error(tmp_path: Path):
 
 def test_a_location_nobody_can_open_names_the_option():
     with pytest.raises(ConfigurationError, match="stagingDir"):
-        Staging("nosuchscheme://somewhere/dir").clean("1")
+        Staging("nosuchscheme://somewhere/dir").stage("1", 0, blocks(0, INLINE_BYTES + 1))
+
+
+def directory(transactional_id: str, **more: str) -> str:
+    """Where an id's files are, below the stagingDir `root`."""
+    options = {"kafka.bootstrap.servers": "b:1", "topic": "t", "stagingDir": "root"} | more
+    if transactional_id:
+        options["kafka.transactional.id"] = transactional_id
+    return staging_of(sink_options(options), "/checkpoint").directory or ""
+
+
+IDS = [
+    "orders",
+    "orders/7",
+    "orders~2F7",
+    "orders%2F7",
+    ".",
+    "..",
+    "...",
+    "~2E",
+    "a b",
+    "é",
+    "x" * 300,
+    "x" * 299 + "y",
+]
+
+
+def test_each_transactional_id_has_a_directory_that_lies_in_no_other_ones():
+    parents = [PurePosixPath(directory(name)).parent for name in IDS]
+    last = [PurePosixPath(directory(name)).name for name in IDS]
+    assert parents == [PurePosixPath("root/kafka-eos-staging")] * len(IDS)
+    assert len(set(last)) == len(IDS)
+    assert all(name not in ("", ".", "..") and len(name.encode()) < 255 for name in last)
+    assert last[0] == "orders"
+
+
+def test_an_escaped_id_is_one_folder_also_where_the_directory_is_an_uri():
+    assert "%" not in "".join(directory(name) for name in IDS)
+
+
+def test_without_a_transactional_id_the_checkpoint_tells_whose_directory_it_is():
+    found = directory("", deliveryGuarantee="at-least-once")
+    assert found == "root/kafka-eos-staging/~2Fcheckpoint"

@@ -24,7 +24,11 @@ def refused(options: dict[str, str], option: str, why: str) -> None:
 def test_a_topic_and_a_transactional_id_are_all_that_exactly_once_needs():
     options = sink(topic="t")
     assert (options.delivery_guarantee, options.append_mode, options.compression) == ("exactly-once", "auto", "none")
-    assert (options.group_id, options.ledger_topic, options.ledger_group) == ("orders", "t", "orders.ledger")
+    assert (options.group_id, options.ledger_topic, options.ledger_group) == (
+        "orders",
+        "kafka-eos-ledger",
+        "orders.ledger",
+    )
     assert (options.max_request_size, options.transaction_timeout_ms, options.max_tries) == (1_048_576, 60_000, 3)
 
 
@@ -47,22 +51,28 @@ def test_txn_app_id_names_no_streaming_query():
     refused({"topic": "t", "txnAppId": "nightly", "txnVersion": "1"}, "kafka.transactional.id", "is required")
 
 
-def test_the_ledger_needs_one_of_three_topics():
-    refused(ID, "topic", r"Set one of topic, outputTopics, ledgerTopic\.")
+@pytest.mark.parametrize("options", [{"topic": "t"}, {"outputTopics": "b,a"}, {"outputTopics": "a,b"}, {}])
+def test_the_ledger_has_a_topic_of_its_own_whatever_is_written_in_whatever_order(options):
+    assert sink(**options).ledger_topic == "kafka-eos-ledger"
+    assert sink(**options, ledgerTopic="books").ledger_topic == "books"
 
 
-@pytest.mark.parametrize(
-    ("options", "ledger"),
-    [
-        ({"topic": "t"}, "t"),
-        ({"outputTopics": "b,a"}, "b"),
-        ({"ledgerTopic": "l"}, "l"),
-        ({"topic": "a", "outputTopics": "b,a"}, "a"),
-        ({"topic": "t", "outputTopics": "t", "ledgerTopic": "l"}, "l"),
-    ],
-)
-def test_the_ledger_lives_where_it_is_told_else_at_the_topic_else_at_the_first_output(options, ledger):
-    assert sink(**options).ledger_topic == ledger
+@pytest.mark.parametrize("options", [{"topic": "t"}, {"outputTopics": "a,t"}])
+def test_the_ledger_is_not_kept_in_a_topic_that_the_query_writes(options):
+    refused(ID | options | {"ledgerTopic": "t"}, "ledgerTopic", "a compacted topic of its own")
+
+
+def test_a_batch_write_keeps_a_ledger_only_if_it_can_be_asked_for_again():
+    def ledger(**options: object) -> str:
+        return sink_options(BROKER | {"topic": "t"} | options, default_transactional_id="random").ledger_topic
+
+    assert (ledger(), ledger(**ID), ledger(txnAppId="nightly", txnVersion=1)) == ("", "", "kafka-eos-ledger")
+
+
+def test_the_clusters_of_the_sources_are_named_in_their_order_and_an_empty_one_is_the_sinks():
+    assert sink(topic="t").source_clusters == ()
+    assert sink(topic="t", sourceClusters="A").source_clusters == ("A",)
+    assert sink(topic="t", sourceClusters="A,,B").source_clusters == ("A", "", "B")
 
 
 def test_at_least_once_needs_neither_transactional_id_nor_topic():

@@ -45,7 +45,7 @@ class Aborting:
     def appending(self) -> None:
         """Nothing to prepare."""
 
-    def commit(self, batch: MicroBatch) -> None:
+    def commit(self, batch: MicroBatch, *, records: int) -> None:
         """Nothing to commit."""
 
     def abort(self) -> None:

@@ -1,0 +1,243 @@
+"""The ledger's records on real brokers: what a new owner finds there, whatever was lost, compacted or left behind."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.describe import topics
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.ledger_topic import LedgerTopic
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core.preflight import TopicFacts
+from spark_kafka_eos.eos.distributed import SharedTransaction, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.eos.positions import Positions
+from spark_kafka_eos.eos.progress import committed_by, last_entry
+from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, LedgerRefused
+from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
+from tests.broker.conftest import options_of
+from tests.copying import Copy
+from tests.producing import produce
+
+pytestmark = pytest.mark.broker
+
+SMALL = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.01, "delete.retention.ms": 0}
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def name():
+    return f"ledger-{next(numbers)}"
+
+
+@pytest.fixture
+def sink(either_kafka, name):
+    """`sink(**options)`: a sink's options with an output topic, a transactional id and a group of this test."""
+    out = either_kafka.create_topic(f"{name}-out-{either_kafka.version}", 2)
+    given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": out, "topic": out}
+    return lambda **options: sink_options(given | options)
+
+
+def write(cluster, options, batch_id, *, query="query", start=None, end=None):
+    """A whole micro-batch that appends nothing of its own."""
+    source = TopicPartition(options.topic, 1)  # any topic that exists
+    batch = MicroBatch(
+        query_id=query,
+        batch_id=batch_id,
+        digest=f"digest-{batch_id}",
+        start={source: batch_id if start is None else start},
+        end={source: batch_id + 1 if end is None else end},
+    )
+    transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
+    nothing = Appended(partitions=0, records=0, bytes=0)
+    return settle(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+
+
+def last_batch(cluster, options):
+    found = last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
+    assert found is not None
+    return found.batch_id
+
+
+def expire(bootstrap, *groups):
+    """What `offsets.retention.minutes` does to groups that nobody commits to."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers come only as long as it lives
+    for deleted in admin.delete_consumer_groups([*groups]).values():
+        deleted.result()
+
+
+def test_a_query_whose_groups_have_expired_goes_on_by_the_record(either_kafka, cluster, sink):
+    options = sink()
+    for number in range(3):
+        assert write(cluster, options, number) == "committed"
+    expire(either_kafka.bootstrap, options.group_id, options.ledger_group)
+    assert write(cluster, options, 2) == "skipped"
+    assert write(cluster, options, 3) == "committed"
+
+
+def test_a_monthly_job_is_remembered_though_the_group_has_expired(either_kafka, cluster, sink):
+    options = sink(txnAppId="monthly", txnVersion=202610)
+    wanted = MicroBatch(query_id="monthly", batch_id=202610, digest="", start={}, end={})
+
+    def run():
+        transaction = SharedTransaction(options, cluster, decide_batch_write(options))
+        nothing = Appended(partitions=0, records=0, bytes=0)
+        return settle(transaction, wanted, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+
+    assert run() == "committed"
+    expire(either_kafka.bootstrap, options.ledger_group)
+    assert run() == "skipped"
+
+
+def test_a_lost_checkpoint_is_gone_on_from_by_the_ledger_where_the_group_has_expired(either_kafka, cluster, sink, name):
+    source = either_kafka.create_topic(f"{name}-in-{either_kafka.version}", 2)
+    for partition in (0, 1):
+        produce(either_kafka.bootstrap, source, [b"x"] * 600, partition=partition)
+    copy = Copy(either_kafka.bootstrap, cluster, source, sink().topic, query="lost")
+    copy.run(0, 0, 500)
+    expire(either_kafka.bootstrap, copy.options.group_id, copy.options.ledger_group)
+    given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "subscribe": source, "startingOffsets": "committed"}
+
+    def starting(**more):
+        with Positions(source_options(given | more)) as positions:
+            return positions.starting()
+
+    with pytest.raises(ConfigurationError, match=r"nothing is committed .* name it by sink.kafka.transactional.id"):
+        starting(**{"kafka.group.id": copy.options.group_id})
+    found = starting(**{"sink.kafka.transactional.id": copy.options.transactional_id})
+    assert found == {TopicPartition(source, 0): 500, TopicPartition(source, 1): 500}
+    refused = Copy(either_kafka.bootstrap, cluster, source, copy.target, query="new")
+    with pytest.raises(LedgerRefused, match="does not start where it ended"):
+        refused.run(0, 0, 600)
+    assert (
+        Copy(either_kafka.bootstrap, cluster, source, copy.target, query="new").run(0, 500, 600).outcome == "committed"
+    )
+
+
+def test_a_ledger_topic_that_was_deleted_is_made_anew_and_the_pointer_is_gone_with_it(either_kafka, cluster, sink):
+    books = f"books-{next(numbers)}-{either_kafka.version}"
+    options = sink(ledgerTopic=books)
+    assert write(cluster, options, 0) == "committed"
+    either_kafka.delete_topic(books)
+    with Cluster(options.client) as fresh, pytest.raises(LedgerRefused, match="the ledger has no entry") as refused:
+        write(fresh, options, 1)
+    word = str(refused.value).split("resolve='")[1].split("'")[0]
+    with Cluster(options.client) as fresh:
+        assert write(fresh, sink(ledgerTopic=books, resolve=word), 1) == "committed"
+        assert write(fresh, options, 2) == "committed"
+
+
+def test_the_order_of_the_output_topics_means_nothing(either_kafka, cluster, sink):
+    other = either_kafka.create_topic(f"other-{next(numbers)}-{either_kafka.version}")
+    one = sink()
+    ways = [
+        sink(topic=None, outputTopics=f"{one.topic},{other}"),
+        sink(topic=None, outputTopics=f"{other},{one.topic}"),
+    ]
+    place = TopicPartition(one.topic, 0)
+
+    def run(options, query):
+        batch = MicroBatch(query_id=query, batch_id=0, digest="d", start={place: 0}, end={place: 100})
+        transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
+        nothing = Appended(partitions=0, records=0, bytes=0)
+        return settle(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+
+    assert run(ways[0], "first") == "committed"
+    with pytest.raises(LedgerRefused, match="does not start where it ended"):
+        run(ways[1], "with a new checkpoint")
+
+
+def test_an_entry_of_an_earlier_release_is_found_at_whatever_topic_it_was_kept(either_kafka, cluster, sink):
+    options = sink()
+    metadata = '{"v":1,"query":"query","batch":4,"digest":"digest-4"}'
+    group = GroupCoordinator(cluster, options.ledger_group)
+    group.commit_offsets({TopicPartition(options.topic, 0): OffsetAndMetadata(offset=5, metadata=metadata)})
+    assert write(cluster, options, 4) == "skipped"
+    assert write(cluster, options, 5) == "committed"
+    expire(either_kafka.bootstrap, options.ledger_group)
+    assert write(cluster, options, 5) == "skipped"
+
+
+def test_another_querys_open_transaction_in_the_same_partition_is_not_waited_for(either_kafka, cluster, sink):
+    options = sink()
+    write(cluster, options, 0)
+    hanging = TransactionCoordinator(cluster, f"hanging-{next(numbers)}-{either_kafka.version}", 600_000)
+    identity = hanging.init_producer_id()
+    other = LedgerTopic(cluster, LEDGER_TOPIC, hanging.transactional_id)
+    with other.append(hanging, identity, b"{}", timestamp_ms=int(time.time() * 1000)) as record:
+        record.acknowledged()
+        assert write(cluster, options, 1) == "committed"
+        expire(either_kafka.bootstrap, options.ledger_group)
+        assert write(cluster, options, 1) == "skipped"
+        assert last_batch(cluster, options) == 1
+    hanging.end(identity, commit=False)
+    assert last_entry(cluster, LEDGER_TOPIC, hanging.transactional_id) is None
+
+
+def test_others_wait_until_it_is_known_what_becomes_of_the_last_record(either_kafka, sink):
+    options = sink(**{"kafka.delivery.timeout.ms": "1500"})
+    with Cluster(options.client) as cluster:
+        write(cluster, options, 0)
+        coordinator = TransactionCoordinator(cluster, options.transactional_id, 600_000)
+        identity = coordinator.init_producer_id()
+        kept = LedgerTopic(cluster, LEDGER_TOPIC, options.transactional_id)
+        with kept.append(coordinator, identity, b"{}", timestamp_ms=int(time.time() * 1000)) as record:
+            record.acknowledged()
+            with pytest.raises(BrokerUnreachable, match="still open, so its ledger is not settled"):
+                last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
+        coordinator.end(identity, commit=False)
+        assert last_batch(cluster, options) == 0
+
+
+def test_the_last_record_is_found_after_compaction_too(either_kafka, sink):
+    books = either_kafka.create_topic(f"compacted-{next(numbers)}-{either_kafka.version}", 1, SMALL)
+    options = sink(ledgerTopic=books)
+    with Cluster(options.client) as cluster:
+        for number in range(20):
+            write(cluster, options, number)
+            time.sleep(0.02)  # segments are cut by time, and only closed ones are compacted
+        expire(either_kafka.bootstrap, options.ledger_group)
+        for number in range(20, 24):
+            write(cluster, options, number)
+        expire(either_kafka.bootstrap, options.ledger_group)
+        assert write(cluster, options, 23) == "skipped"
+
+
+def test_what_another_program_wrote_under_the_id_is_refused(either_kafka, cluster, sink):
+    options = sink()
+    write(cluster, options, 0)
+    producer = Producer({"bootstrap.servers": either_kafka.bootstrap})
+    producer.produce(LEDGER_TOPIC, b"junk", options.transactional_id.encode(), 0)
+    assert producer.flush(20) == 0
+    with pytest.raises(LedgerRefused, match="no transaction wrote"):
+        write(cluster, options, 1)
+
+
+def test_a_topic_that_holds_other_records_is_not_mistaken_for_the_ledger(either_kafka, cluster, sink):
+    options = sink()
+    produce(either_kafka.bootstrap, LEDGER_TOPIC, [b"x" * 100] * 3, key=b"somebody else")
+    assert write(cluster, options, 0) == "committed"
+    assert committed_by(
+        SinkLedger(client=options.client, transactional_id=options.transactional_id, topic=LEDGER_TOPIC),
+        cluster.cluster_id(),
+    ) == {TopicPartition(options.topic, 1): 1}
+
+
+def test_the_topic_is_created_compacted_and_once(either_kafka, sink):
+    books = f"created-{next(numbers)}-{either_kafka.version}"
+    options = sink(ledgerTopic=books)
+    with Cluster(options.client) as one, Cluster(options_of(either_kafka.bootstrap)) as two:
+        LedgerTopic(one, books, "a").ensure()
+        LedgerTopic(two, books, "b").ensure()
+        _, found = topics(one, [books], ["cleanup.policy", "segment.bytes"])
+    assert isinstance(facts := found[books], TopicFacts)
+    assert facts.settings == {"cleanup.policy": "compact", "segment.bytes": "16777216"}
+    assert facts.partitions == 1

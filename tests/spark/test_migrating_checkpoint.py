@@ -1,0 +1,140 @@
+"""A checkpoint that changes its sink: from Spark's built-in one to this package's and back. What the new sink refuses
+goes on by the word that its message offers, taken from there as an operator would."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.tools.driver import committed_batches
+from spark_kafka_eos.tools.read_topic import read_topic
+from tests.producing import produce
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+
+BATCH = 10  # records
+
+
+class Query:
+    """A query that copies numbers from topic to topic, ten in a micro-batch; each run takes what is there and stops."""
+
+    def __init__(self, session: SparkSession, bootstrap: str, topic: Callable[..., str], checkpoint: Path) -> None:
+        self._session, self._bootstrap, self.checkpoint = session, bootstrap, checkpoint
+        self._source, self._target = topic("in"), topic("out")
+        self._fed = 0
+
+    def feed(self, batches: int) -> None:
+        """Add the next numbers to the source."""
+        numbers = range(self._fed, self._fed + batches * BATCH)
+        produce(self._bootstrap, self._source, [b"%d" % number for number in numbers])
+        self._fed = numbers.stop
+
+    def run(self, sink: str, *, source: str = "kafka", fails_at: int | None = None, **options: str) -> None:
+        """With `sink`: `kafka`, `kafka-eos` or `foreachBatch`. A task fails where it comes to the number `fails_at`."""
+        reader = self._session.readStream.format(source).option("kafka.bootstrap.servers", self._bootstrap)
+        reader = reader.options(subscribe=self._source, startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH))
+        value = F.col("value").cast("string")
+        if fails_at is not None:
+            value = F.when(value == str(fails_at), F.raise_error(F.lit("pulled the plug"))).otherwise(value)
+        self._write(reader.load().select(value.alias("value")), sink, options)
+
+    def _write(self, frame: DataFrame, sink: str, options: dict[str, str]) -> None:
+        options = {"kafka.bootstrap.servers": self._bootstrap, "topic": self._target} | options
+        if sink != "kafka":
+            options["kafka.transactional.id"] = f"id-{self._target}"
+        stream = frame.writeStream.trigger(availableNow=True).option("checkpointLocation", str(self.checkpoint))
+        if sink == "foreachBatch":
+            stream = stream.foreachBatch(TransactionalWriter(options))
+        else:
+            stream = stream.format(sink).options(**options)
+        stream.start().awaitTermination()
+
+    def word(self, sink: str, way: str, *, source: str = "kafka", **options: str) -> str:
+        """The word that the refusal offers for going on in this way."""
+        before = self.written()
+        with pytest.raises(StreamingQueryException, match="LedgerRefused.*Nothing was committed") as refused:
+            self.run(sink, source=source, fails_at=None, **options)
+        assert self.written() == before
+        (word,) = set(re.findall(rf"resolve='({way}:[^']+)'", str(refused.value)))
+        return str(word)
+
+    def planned_at(self, batch: int) -> int:
+        """When Spark planned this micro-batch, in milliseconds: what its file in the checkpoint says for good."""
+        _, metadata, *_ = (self.checkpoint / "offsets" / str(batch)).read_text().split("\n")
+        return int(json.loads(metadata)["batchTimestampMs"])
+
+    def written(self) -> list[int]:
+        messages = read_topic(self._bootstrap, self._target, "read_committed")
+        return sorted(int(message.value() or b"") for message in messages)
+
+
+@pytest.fixture
+def query(spark: SparkSession, bootstrap: str, topic: Callable[..., str], tmp_path: Path) -> Query:
+    return Query(spark, bootstrap, topic, tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize(("sink", "source"), [("kafka-eos", "kafka-eos"), ("foreachBatch", "kafka")])
+def test_a_checkpoint_of_the_built_in_sink_goes_on_by_the_word_and_every_record_is_there_once(query, sink, source):
+    query.feed(2)
+    query.run("kafka")
+    changed = time.time() * 1e3
+    query.feed(2)
+    word = query.word(sink, "write", source=source)
+    assert query.planned_at(2) > changed, "not by the built-in sink's run"
+    assert query.word(sink, "write", source=source) == word, "it stays the same until it is said"
+    query.run(sink, source=source, resolve=word)
+    assert query.written() == list(range(40))
+    query.feed(2)
+    query.run(sink, source=source, resolve=word)  # left in the code
+    query.feed(1)
+    query.run(sink, source=source)
+    assert query.written() == list(range(70))
+    assert committed_batches(query.checkpoint) == 7
+
+
+@pytest.mark.parametrize("sink", ["kafka-eos", "foreachBatch"])
+def test_a_checkpoint_that_goes_back_to_the_built_in_sink_and_comes_again_has_every_record_once(query, sink):
+    query.feed(2)
+    query.run(sink)
+    query.feed(2)
+    query.run("kafka")
+    assert query.written() == list(range(40))
+    query.feed(2)
+    query.run(sink, resolve=query.word(sink, "write"))
+    assert query.written() == list(range(60))
+    query.feed(1)
+    query.run(sink)
+    assert query.written() == list(range(70))
+
+
+@pytest.mark.parametrize(
+    ("way", "afterwards"),
+    [("write", [*range(15), *range(10, 30)]), ("skip", [*range(15), *range(20, 30)])],
+)
+def test_of_a_batch_that_died_in_the_built_in_sink_write_repeats_a_part_and_skip_loses_one(query, way, afterwards):
+    query.feed(1)
+    query.run("kafka")
+    query.feed(1)
+    with pytest.raises(StreamingQueryException, match="pulled the plug"):
+        query.run("kafka", fails_at=15)
+    deadline = time.monotonic() + 60
+    while query.written() != list(range(15)):  # its producer sends on by itself
+        assert time.monotonic() < deadline, query.written()
+    changed = time.time() * 1e3
+    word = query.word("kafka-eos", way)
+    assert query.planned_at(1) < changed
+    query.run("kafka-eos", resolve=word)
+    query.feed(1)
+    if way == "skip":  # it left no entry, so the next batch is asked about as well
+        word = query.word("kafka-eos", "write", resolve=word)
+    query.run("kafka-eos", resolve=word)
+    assert query.written() == sorted(afterwards)

@@ -1,0 +1,92 @@
+"""Stateful queries that are killed between EndTxn and Spark's own commit: they start again, their state and their
+watermark are those of a query that was never killed, and nothing is lost or written twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_eos.tools.driver import Driver, committed_batches, python_environment
+from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.tools.read_topic import read_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+
+JOB = Path(__file__).parent / "jobs" / "keep_state.py"
+PLANS, FORMATS = ("counts", "windows", "pairs", "first-ones"), ("format-1", "format-2")
+QUERIES = {f"{plan}-{form}": plan for plan in PLANS for form in FORMATS}
+SINKS = {f"sink-{form}": "windows" for form in FORMATS}
+BATCHES, KILLED = 4, 1
+
+
+@pytest.fixture(scope="module")
+def killed_and_started_again(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All queries, killed at the end of one batch and then run to their end, in one driver each; the job's folder."""
+    folder = tmp_path_factory.mktemp("state")
+    for name in ("in", "waiting", "failpoint"):
+        (folder / name).mkdir()
+    write_files(folder / "in")
+    for name in [*QUERIES, *SINKS]:
+        kafka.create_topic(f"state-{name}", 2)
+
+    def driver(wait_after: int, env: dict[str, str]) -> Driver:
+        return Driver(
+            JOB,
+            [kafka.bootstrap, "state", str(folder), str(wait_after)],
+            conf=[
+                *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+                *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
+            ],
+            env=python_environment() | env,
+            log=folder / "driver.log",
+        )
+
+    def all_wait() -> bool:
+        waiting = {path.name for path in (folder / "waiting").iterdir()}
+        held = [path for path in (folder / "failpoint").iterdir() if path.name.startswith("reached")]
+        return waiting == set(QUERIES) and len(held) == len(SINKS)
+
+    armed = {
+        "KAFKA_EOS_FAILPOINT": f"ended@{KILLED}",
+        "KAFKA_EOS_FAILPOINT_DIR": str(folder / "failpoint"),
+        "KAFKA_EOS_FAILPOINT_HOLDS": str(len(SINKS)),
+    }
+    with driver(KILLED, armed) as first:
+        first.wait_until(all_wait, meanwhile=lambda: None, timeout=240)
+        first.kill()
+    for name in [*QUERIES, *SINKS]:
+        assert committed_batches(folder / "checkpoints" / name) == KILLED, "Spark had not noted the batch"
+    with driver(-1, {}) as second:
+        second.wait(meanwhile=lambda: None, timeout=240)
+    return folder
+
+
+def write_files(folder: Path) -> None:
+    """A file for each batch, of ten seconds each. The last one has rows that are too late by the watermark which the
+    killed batch brought about: Spark drops late rows by the one before the last."""
+    for batch in range(BATCHES):
+        rows = [{"n": 100 * batch + n, "key": "abc"[n % 3], "t": 10 * batch + n % 10} for n in range(40)]
+        if batch == KILLED + 2:
+            rows += [{"n": 900 + n, "key": "abc"[n % 3], "t": 10 * KILLED + 4} for n in range(6)]
+        partial = folder.parent / "partial"
+        partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        shutil.move(partial, folder / f"{batch}.json")
+
+
+@pytest.mark.parametrize("name", [*QUERIES, *SINKS])
+def test_a_stateful_query_killed_after_its_commit_goes_on_with_its_state(
+    killed_and_started_again: Path, kafka: EmbeddedKafka, name: str
+) -> None:
+    folder, plan = killed_and_started_again, (QUERIES | SINKS)[name]
+    expected = Counter(json.loads((folder / f"{plan}.expected.json").read_text()))
+    messages = read_topic(kafka.bootstrap, f"state-{name}", "read_committed")
+    assert Counter((message.value() or b"").decode() for message in messages) == expected
+    assert committed_batches(folder / "checkpoints" / name) >= BATCHES
+    if name in QUERIES:
+        outcomes = json.loads((folder / f"{name}.json").read_text())
+        assert outcomes[0] == [KILLED, "skipped"]
+        assert {outcome for _, outcome in outcomes[1:]} == {"committed"}

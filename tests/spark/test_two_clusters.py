@@ -1,0 +1,94 @@
+"""A query from one cluster to another on real Spark: its checkpoint is lost, and it goes on where the ledger says."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.options import source_options
+from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.tools.read_offsets import group_offsets
+from spark_kafka_eos.tools.read_topic import read_topic
+from tests.conftest import topic_factory
+from tests.producing import produce
+from tests.reading import await_stable
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+PARTITIONS = 2
+
+
+class Query:
+    """Copies a topic of the cluster A to one of B, until nothing is left to read; `way` is how it writes."""
+
+    def __init__(self, spark, a, b, folder, way):
+        self.spark, self.a, self.b, self.way, self.checkpoint = spark, a, b, way, folder / "checkpoint"
+        self.source = topic_factory(a)("two-in", PARTITIONS)
+        self.target = topic_factory(b)("two-out", PARTITIONS)
+        self.produced = 0
+        here = {"kafka.bootstrap.servers": b.bootstrap, "kafka.transactional.id": self.target}
+        self.told = {f"sink.{name}": value for name, value in here.items()}
+        with Cluster(source_options({"kafka.bootstrap.servers": a.bootstrap, "subscribe": self.source}).client) as at_a:
+            self.sink = {**here, "topic": self.target, "sourceClusters": at_a.cluster_id()}
+
+    def produce(self, count):
+        for partition in range(PARTITIONS):
+            values = [b"%d-%d" % (partition, self.produced + number) for number in range(count)]
+            produce(self.a.bootstrap, self.source, values, partition=partition)
+        self.produced += count
+
+    def run(self, **source):
+        given = {"kafka.bootstrap.servers": self.a.bootstrap, "subscribe": self.source, "maxOffsetsPerTrigger": "40"}
+        stream = self.spark.readStream.format("kafka-eos").options(**given, **source).load().select("key", "value")
+        writing = stream.writeStream.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        if self.way == "sink":
+            writing = writing.format("kafka-eos").options(**self.sink)
+        else:
+            writing = writing.foreachBatch(TransactionalWriter(self.sink))
+        writing.start().awaitTermination()
+
+    def lose_checkpoint(self):
+        shutil.rmtree(self.checkpoint)
+
+    def output(self):
+        await_stable(self.b.bootstrap, self.target, [0] * PARTITIONS)
+        found = read_topic(self.b.bootstrap, self.target, "read_committed")
+        return Counter((message.value() or b"").decode() for message in found)
+
+    def all_once(self):
+        return Counter(f"{partition}-{number}" for partition in range(PARTITIONS) for number in range(self.produced))
+
+
+@pytest.fixture(params=["sink", "foreachBatch"])
+def query(request, spark, kafka, elsewhere, tmp_path):
+    """Into the newer protocol by the sink, into the older one by foreachBatch."""
+    a, b = (elsewhere, kafka) if request.param == "sink" else (kafka, elsewhere)
+    return Query(spark, a, b, tmp_path, request.param)
+
+
+def test_a_query_between_clusters_that_loses_its_checkpoint_writes_every_record_once(query):
+    # On the sink's cluster a topic has the same name, and ends where the query must not begin.
+    query.b.create_topic(query.source, PARTITIONS)
+    produce(query.b.bootstrap, query.source, [b"of another cluster"] * 7)
+    query.produce(50)
+    query.run(startingOffsets="earliest")
+    assert query.output() == query.all_once()
+
+    query.lose_checkpoint()
+    query.produce(30)
+    # The streaming sink is not told where a new query starts.
+    why = "whose first offsets the sink cannot see" if query.way == "sink" else "does not start where it ended"
+    with pytest.raises(StreamingQueryException, match=why):
+        query.run(startingOffsets="earliest")
+
+    query.lose_checkpoint()
+    query.run(startingOffsets="committed", **query.told)
+    assert query.output() == query.all_once()
+    query.produce(10)
+    query.run(startingOffsets="committed", **query.told)
+    assert query.output() == query.all_once()
+    assert group_offsets(query.b.bootstrap, query.target, query.source) == {}
