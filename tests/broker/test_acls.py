@@ -26,6 +26,7 @@ from spark_kafka_eos.tools.read_topic import read_topic
 from spark_kafka_eos.wire.encode import encode
 from tests.principals import Right, add_user
 from tests.producing import produce
+from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
 
@@ -129,6 +130,7 @@ def names(error, right):
 
 def test_the_documented_rights_are_enough(kafka, connection, output, protocol):
     assert copy(connection(RIGHTS), output) == 3
+    await_stable(kafka.bootstrap, output, behind=(0, 0))
     assert written(kafka, output) == [b"1", b"2", b"3"]
 
 
@@ -164,6 +166,7 @@ def test_who_may_create_the_ledgers_topic_has_it_created_and_who_may_not_is_told
         copy(given, output, ledgerTopic=books, preflight="false")
     assert written(kafka, output) == []
     assert copy(connection([*own, Right("Create", "topic", books)]), output, ledgerTopic=books) == 3
+    await_stable(kafka.bootstrap, output, behind=(0, 0))
     assert written(kafka, output) == [b"1", b"2", b"3"]
 
 
