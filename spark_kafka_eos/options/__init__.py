@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_eos.later import later
+from spark_kafka_eos.lazy import later
 from spark_kafka_eos.options.client import ClientOptions
 from spark_kafka_eos.options.secret import Secret, refuse_plain_keys
 from spark_kafka_eos.options.security import Security
