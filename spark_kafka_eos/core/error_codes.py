@@ -155,6 +155,8 @@ _ACTIONS = {
     32: "The topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms bound a record's timestamp.",
     43: "The topic's message format is too old for transactions (KIP-98 needs format 2).",
     50: "Lower the transaction timeout, or raise the broker's transaction.max.timeout.ms.",
+    88: "A transaction that has not ended holds this group's offsets. If its query runs no more, start with "
+    "startingOffsets=committed and sink.kafka.transactional.id: then the ledger is read in place of the group.",
     87: "A compacted topic takes no record without a key.",
     **dict.fromkeys(
         _GROUP_TAKEN, "Another client is a member of this consumer group; give this query a group of its own."

@@ -17,7 +17,7 @@ import pyarrow as pa
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core.barrier import StageAttempts
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import BrokerError, KafkaEosError
 from spark_kafka_eos.lab.simulation.network import Network
 from spark_kafka_eos.lab.simulation.world import Killed, Process, World
 from spark_kafka_eos.model import (
@@ -50,6 +50,7 @@ SLOTS = len(OUTPUT)  # one append task for each partition
 
 _STAGING = Staging("memory")  # blocks travel inline: nothing is ever opened
 _MOST_TRIES = 3
+_UNSTABLE_OFFSET_COMMIT = 88
 
 
 class Row(NamedTuple):
@@ -256,9 +257,15 @@ class Driver:
     def _first_start(self, cluster: Cluster) -> Offsets:
         if not self._resumes:
             return dict.fromkeys(SOURCE, 0)
-        found = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
+        try:
+            found = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
+        except BrokerError as error:
+            if error.code != _UNSTABLE_OFFSET_COMMIT:
+                raise
+            self._world.note("starts by the ledger, as the error advises")
+            found = {}
         standing = {tp: at.offset for tp, at in found.items() if at is not None}
-        if not standing:  # expired, or never there
+        if not standing:  # expired, never there, or held by a transaction that nobody ends
             entry = last_entry(cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
             (progress,) = (entry and entry.sources) or (None,)
             standing = dict(progress.offsets) if progress is not None else {}
