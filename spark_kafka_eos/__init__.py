@@ -60,24 +60,28 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from spark_kafka_eos.lazy import later
+from spark_kafka_eos.lazy import lazy
 
 if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import offsets_behind_latest
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.reading.sink_progress import cluster_id
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+    from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.progress import ProgressListener
-    from spark_kafka_eos.spark.writer import TransactionalWriter
+    from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
+    from spark_kafka_eos.writing.report import CommitReport
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AuthenticationFailed",
     "AuthorizationFailed",
+    "BatchTransaction",
     "BrokerError",
     "BrokerUnreachable",
     "CommitOutcomeUnknown",
+    "CommitReport",
     "ConfigurationError",
     "CorruptRecordBatch",
     "DataLoss",
@@ -94,18 +98,22 @@ __all__ = [
     "UnknownTopic",
     "__version__",
     "cluster_id",
+    "follow",
     "from_properties",
     "offsets_behind_latest",
 ]
 
 # What needs Spark, or is rarely needed, is imported when it is first asked for.
-__getattr__ = later(
+__getattr__ = lazy(
     __name__,
     {
+        "BatchTransaction": "spark_kafka_eos.spark.writer",
+        "CommitReport": "spark_kafka_eos.writing.report",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "ProgressListener": "spark_kafka_eos.spark.progress",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
         "cluster_id": "spark_kafka_eos.reading.sink_progress",
+        "follow": "spark_kafka_eos.spark.follow",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.core.lag",
     },

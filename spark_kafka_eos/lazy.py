@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 
 
-def later(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
+def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
     """A `__getattr__` for `package` (PEP 562) that imports what is asked for; `names` maps each to its module.
 
     It raises AttributeError for any other name.

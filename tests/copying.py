@@ -23,7 +23,7 @@ from spark_kafka_eos.model import MicroBatch, OffsetRange, ProducerIdentity, Top
 from spark_kafka_eos.options import SourceOptions, sink_options
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.verify.history import HistoryEntry
-from spark_kafka_eos.verify.provenance import pack
+from spark_kafka_eos.verify.provenance_bytes import pack
 from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.blocks import Block, BlockEncoder, Layout, Target
 from spark_kafka_eos.writing.commit import Appended, settle

@@ -1,33 +1,27 @@
-"""`kafka-eos`, the command line: the commands, one module each, and how errors that can be expected are shown."""
+"""`kafka-eos`: the frame of the command line. Its commands are entry points, so the laboratory can add its own."""
 
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 import spark_kafka_eos
 from spark_kafka_eos.cli.errors import show
-from spark_kafka_eos.cli.preflight import preflight
-from spark_kafka_eos.cli.verify import verify
-from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.lab.commands.bench import bench
-from spark_kafka_eos.lab.commands.broker import broker
-from spark_kafka_eos.lab.commands.chaos import chaos
-from spark_kafka_eos.lab.commands.demo import demo
+from spark_kafka_eos.errors import KafkaEosError, ToolFailed
+
+GROUP = "spark_kafka_eos.commands"
+"""Each entry point of this group is a command: a function, or a `typer.Typer` with subcommands."""
+
 
 app = typer.Typer(
-    help="Tools around the exactly-once Kafka connector for PySpark.",
+    help="The command line of the exactly-once Kafka connector for PySpark.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold passwords
 )
-app.add_typer(bench, name="bench")
-app.command()(broker)
-app.command()(demo)
-app.command()(preflight)
-app.command()(verify)
-app.add_typer(chaos, name="chaos")
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,6 +37,39 @@ def _options(
     ] = False,
 ) -> None:
     """Options that belong to no command."""
+
+
+def add(found: EntryPoint) -> None:
+    """Add the command that the entry point names. If a package that it imports is missing, it says what to install."""
+    try:
+        loaded = found.load()
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("spark_kafka_eos"):
+            raise
+        loaded = None
+    if loaded is None:
+        _add_missing(found.name)
+    elif isinstance(loaded, typer.Typer):
+        app.add_typer(loaded, name=found.name)
+    else:
+        app.command(found.name)(loaded)
+
+
+def _add_missing(name: str) -> None:
+    install = f'pip install "spark-kafka-eos[{"verify" if name == "verify" else "lab"}]"'
+
+    @app.command(
+        name,
+        help=f"Needs: {escape(install)}",
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        add_help_option=False,
+    )
+    def refuse() -> None:
+        raise ToolFailed(f"kafka-eos {name} needs packages that are not installed", action=f"Run: {install}")
+
+
+for _found in sorted(entry_points(group=GROUP), key=lambda found: found.name):
+    add(_found)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from spark_kafka_eos.model import LedgerEntry, TopicPartition
 from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, Outcomes, outcomes
-from spark_kafka_eos.verify.provenance import MAGIC, Provenance
+from spark_kafka_eos.verify.provenance_bytes import MAGIC, Provenance
 
 Offsets = NDArray[np.int64]
 Contents = NDArray[np.uint64]  # a digest of each record's key and value, two halves a row

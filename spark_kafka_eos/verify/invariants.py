@@ -9,10 +9,10 @@
                    is the one that its pointer speaks of
     6 healed       no transaction is open, and readers get to the end
 
-4 to 6 are checked of any topic. 1 to 3 need to know where a record comes from: its value says so (`verify.provenance`,
-`verify.origins`), or it is found by what it holds (`verify.contents`: 1, and 2 as far as it can be told). Else they
-are not checked. Whatever has another explanation is no violation, however unlikely: a checker that is wrong once
-is not believed again. Everything is computed over arrays: ten million records take seconds.
+4 to 6 are checked of any topic. 1 to 3 need to know where a record comes from. Either its value says so
+(`verify.provenance_bytes`, `verify.origins`), or its key and value are compared (`verify.contents`: 1, and 2 as far as
+possible). Else they are not checked. Whatever has another explanation is no violation, however unlikely: nobody
+believes a checker again that was wrong once. Everything is computed over arrays: ten million records take seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spark_kafka_eos.verify.findings import Finding, Invariant, Violation, merge
 from spark_kafka_eos.verify.history import HistoryEntry, committed, follows
 from spark_kafka_eos.verify.origins import begins_anew, identity, once, order
 from spark_kafka_eos.verify.outcomes import Outcome
-from spark_kafka_eos.verify.provenance import MAGIC
+from spark_kafka_eos.verify.provenance_bytes import MAGIC
 
 _PROVABLE = Invariant.ONCE, Invariant.ORDER, Invariant.IDENTITY
 

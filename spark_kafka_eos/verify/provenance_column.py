@@ -5,11 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from spark_kafka_eos.verify.provenance import MAGIC
+from spark_kafka_eos.verify.provenance_bytes import MAGIC
 
 
 def provenance(batch_id: int, *, attempt: int = -1) -> Column:
-    """Binary, 28 bytes, from the source's columns `partition` and `offset` (verify.provenance). A payload may follow.
+    """Binary, 28 bytes, from the source's columns `partition` and `offset` (verify.provenance_bytes).
+
+    A payload may follow it.
 
     In foreachBatch: `batch_df.select("key", F.concat(provenance(batch_id), "value").alias("value"))`.
     """

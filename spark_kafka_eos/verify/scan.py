@@ -19,7 +19,7 @@ from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen
 from spark_kafka_eos.verify.outcomes import Batches, Kind
-from spark_kafka_eos.verify.provenance import MAGIC, PROVENANCE, Provenance, unpack
+from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance, unpack
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 from spark_kafka_eos.wire.digests import digests
 

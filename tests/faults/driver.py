@@ -1,8 +1,8 @@
 """A streaming query's driver without Spark: plans, writes and notes micro-batches as Spark does.
 
 It keeps a checkpoint in Spark's format, encodes and stages a batch's rows as tasks do, and settles the batch as the
-sink does. The records tell where they come from (verify/provenance.py), and which driver wrote them. If the source is
-on another cluster, it is read: the values found there are the keys of the output.
+sink does. The records tell where they come from (verify/provenance_bytes.py), and which driver wrote them. If the
+source is on another cluster, it is read: the values found there are the keys of the output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_kafka_eos.model import MicroBatch, OffsetRange, Offsets, TopicPartiti
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
-from spark_kafka_eos.verify.provenance import pack
+from spark_kafka_eos.verify.provenance_bytes import pack
 from spark_kafka_eos.writing.blocks import BlockEncoder
 from spark_kafka_eos.writing.checkpoint import micro_batch
 from spark_kafka_eos.writing.commit import StagedWrite, owner, settle

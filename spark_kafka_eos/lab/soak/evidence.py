@@ -16,7 +16,7 @@ from spark_kafka_eos.testing.driver import committed_batches
 from spark_kafka_eos.testing.read_offsets import ends
 from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.verify.history import HistoryEntry
-from spark_kafka_eos.verify.provenance import SIZE, unpack
+from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
 from spark_kafka_eos.writing.checkpoint import micro_batch
 from spark_kafka_eos.writing.files import files_at
 

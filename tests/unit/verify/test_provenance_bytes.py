@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_eos.verify.provenance import MAGIC, PROVENANCE, SIZE, pack, unpack
+from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, SIZE, pack, unpack
 
 rows = st.lists(
     st.tuples(
