@@ -13,8 +13,7 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_kafka_eos.options.properties import from_properties
-from spark_kafka_eos.spark.follow import follow
+from spark_kafka_eos import follow, from_properties
 
 
 def build(records: DataFrame) -> DataFrame:

@@ -12,9 +12,8 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos.spark.follow import follow
-from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.tools.flights import read_airlines
+from spark_kafka_eos import TransactionalWriter, follow
+from spark_kafka_eos.lab.flights import read_airlines
 
 FLIGHT = """id LONG, time_hour STRING, carrier STRING, flight INT, origin STRING, dest STRING, dep_delay INT,
             aborted BOOLEAN"""

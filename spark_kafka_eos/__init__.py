@@ -5,14 +5,18 @@ transactional.id, appended to by many processes at once. After any crash the bat
 
 File map; imports point down only (`lint-imports` checks it):
 
-    tools/      command line, demo, embedded broker, checker
+    lab/        benchmarks, simulation, soak, fuzzing, demo: what proves the connector; nothing else imports it
+    cli/        the command line `kafka-eos`
+    testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill
+    verify/     the checker: was a topic written exactly once?
     spark/      the only place with PySpark: data source, sink, TransactionalWriter, ProgressListener
-    eos/        the steps of a distributed transaction, staging, appending
+    reading/    from a source's positions to Arrow batches
+    writing/    the steps of a shared transaction: blocks, staging, append, commit, checkpoint, preflight
     broker/     the only place with sockets: connections, coordinators, produce, fetch, admin
     core/       pure decisions: transaction states, recovery, barrier, planning, visibility, partitioner
     wire/       pure bytes <-> Arrow columns: record batches v2 and older, compression
     options/    from what a user writes to checked values
-    failpoints.py model.py errors.py later.py   what all of them share
+    failpoints.py model.py errors.py lazy.py   what all of them share
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
 
 Not obvious:
@@ -56,24 +60,28 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from spark_kafka_eos.later import later
+from spark_kafka_eos.lazy import lazy
 
 if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import offsets_behind_latest
-    from spark_kafka_eos.eos.progress import cluster_id
     from spark_kafka_eos.options import from_properties
+    from spark_kafka_eos.reading.sink_progress import cluster_id
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+    from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.progress import ProgressListener
-    from spark_kafka_eos.spark.writer import TransactionalWriter
+    from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
+    from spark_kafka_eos.writing.report import CommitReport
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AuthenticationFailed",
     "AuthorizationFailed",
+    "BatchTransaction",
     "BrokerError",
     "BrokerUnreachable",
     "CommitOutcomeUnknown",
+    "CommitReport",
     "ConfigurationError",
     "CorruptRecordBatch",
     "DataLoss",
@@ -90,18 +98,22 @@ __all__ = [
     "UnknownTopic",
     "__version__",
     "cluster_id",
+    "follow",
     "from_properties",
     "offsets_behind_latest",
 ]
 
 # What needs Spark, or is rarely needed, is imported when it is first asked for.
-__getattr__ = later(
+__getattr__ = lazy(
     __name__,
     {
+        "BatchTransaction": "spark_kafka_eos.spark.writer",
+        "CommitReport": "spark_kafka_eos.writing.report",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "ProgressListener": "spark_kafka_eos.spark.progress",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
-        "cluster_id": "spark_kafka_eos.eos.progress",
+        "cluster_id": "spark_kafka_eos.reading.sink_progress",
+        "follow": "spark_kafka_eos.spark.follow",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.core.lag",
     },

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from spark_kafka_eos.tools import jars
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.testing import jars
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.certificates import Certificates, issue
 from tests.matrix import cell, pytest_terminal_summary  # pytest finds fixtures and hooks by their names here
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from confluent_kafka import Producer
 
-from spark_kafka_eos.tools.read_offsets import ends
+from spark_kafka_eos.testing.read_offsets import ends
 
 KEEP = {"retention.ms": "-1"}
 

@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.eos.positions import Positions
-from spark_kafka_eos.eos.reading import arrow_schema, read
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.records import arrow_schema, read
 
 Headers = tuple[tuple[str, bytes | None], ...] | None
 Row = tuple[str, int, int, int, bytes | None, bytes | None, Headers]

@@ -26,13 +26,13 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch_response import read_fetch_response
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
+from spark_kafka_eos.lab.simulation.kafka import ModelKafka
+from spark_kafka_eos.lab.simulation.network import Network
+from spark_kafka_eos.lab.simulation.transactions import Later
+from spark_kafka_eos.lab.simulation.world import Process, World
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.tools.simulation.conditions import USUAL, Conditions
-from spark_kafka_eos.tools.simulation.kafka import ModelKafka
-from spark_kafka_eos.tools.simulation.network import Network
-from spark_kafka_eos.tools.simulation.transactions import Later
-from spark_kafka_eos.tools.simulation.world import Process, World
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import scan, stamp

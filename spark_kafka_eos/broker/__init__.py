@@ -2,7 +2,7 @@
 
     connection.py authentication.py oauth.py versions.py   one connection: frames, TLS, SASL, API versions
     cluster.py      leaders, coordinators, connections, and requests that are tried again
-    retry.py        the one loop of retries, driven by `core.reactions`
+    retry.py        the one loop of retries, driven by `core.error_codes`
     transactions.py groups.py       the coordinators of a transactional.id and of a consumer group
     produce.py      append record batches in sequence order
     fetch.py fetch_response.py offsets.py   read ranges of offsets; where partitions begin and end

@@ -18,9 +18,9 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import Errors, retry
+from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.core.reactions import Reaction, failure
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.error_codes import Reaction, failure
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions

@@ -24,7 +24,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from spark_kafka_eos.broker.responses import decode_response
 from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose
-from spark_kafka_eos.core.reactions import failure, name_of
+from spark_kafka_eos.core.error_codes import failure, name_of
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions
 

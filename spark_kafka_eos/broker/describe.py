@@ -18,9 +18,9 @@ from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete
+from spark_kafka_eos.core.acl_hints import Subject
+from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.core.preflight import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
-from spark_kafka_eos.core.reactions import name_of
-from spark_kafka_eos.core.rights import Subject
 from spark_kafka_eos.errors import AuthorizationFailed, UnknownTopic
 
 _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl

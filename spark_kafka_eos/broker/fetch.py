@@ -24,9 +24,9 @@ from spark_kafka_eos.broker.fetch_response import EpochEndOffset, FetchResponse,
 from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
 from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
 from spark_kafka_eos.broker.retry import pause
+from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLoss, KafkaEosError
 from spark_kafka_eos.model import AbortedTransaction, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan

@@ -12,7 +12,7 @@ from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.versions import transactional
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 _NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}

@@ -8,8 +8,8 @@ from typing import Any
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import retry
-from spark_kafka_eos.core.reactions import Reaction
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.acl_hints import Subject
+from spark_kafka_eos.core.error_codes import Reaction
 from spark_kafka_eos.model import TopicPartition
 
 # A broker that was paused or cut off takes itself for a leader until it hears of its successor, mostly for less than a

@@ -31,8 +31,8 @@ from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.broker.versions import transactional
-from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.acl_hints import Subject
+from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 

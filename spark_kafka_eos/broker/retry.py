@@ -1,4 +1,4 @@
-"""The one loop in which requests are tried again, driven by `core.reactions`."""
+"""The one loop in which requests are tried again, driven by `core.error_codes`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.core.reactions import RETRIABLE, Reaction, failure, reaction
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 
 log = logging.getLogger(__name__)

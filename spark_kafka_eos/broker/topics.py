@@ -9,7 +9,7 @@ from kafka.protocol.admin import CreateTopicsRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.retry import retry
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.acl_hints import Subject
 
 _TOPIC_ALREADY_EXISTS = 36
 

@@ -17,7 +17,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import Errors
 from spark_kafka_eos.broker.versions import transactional
-from spark_kafka_eos.core.rights import Subject
+from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_kafka_eos.core.reactions import name_of
+from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.errors import BrokerError
 
 # API -> (oldest, newest). Oldest: Kafka 3.1 (Fetch by topic id, KIP-516). Newest, where there was something newer:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_eos.later import later
+from spark_kafka_eos.lazy import lazy
 from spark_kafka_eos.options.client import ClientOptions
 from spark_kafka_eos.options.secret import Secret, refuse_plain_keys
 from spark_kafka_eos.options.security import Security
@@ -42,7 +42,7 @@ __all__ = [
     "source_options",
 ]
 
-__getattr__ = later(
+__getattr__ = lazy(
     __name__,
     {
         "SinkOptions": "spark_kafka_eos.options.sink",

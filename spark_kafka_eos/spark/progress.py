@@ -30,15 +30,15 @@ from pyspark.sql.streaming.listener import (
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.collector import Collector
+from spark_kafka_eos.broker.datagrams import Collector
 from spark_kafka_eos.broker.open_transactions import oldest_open
-from spark_kafka_eos.core.figures import QueryFigures, SourceRead, figures, kafka_sources
 from spark_kafka_eos.core.lag import Marks, OpenTransaction, Standstill, lasting, standstills
-from spark_kafka_eos.eos.positions import Positions
+from spark_kafka_eos.core.progress import QueryFigures, SourceRead, figures, kafka_sources
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import SourceOptions, source_options
-from spark_kafka_eos.spark.session import driver_addresses, is_classic
+from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.spark.jvm import driver_addresses, is_classic
 from spark_kafka_eos.spark.source import COLLECTOR
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ProgressListener(StreamingQueryListener):
-    """Logs one line of JSON per micro-batch (`core.figures.QueryFigures`) and keeps the last figures: `last`.
+    """Logs one line of JSON per micro-batch (`core.progress.QueryFigures`) and keeps the last figures: `last`.
 
     `options` are the source's, of this package or of the built-in one; they say where Kafka is, how to log in, and what
     a query reads that has had no batch yet. A transaction is looked for once it has held a last stable offset for

@@ -72,7 +72,7 @@ def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
 
 
 def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = False) -> DataFrame:
-    """The rows to encode, with the types of `eos.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
+    """The rows to encode, with the types of `writing.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
     names = check_schema(frame.schema, topic=topic)
     if not constant_topic and _is_ready(frame.schema, names):
         return frame  # a projection is some milliseconds of Spark's planning, for each micro-batch
@@ -86,7 +86,7 @@ def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     can)."""
     import pyarrow as pa
 
-    from spark_kafka_eos.eos.blocks import ROWS
+    from spark_kafka_eos.writing.blocks import ROWS
 
     for batch in batches:
         columns, names = [], []

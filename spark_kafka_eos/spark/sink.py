@@ -23,16 +23,16 @@ from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.eos.checkpoint import micro_batch
-from spark_kafka_eos.eos.distributed import Decide, decide_batch_write, decide_micro_batch
-from spark_kafka_eos.eos.files import files_at
-from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
-from spark_kafka_eos.eos.staging import StageReport, Staging, staging_of
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.rows import check_schema
+from spark_kafka_eos.writing.checkpoint import micro_batch
+from spark_kafka_eos.writing.commit import StagedWrite, owner, settle
+from spark_kafka_eos.writing.files import files_at
+from spark_kafka_eos.writing.staging import StageReport, Staging, staging_of
+from spark_kafka_eos.writing.transaction import Decide, decide_batch_write, decide_micro_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,8 +58,8 @@ class _Sink:
         self._staging = staging
 
     def _stage(self, batches: Iterator[pa.RecordBatch], folder: str) -> StageReport:
-        from spark_kafka_eos.eos.layout import layout
-        from spark_kafka_eos.spark.encoding import stage_rows
+        from spark_kafka_eos.spark.encode_stage import stage_rows
+        from spark_kafka_eos.writing.layout import layout
 
         # Topics are looked up by the task: no code of ours runs on the driver before it.
         where = layout(self._options, self._options.topic)
@@ -86,7 +86,7 @@ class _Sink:
             batch = replace(batch, start=batch.end, sources=pinned)
         with Cluster(self._options.client) as cluster:
             if first:  # each batch has a process of its own, so a later one would pay for it again and again
-                from spark_kafka_eos.eos.preflight import check_source_cluster, preflight
+                from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 
                 preflight(cluster, self._options)
                 check_source_cluster(cluster, self._options, batch)
@@ -116,7 +116,7 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
-        from spark_kafka_eos.spark.encoding import task_context
+        from spark_kafka_eos.spark.encode_stage import task_context
 
         context = task_context()
         folder = f"{context.getLocalProperty('streaming.sql.batchId') or 'unnumbered'}-{self._call}"

@@ -1,4 +1,4 @@
-"""The readers behind `spark.read` and `spark.readStream`: Spark's calls, handed to `eos.positions` and `.reading`.
+"""The readers behind `spark.read` and `spark.readStream`: Spark's calls, handed to `reading.positions` and `.reading`.
 
 A reader is built in several processes: the one that plans (a stream keeps it for its lifetime) and, pickled, in each
 executor's worker, where only `read` is called. So constructors do nothing, and the client that asks for offsets is made
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from spark_kafka_eos.core.filters import Wanted
-    from spark_kafka_eos.eos.consumed import ConsumedOffsets
-    from spark_kafka_eos.eos.positions import JsonOffsets, Positions
     from spark_kafka_eos.model import OffsetRange
     from spark_kafka_eos.options import SourceOptions
+    from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
+    from spark_kafka_eos.reading.positions import JsonOffsets, Positions
 
-# Where and with which key to tell what reading took (`broker.collector`). Spark hands the session's settings on to its
+# Where and with which key to tell what reading took (`broker.datagrams`). Spark hands the session's settings on to its
 # tasks, and hides one of this name in the event log and the UI (spark.redaction.regex).
 COLLECTOR = "spark.kafka-eos.progress.token"
 
@@ -55,7 +55,7 @@ class KafkaEosReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        from spark_kafka_eos.eos.positions import Positions
+        from spark_kafka_eos.reading.positions import Positions
 
         with Positions(self._options) as positions:
             return [TaskRanges(ranges) for ranges in positions.tasks(positions.starting(), positions.ending())]
@@ -88,7 +88,7 @@ class FilteringReader(KafkaEosReader):
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        from spark_kafka_eos.eos.positions import Positions
+        from spark_kafka_eos.reading.positions import Positions
         from spark_kafka_eos.spark.filters import is_first_plan
 
         if self._asked is None or self._asked.offsets.low is None:
@@ -148,7 +148,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: JsonOffsets) -> None:
         """With `commitOffsets`: every batch up to `end` is done. Raises what `ConsumedOffsets` raises."""
-        from spark_kafka_eos.eos.consumed import ConsumedOffsets
+        from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 
         if self._consumed is None:
             self._consumed = ConsumedOffsets(self._options)
@@ -164,7 +164,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _positions(self) -> Positions:
         if self._opened is None:
             spare_the_collector()  # before the imports, which would have it look through pyspark and pyarrow twice
-            from spark_kafka_eos.eos.positions import Positions
+            from spark_kafka_eos.reading.positions import Positions
 
             self._opened = Positions(self._options)
         return self._opened
@@ -178,7 +178,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """What a task of this partition reads. Spark makes a partition without value up where a batch read planned none."""
     from spark_kafka_eos.broker.cluster import shared_cluster
-    from spark_kafka_eos.eos.reading import read
+    from spark_kafka_eos.reading.records import read
 
     if partition.value is None:
         return iter(())
@@ -194,9 +194,9 @@ def _read_and_tell(
 ) -> Iterator[pa.RecordBatch]:
     """The same; and when all of it is read, a word to the driver's progress listener."""
     from spark_kafka_eos.broker.cluster import shared_cluster
-    from spark_kafka_eos.broker.collector import tell
-    from spark_kafka_eos.eos.reading import read
-    from spark_kafka_eos.eos.tally import Tally
+    from spark_kafka_eos.broker.datagrams import tell
+    from spark_kafka_eos.reading.read_stats import Tally
+    from spark_kafka_eos.reading.records import read
 
     tally = Tally(ranges)
     yield from read(ranges, options, shared_cluster(options.client), tally)

@@ -32,21 +32,21 @@ from spark_kafka_eos.core.append_mode import (
     larger_than_expected,
     offsets,
 )
-from spark_kafka_eos.eos.blocks import Layout
-from spark_kafka_eos.eos.calls import Attempt, Call, calls_of
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
-from spark_kafka_eos.eos.layout import layout
-from spark_kafka_eos.eos.preflight import check_source_cluster, preflight
-from spark_kafka_eos.eos.report import CommitReport
-from spark_kafka_eos.eos.settle import Appended, Owner, StagedWrite, owner, settle
-from spark_kafka_eos.eos.staging import StageReport, Staging, TooLargeToTravel, folder_of, staging_of
 from spark_kafka_eos.errors import Committed, KafkaEosError
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.spark.append_stage import append_stage
-from spark_kafka_eos.spark.encoding import REPORT, staging_task
+from spark_kafka_eos.spark.encode_stage import REPORT, staging_task
+from spark_kafka_eos.spark.executor_append import append_stage
+from spark_kafka_eos.spark.jvm import RunningQuery, is_classic, is_local, speculates
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
-from spark_kafka_eos.spark.session import RunningQuery, is_classic, is_local, speculates
+from spark_kafka_eos.writing.blocks import Layout
+from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
+from spark_kafka_eos.writing.commit import Appended, Owner, StagedWrite, owner, settle
+from spark_kafka_eos.writing.layout import layout
+from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
+from spark_kafka_eos.writing.report import CommitReport
+from spark_kafka_eos.writing.staging import StageReport, Staging, TooLargeToTravel, folder_of, staging_of
+from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 _log = logging.getLogger(__name__)
 

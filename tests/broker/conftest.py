@@ -17,10 +17,10 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.preflight import TransactionFacts
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
 from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 _APPEND = Path(__file__).with_name("append_elsewhere.py")
 

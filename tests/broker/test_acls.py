@@ -12,18 +12,18 @@ import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.eos.appending import append
-from spark_kafka_eos.eos.distributed import decide_micro_batch
-from spark_kafka_eos.eos.positions import Positions
-from spark_kafka_eos.eos.preflight import preflight
-from spark_kafka_eos.eos.reading import read
-from spark_kafka_eos.eos.settle import Appended, owner, settle
 from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.commit import Appended, owner, settle
+from spark_kafka_eos.writing.preflight import preflight
+from spark_kafka_eos.writing.transaction import decide_micro_batch
 from tests.principals import Right, add_user
 from tests.producing import produce
 from tests.reading import await_stable

@@ -3,12 +3,12 @@
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.tools.bench.against import Against
-from spark_kafka_eos.tools.bench.eos_performance import EosSettings, eos_performance
-from spark_kafka_eos.tools.bench.inputs import Shape, count
-from spark_kafka_eos.tools.bench.lab import Lab
-from spark_kafka_eos.tools.bench.overhead import IDEMPOTENT, PLAIN, overhead, transactional
-from spark_kafka_eos.tools.bench.transport import transport
+from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.bench.eos_performance import EosSettings, eos_performance
+from spark_kafka_eos.lab.bench.inputs import Shape, count
+from spark_kafka_eos.lab.bench.lab import Lab
+from spark_kafka_eos.lab.bench.overhead import IDEMPOTENT, PLAIN, overhead, transactional
+from spark_kafka_eos.lab.bench.transport import transport
 
 pytestmark = pytest.mark.broker
 

@@ -14,12 +14,12 @@ from confluent_kafka.cimpl import NewPartitions
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.eos.positions import Positions
-from spark_kafka_eos.eos.reading import read
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.producing import produce, transact
 from tests.reading import await_stable, librdkafkas, ours
 

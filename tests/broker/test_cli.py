@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 pytestmark = pytest.mark.broker
 
-COMMAND = [sys.executable, "-c", "from spark_kafka_eos.tools.cli import main; main()", "broker", "--port", "0"]
+COMMAND = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "broker", "--port", "0"]
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core import ledger
-from spark_kafka_eos.core.reactions import name_of
-from spark_kafka_eos.eos.appending import append
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
-from spark_kafka_eos.eos.settle import Appended, settle
+from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 pytestmark = pytest.mark.broker
 

@@ -13,9 +13,9 @@ from kafka import KafkaAdminClient
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.kraft import INTERNAL
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.kraft import INTERNAL
+from spark_kafka_eos.testing.read_topic import read_topic
 from tests.certificates import issue
 from tests.conftest import SecuredKafka, release
 
@@ -263,8 +263,8 @@ def test_a_temporary_directory_goes_and_a_given_one_stays(tmp_path):
 
 PARENT = """
 import sys
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.kraft import INTERNAL
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.kraft import INTERNAL
 kafka = EmbeddedKafka(directory=sys.argv[1] if len(sys.argv) > 1 else None)
 kafka.start()
 print(kafka.pid(), kafka.directory, flush=True)

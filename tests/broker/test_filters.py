@@ -8,8 +8,8 @@ from confluent_kafka import Producer
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.core.filters import Condition, wanted
-from spark_kafka_eos.eos.positions import Positions
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.reading.positions import Positions
 from tests.producing import KEEP
 
 pytestmark = pytest.mark.broker

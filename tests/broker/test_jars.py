@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.tools import jars
+from spark_kafka_eos.testing import jars
 
 pytestmark = pytest.mark.broker
 

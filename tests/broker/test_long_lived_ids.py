@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.broker import describe
-from spark_kafka_eos.eos.appending import append
-from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.commit import Appended, settle
 
 pytestmark = pytest.mark.broker
 

@@ -19,7 +19,7 @@ from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions, source_options
-from spark_kafka_eos.tools.embedded import JVM_OPTIONS, EmbeddedKafka
+from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from tests.certificates import Certificates, issue
 from tests.oauth import ISSUER, OAuthServer, serve
 

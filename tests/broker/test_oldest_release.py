@@ -9,12 +9,12 @@ import pytest
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.core.preflight import Severity
-from spark_kafka_eos.eos.appending import append
-from spark_kafka_eos.eos.preflight import examine
-from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.preflight import examine
 from tests.reading import ours
 
 pytestmark = [

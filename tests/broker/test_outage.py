@@ -20,13 +20,13 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.eos import distributed
-from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.wire.decode import decode
+from spark_kafka_eos.writing import transaction as distributed
+from spark_kafka_eos.writing.commit import Appended, settle
 
 pytestmark = pytest.mark.broker
 

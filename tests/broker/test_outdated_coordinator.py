@@ -10,11 +10,11 @@ import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.proxy import Proxy
-from spark_kafka_eos.tools.verify import verify
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.verify.verification import verify
+from spark_kafka_eos.writing.report import CommitReport
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.producing import produce

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from spark_kafka_eos.tools.proxy import Proxy
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = pytest.mark.broker
 
-COMMAND = [sys.executable, "-c", "from spark_kafka_eos.tools.cli import main; main()", "chaos", "proxy"]
+COMMAND = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "chaos", "proxy"]
 FAULTS = [
     "EndTxn:cut-request",
     "EndTxn:cut-response",

@@ -15,9 +15,9 @@ import pytest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.describe import transaction
 from spark_kafka_eos.core.preflight import TransactionFacts
-from spark_kafka_eos.eos.positions import Positions
-from spark_kafka_eos.eos.reading import arrow_schema, read
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.records import arrow_schema, read
 from tests.producing import KEEP
 from tests.reading import librdkafkas, ours, rows
 from tests.workload import Workload, seeds

@@ -7,11 +7,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.errors import UnknownTopic
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.flights import Flight
-from spark_kafka_eos.tools.flights_producer import Produced, produce
-from spark_kafka_eos.tools.read_offsets import ends, group_offsets
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.lab.flights import Flight
+from spark_kafka_eos.lab.flights_producer import Produced, produce
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_offsets import ends, group_offsets
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = pytest.mark.broker
 

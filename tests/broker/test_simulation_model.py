@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from spark_kafka_eos.core.sequences import next_sequence
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.simulation.conditions import USUAL, Conditions
+from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.conftest import KAFKA_39
 from tests.transacting import NOBODY, ModelSide, RealSide
 

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from spark_kafka_eos.tools.proxy import Proxy
-from spark_kafka_eos.tools.read_topic import read_topic
-from spark_kafka_eos.tools.soak import evidence
-from spark_kafka_eos.tools.soak.queries import ABORTED, SOURCE
-from spark_kafka_eos.tools.soak.source import KEYS, Source
+from spark_kafka_eos.lab.soak import evidence
+from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE
+from spark_kafka_eos.lab.soak.source import KEYS, Source
+from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = pytest.mark.broker
 

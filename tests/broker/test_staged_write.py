@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.eos.blocks import ROWS, BlockEncoder
-from spark_kafka_eos.eos.distributed import SharedTransaction, decide_micro_batch
-from spark_kafka_eos.eos.layout import layout
-from spark_kafka_eos.eos.settle import StagedWrite, settle
-from spark_kafka_eos.eos.staging import Staging
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder
+from spark_kafka_eos.writing.commit import StagedWrite, settle
+from spark_kafka_eos.writing.layout import layout
+from spark_kafka_eos.writing.staging import Staging
+from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 pytestmark = pytest.mark.broker
 

@@ -17,10 +17,10 @@ from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.recovery import Skip, Write
-from spark_kafka_eos.eos.appending import append
-from spark_kafka_eos.eos.settle import Appended, settle
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.commit import Appended, settle
 
 pytestmark = pytest.mark.broker
 

@@ -22,22 +22,22 @@ from typer.testing import CliRunner
 from spark_kafka_eos.broker import offsets as broker_offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.core import barrier, ledger, recovery
 from spark_kafka_eos.core.barrier import AppendReport, Commit
-from spark_kafka_eos.core.findings import Invariant
-from spark_kafka_eos.core.history import to_line
 from spark_kafka_eos.core.transaction import Event
 from spark_kafka_eos.core.visibility import visible
-from spark_kafka_eos.eos import blocks as eos_blocks
-from spark_kafka_eos.eos import reading
-from spark_kafka_eos.eos.distributed import SharedTransaction
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
-from spark_kafka_eos.tools import scan
-from spark_kafka_eos.tools.cli import app
-from spark_kafka_eos.tools.follower import Follower
-from spark_kafka_eos.tools.verify import verify
+from spark_kafka_eos.reading import records as reading
+from spark_kafka_eos.verify import scan
+from spark_kafka_eos.verify.findings import Invariant
+from spark_kafka_eos.verify.follower import Follower
+from spark_kafka_eos.verify.history import to_line
+from spark_kafka_eos.verify.verification import verify
+from spark_kafka_eos.writing import blocks as eos_blocks
+from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
 from tests.producing import produce, transact

@@ -29,8 +29,8 @@ from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.model import Compression, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.tools.jars import class_path
-from spark_kafka_eos.tools.java import java
+from spark_kafka_eos.testing.jars import class_path
+from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS

@@ -1,8 +1,8 @@
 """A streaming query's driver without Spark: plans, writes and notes micro-batches as Spark does.
 
 It keeps a checkpoint in Spark's format, encodes and stages a batch's rows as tasks do, and settles the batch as the
-sink does. The records tell where they come from (core/provenance.py), and which driver wrote them. A source on another
-cluster is read: what its values hold are the keys of the output.
+sink does. The records tell where they come from (verify/provenance_bytes.py), and which driver wrote them. If the
+source is on another cluster, it is read: the values found there are the keys of the output.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import pyarrow as pa
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.broker import cluster as cluster_module
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.provenance import pack
-from spark_kafka_eos.eos.blocks import BlockEncoder
-from spark_kafka_eos.eos.checkpoint import micro_batch
-from spark_kafka_eos.eos.distributed import decide_micro_batch
-from spark_kafka_eos.eos.layout import layout, target
-from spark_kafka_eos.eos.positions import Positions
-from spark_kafka_eos.eos.preflight import preflight
-from spark_kafka_eos.eos.reading import arrow_schema, read
-from spark_kafka_eos.eos.settle import StagedWrite, owner, settle
-from spark_kafka_eos.eos.staging import folder_of, staging_of
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import MicroBatch, OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.records import arrow_schema, read
+from spark_kafka_eos.verify.provenance_bytes import pack
+from spark_kafka_eos.writing.blocks import BlockEncoder
+from spark_kafka_eos.writing.checkpoint import micro_batch
+from spark_kafka_eos.writing.commit import StagedWrite, owner, settle
+from spark_kafka_eos.writing.layout import layout, target
+from spark_kafka_eos.writing.preflight import preflight
+from spark_kafka_eos.writing.staging import folder_of, staging_of
+from spark_kafka_eos.writing.transaction import decide_micro_batch
 
 PARTITIONS = 2  # of the source, and of the target: source partition p goes to target partition p
 RECORDS = 30  # in each source partition

@@ -20,13 +20,13 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.core.preflight import TransactionFacts
-from spark_kafka_eos.core.provenance import SIZE, unpack
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.proxy import Fault, Proxy
-from spark_kafka_eos.tools.read_topic import Isolation, read_topic
-from spark_kafka_eos.tools.verify import verify
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.proxy import Fault, Proxy
+from spark_kafka_eos.testing.read_topic import Isolation, read_topic
+from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
+from spark_kafka_eos.verify.verification import verify
 from tests.faults import driver
 from tests.faults.driver import PARTITIONS, RECORDS, Job
 

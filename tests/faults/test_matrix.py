@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.ports import free_ports
-from spark_kafka_eos.tools.proxy import Fault, Proxy
-from spark_kafka_eos.tools.read_offsets import group_offsets
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.ports import free_ports
+from spark_kafka_eos.testing.proxy import Fault, Proxy
+from spark_kafka_eos.testing.read_offsets import group_offsets
 from tests.faults.driver import PARTITIONS, RECORDS
 from tests.faults.scene import STEP, Outcome, Scene
 from tests.faults.states import (

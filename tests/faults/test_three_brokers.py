@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster, PartitionDescription
+from spark_kafka_eos.lab.soak.brokers import await_in_sync
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.proxy import Proxy
-from spark_kafka_eos.tools.soak.brokers import await_in_sync
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.proxy import Proxy
 from tests.faults.driver import PARTITIONS, RECORDS
 from tests.faults.scene import SECONDS, STEP, Outcome, Scene, client_of
 from tests.faults.states import STATES, State, is_old, of_victim, reach, resume

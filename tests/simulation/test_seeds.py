@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.tools.simulation.run import run
+from spark_kafka_eos.lab.simulation.run import run
 
 _SEEDS = 100_000
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.tools.jars import BUILT_IN_CONNECTOR, files
+from spark_kafka_eos.testing.jars import BUILT_IN_CONNECTOR, files
 
 
 @pytest.fixture(scope="session")

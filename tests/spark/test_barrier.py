@@ -22,11 +22,11 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from spark_kafka_eos.tools.driver import Driver, python_environment, spark_submit
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.ports import free_ports, is_free
-from spark_kafka_eos.tools.read_topic import read_topic
-from spark_kafka_eos.tools.supervised import SupervisedProcesses
+from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.ports import free_ports, is_free
+from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.supervised import SupervisedProcesses
 from tests.matrix import Cell
 from tests.producing import transact
 from tests.spark.test_local_cluster import identities_of

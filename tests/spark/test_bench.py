@@ -2,12 +2,12 @@
 
 import pytest
 
-from spark_kafka_eos.tools.bench import sides, spark_runs
-from spark_kafka_eos.tools.bench.against import Against
-from spark_kafka_eos.tools.bench.inputs import Shape
-from spark_kafka_eos.tools.bench.lab import Lab
-from spark_kafka_eos.tools.bench.latency import latency
-from spark_kafka_eos.tools.bench.memory import LARGEST, memory
+from spark_kafka_eos.lab.bench import sides, spark_runs
+from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.bench.inputs import Shape
+from spark_kafka_eos.lab.bench.lab import Lab
+from spark_kafka_eos.lab.bench.latency import latency
+from spark_kafka_eos.lab.bench.memory import LARGEST, memory
 
 pytestmark = pytest.mark.spark
 

@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos.eos.checkpoint import micro_batch
-from spark_kafka_eos.eos.files import files_at
 from spark_kafka_eos.model import SourceRange, TopicPartition
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.tools.driver import Driver, Kill, committed_batches, python_environment
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.writing.checkpoint import micro_batch
+from spark_kafka_eos.writing.files import files_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos.tools.driver import python_environment
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.driver import python_environment
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from spark_kafka_eos.tools.driver import Driver, python_environment
-from spark_kafka_eos.tools.read_topic import read_topic
-from spark_kafka_eos.tools.verify import verify
+from spark_kafka_eos.testing.driver import Driver, python_environment
+from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.verify.verification import verify
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from spark_kafka_eos.tools import jars
-from spark_kafka_eos.tools.demo import run
+from spark_kafka_eos.lab.demo import run
+from spark_kafka_eos.testing import jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -8,7 +8,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.tools.flights import Flight, late_flights, payload
+from spark_kafka_eos.lab.flights import Flight, late_flights, payload
 
 pytestmark = pytest.mark.spark
 

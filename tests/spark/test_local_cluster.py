@@ -14,9 +14,9 @@ from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.tools.driver import Driver, python_environment, spark_submit
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
 

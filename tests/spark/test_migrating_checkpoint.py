@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.tools.driver import committed_batches
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.driver import committed_batches
+from spark_kafka_eos.testing.read_topic import read_topic
 from tests.producing import produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]

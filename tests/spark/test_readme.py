@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

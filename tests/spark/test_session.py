@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.spark.session import RunningQuery
+from spark_kafka_eos.spark.jvm import RunningQuery
 
 pytestmark = pytest.mark.spark
 

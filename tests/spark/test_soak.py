@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.tools.cli_chaos import chaos
-from spark_kafka_eos.tools.soak.schedule import Kind
+from spark_kafka_eos.lab.commands.chaos import chaos
+from spark_kafka_eos.lab.soak.schedule import Kind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from spark_kafka_eos.tools.read_offsets import group_offsets
+from spark_kafka_eos.testing.read_offsets import group_offsets
 from tests.producing import produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

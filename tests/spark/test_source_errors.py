@@ -7,7 +7,7 @@ import time
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_kafka_eos.tools.ports import free_ports
+from spark_kafka_eos.testing.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

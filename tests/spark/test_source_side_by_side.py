@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos.tools.driver import python_environment
+from spark_kafka_eos.testing.driver import python_environment
 from tests.producing import KEEP, produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos.tools.driver import Driver, committed_batches, python_environment
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.driver import Driver, committed_batches, python_environment
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 

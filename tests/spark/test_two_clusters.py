@@ -11,8 +11,8 @@ from pyspark.errors import StreamingQueryException
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.tools.read_offsets import group_offsets
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.read_offsets import group_offsets
+from spark_kafka_eos.testing.read_topic import read_topic
 from tests.conftest import topic_factory
 from tests.producing import produce
 from tests.reading import await_stable

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.eos.staging import INLINE_BYTES
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.tools.embedded import EmbeddedKafka
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.writing.staging import INLINE_BYTES
 from tests.matrix import Cell
 from tests.producing import KEEP, produce
 

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_kafka_eos.eos.report import CommitReport
 from spark_kafka_eos.spark import writer as writer_module
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.tools.read_topic import read_topic
+from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.writing.report import CommitReport
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -11,9 +11,11 @@ from spark_kafka_eos import errors
 PUBLIC = {
     "AuthenticationFailed",
     "AuthorizationFailed",
+    "BatchTransaction",
     "BrokerError",
     "BrokerUnreachable",
     "CommitOutcomeUnknown",
+    "CommitReport",
     "ConfigurationError",
     "CorruptRecordBatch",
     "DataLoss",
@@ -30,6 +32,7 @@ PUBLIC = {
     "UnknownTopic",
     "__version__",
     "cluster_id",
+    "follow",
     "from_properties",
     "offsets_behind_latest",
 }

@@ -9,7 +9,7 @@ import sys
 
 from pyspark.sql import DataFrame
 
-from spark_kafka_eos.tools.bench.lab import session
+from spark_kafka_eos.lab.bench.lab import session
 from tests.producing import produce
 
 bootstrap, topic, folder = sys.argv[1:]

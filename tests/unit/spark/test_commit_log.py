@@ -11,7 +11,7 @@ import logging
 from spark_kafka_eos.spark.commit_log import show
 for _ in range(2):  # Spark may let a process commit again
     show({level!r})
-log = logging.getLogger("spark_kafka_eos.eos.settle")
+log = logging.getLogger("spark_kafka_eos.writing.commit")
 log.info("batch 7 committed")
 log.warning("batch 7, try 1: fenced")
 logging.getLogger("py4j").info("chatter")
@@ -27,8 +27,8 @@ def stderr(level: str, before: str = "") -> list[str]:
 
 def test_each_line_is_shown_once_from_the_level_on() -> None:
     info, warning = stderr("info")
-    assert info.endswith("INFO spark_kafka_eos.eos.settle: batch 7 committed")
-    assert warning.endswith("WARNING spark_kafka_eos.eos.settle: batch 7, try 1: fenced")
+    assert info.endswith("INFO spark_kafka_eos.writing.commit: batch 7 committed")
+    assert warning.endswith("WARNING spark_kafka_eos.writing.commit: batch 7, try 1: fenced")
     assert [line.rpartition(": ")[2] for line in stderr("warning")] == ["fenced"]
 
 

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
-from spark_kafka_eos.eos.reading import arrow_schema
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.reading.records import arrow_schema
 from spark_kafka_eos.spark.schema import selected, source_schema
 
 BUILT_IN = (

@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from spark_kafka_eos.eos import preflight
-from spark_kafka_eos.eos.files import LocalFiles
-from spark_kafka_eos.eos.staging import StagedBlock, StageReport
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow, KafkaEosError
 from spark_kafka_eos.model import SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.spark import encoding
+from spark_kafka_eos.spark import encode_stage as encoding
 from spark_kafka_eos.spark import sink as module
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage
+from spark_kafka_eos.writing import preflight
+from spark_kafka_eos.writing.files import LocalFiles
+from spark_kafka_eos.writing.staging import StagedBlock, StageReport
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 QUERY = "11111111-1111-1111-1111-111111111111"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_kafka_eos.eos import consumed, positions
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.reading import group_offsets as consumed
+from spark_kafka_eos.reading import positions
 from spark_kafka_eos.spark.source import KafkaEosStreamReader
 
 START, END = {"t": {"0": 0}}, {"t": {"0": 5}}

@@ -1,0 +1,124 @@
+"""From tasks to the driver: what reading took, one signed datagram per range.
+
+Spark gives data sources in Python no accumulators. A datagram never waits and never fails a task: it arrives or it does
+not, and who counts offsets knows which (`core.progress`). It is signed with a key that only travels inside Spark, so
+that nobody else's datagram counts; it carries offsets and sizes, nothing of the records.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+import select
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from spark_kafka_eos.core.progress import RangeTally
+from spark_kafka_eos.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_SIGNATURE_BYTES = hashlib.sha256().digest_size
+_LARGEST = 65_535
+_BATCHES_KEPT = 64  # of all queries; those that nobody asks for go
+
+
+class Collector:
+    """Listens on `bind` (a free port if `port` is 0) for the tasks that were told `address_and_key`; see `close`.
+
+    Raises OSError where it cannot listen.
+    """
+
+    def __init__(self, *, bind: str, host: str, port: int = 0) -> None:
+        family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_DGRAM)[0]
+        self._socket = socket.socket(family, kind, protocol)
+        self._socket.setblocking(False)
+        self._socket.bind(address)
+        self._key = secrets.token_hex(_SIGNATURE_BYTES)
+        self._lock = threading.Lock()
+        self._batches: OrderedDict[tuple[str, int], list[RangeTally]] = OrderedDict()
+        self._closed = False
+        self.address_and_key = f"{host}:{self._socket.getsockname()[1]}:{self._key}"
+        self._wake, self._awake = socket.socketpair()
+        # The kernel keeps only some hundred datagrams.
+        self._thread = threading.Thread(target=self._run, name="kafka-eos-collector", daemon=True)
+        self._thread.start()
+
+    def take(self, query_id: str, batch_id: int) -> list[RangeTally]:
+        """What has arrived of a micro-batch; it is forgotten here."""
+        with self._lock:
+            self._drain()
+            return self._batches.pop((query_id, batch_id), [])
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.close()
+        self._thread.join()
+        with self._lock:
+            self._socket.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            select.select([self._socket, self._awake], [], [])
+            with self._lock:
+                self._drain()
+        self._awake.close()
+
+    def _drain(self) -> None:
+        while not self._closed:
+            try:
+                datagram = self._socket.recv(_LARGEST)
+            except BlockingIOError:
+                break
+            signature, text = datagram[:_SIGNATURE_BYTES], datagram[_SIGNATURE_BYTES:]
+            if hmac.compare_digest(signature, _sign(self._key, text)):
+                query, batch, *tally = json.loads(text)
+                topic, partition, start, end, size, aborted = tally
+                self._batches.setdefault((query, batch), []).append(
+                    RangeTally(
+                        partition=TopicPartition(topic, partition), start=start, end=end, bytes=size, aborted=aborted
+                    )
+                )
+        while len(self._batches) > _BATCHES_KEPT:
+            self._batches.popitem(last=False)
+
+
+def tell(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:
+    """Tell the collector, if it can be reached; a process logs a failure once."""
+    host, port, key = address_and_key.rsplit(":", 2)
+    try:
+        family, kind, protocol, _, address = _resolve(host, port)
+        with socket.socket(family, kind, protocol) as sender:
+            sender.setblocking(False)
+            sender.connect(address)
+            for tally in tallies:
+                fields = [query_id, batch_id, *tally.partition, tally.start, tally.end, tally.bytes, tally.aborted]
+                text = json.dumps(fields).encode()
+                sender.send(_sign(key, text) + text)
+    except OSError as error:
+        _complain(f"{host}:{port}", str(error))
+
+
+def _sign(key: str, text: bytes) -> bytes:
+    return hmac.digest(key.encode(), text, "sha256")
+
+
+@functools.cache
+def _resolve(host: str, port: str) -> tuple[int, int, int, str, Any]:
+    """The collector's address, looked up once in a process: a name service may be slow."""
+    return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+
+
+@functools.cache
+def _complain(where: str, why: str) -> None:
+    log.warning("what reading took cannot be told to the progress listener at %s: %s", where, why)

@@ -1,0 +1,1 @@
+"""The command line `kafka-eos`: one file for each command."""

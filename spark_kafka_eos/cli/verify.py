@@ -1,0 +1,184 @@
+"""`kafka-eos verify`: was the output written exactly once? Proven or refuted, as a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from spark_kafka_eos.cli.errors import show
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.options import ClientOptions, from_properties, source_options
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.verify.findings import Finding, Invariant
+from spark_kafka_eos.verify.verification import Report
+from spark_kafka_eos.verify.verification import verify as check_topic
+
+_STYLES = {"holds": "green", "violated": "bold red", "not checked": "yellow"}
+_EXIT_CODES = {"holds": 0, "violated": 1, "not checked": 3}  # 2 is for what the command line itself gets wrong
+_MEANS = {
+    Invariant.ONCE: "every source record is there exactly once, and nothing else",
+    Invariant.ORDER: "records of one source partition keep their order",
+    Invariant.IDENTITY: "each batch has one producer id and epoch, and the records planned for it",
+    Invariant.VISIBILITY: "readers were shown what the log says: all that is committed, nothing aborted",
+    Invariant.LEDGER: "batch ids follow one another, each starts where the one before ended, the ledger lost nothing",
+    Invariant.HEALED: "no transaction is open, readers get to the end",
+}
+_PATIENCE = {"kafka.request.timeout.ms": "10000"}  # somebody waits for the answer; a file may set it
+
+
+def verify(
+    topic: Annotated[str, typer.Option(help="The output to check.")],
+    bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers to start from, host:port.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="The topic of which TOPIC is to hold every record, once (see below).")
+    ] = None,
+    source_bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Brokers of SOURCE's cluster, if that is another one.")
+    ] = None,
+    source_properties: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="As PROPERTIES, for SOURCE's cluster.")
+    ] = None,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="TOPIC is a plain copy of SOURCE: whatever differs is a violation.")
+    ] = False,
+    transactional_id: Annotated[
+        str | None, typer.Option(help="As the query's kafka.transactional.id: leads to its ledger and source offsets.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="As its kafka.group.id, if that is not the transactional id.")
+    ] = None,
+    ledger_topic: Annotated[str, typer.Option(help="As its ledgerTopic.")] = LEDGER_TOPIC,
+    history: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="JSON lines of what drivers planned and did.")
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for open transactions to end.")] = 30.0,
+    witness_records: Annotated[
+        int, typer.Option(help="Read topics up to this size through librdkafka, too.")
+    ] = 1_000_000,
+    properties: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A client.properties file: TLS, SASL, timeouts.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Check a topic that a query wrote, once the query stands still.
+
+    The first three invariants need to know where a record comes from. Its value may say so (source partition and
+    offset, batch, attempt: docs/verify.md). If no value does, keys and values are compared with those of SOURCE: where
+    they are the same, nothing is lost and nothing is there twice; where they differ, a job that filters or transforms
+    cannot be told from a loss, unless --copy says that it does neither.
+
+    \b
+    Exit code 0: everything that was asked for holds
+              1: an invariant is violated
+              3: nothing is violated, but something that was asked for could not be checked
+    """
+    if copy and source is None:
+        raise typer.BadParameter("it needs the --source that TOPIC is a copy of", param_hint="--copy")
+    elsewhere = source_bootstrap_servers is not None or source_properties is not None
+    if elsewhere and source is None:
+        given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
+        raise typer.BadParameter("it needs the --source that is there", param_hint=given)
+    try:
+        client = _client(bootstrap_servers, properties)
+        source_client = _client(source_bootstrap_servers, source_properties) if elsewhere else None
+        with _Bars() as bars:
+            report = check_topic(
+                client,
+                topic,
+                source=source,
+                source_client=source_client,
+                copy=copy,
+                transactional_id=transactional_id,
+                group=group,
+                ledger_topic=ledger_topic,
+                history=history or (),
+                wait_s=wait,
+                witness_records=witness_records,
+                progress=bars.show,
+            )
+    except KafkaEosError as error:
+        show(error)
+        raise typer.Exit(_EXIT_CODES["not checked"]) from error
+    if as_json:
+        print(json.dumps(to_json(report), indent=1))
+    else:
+        console = Console(highlight=False)
+        console.print(table(report))
+        console.print(summary(report))
+    raise typer.Exit(_EXIT_CODES[report.verdict])
+
+
+def _client(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
+    named = {} if bootstrap_servers is None else {"kafka.bootstrap.servers": bootstrap_servers}
+    read = {} if properties is None else from_properties(properties)
+    return source_options({**_PATIENCE, **read, **named, "subscribe": "any"}).client
+
+
+def table(report: Report) -> Table:
+    """A row for each invariant, with the first violation of each kind."""
+    shown = Table("", "invariant", "checked", "verdict", show_lines=True)
+    for finding in report.findings:
+        shown.add_row(
+            str(finding.invariant.value),
+            Text.assemble((finding.invariant.name.lower(), "bold"), "\n", _MEANS[finding.invariant]),
+            f"{finding.checked:,}\n{finding.unit}",
+            Text.assemble((finding.verdict, _STYLES[finding.verdict]), *_remarks(finding), overflow="fold"),
+        )
+    return shown
+
+
+def _remarks(finding: Finding) -> list[str]:
+    remarks = [remark for remark in (finding.unchecked, finding.note) if remark]
+    if finding.violations:
+        return [f"\n{remark}" for remark in (*finding.violations, *remarks)]
+    return [f": {'; '.join(remarks)}"] if remarks else []
+
+
+def summary(report: Report) -> str:
+    """What was read, how long it took, and the verdict, in a sentence or two."""
+    concerned = report.violated or report.unproven
+    verdict = f"{report.verdict}: {', '.join(invariant.name.lower() for invariant in concerned)}"
+    return (
+        f"{report.topic}: {report.records:,} records committed and {report.uncommitted:,} not, read by "
+        f"{', '.join(report.readers)}, in {report.seconds:.1f} s; "
+        f"{verdict if concerned else 'every checked invariant holds'}."
+    )
+
+
+def to_json(report: Report) -> Mapping[str, Any]:
+    """The report in plain values."""
+    findings = [
+        asdict(finding) | {"invariant": finding.invariant.name.lower(), "verdict": finding.verdict}
+        for finding in report.findings
+    ]
+    return asdict(report) | {"verdict": report.verdict, "holds": report.holds, "findings": findings}
+
+
+class _Bars:
+    """A progress bar for each thing that is read, on standard error, gone at the end."""
+
+    def __init__(self) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, what: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(f"reading {what}")
+        self._progress.update(self._tasks[what], completed=done, total=total)

@@ -1,0 +1,112 @@
+"""Everything in turn: each measurement behind the table of targets, and the sweeps, on one broker and one session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from spark_kafka_eos.lab.bench import codec, sides, spark_runs
+from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.bench.eos_runs import compare_registration
+from spark_kafka_eos.lab.bench.inputs import Shape
+from spark_kafka_eos.lab.bench.lab import Lab
+from spark_kafka_eos.lab.bench.latency import latency
+from spark_kafka_eos.lab.bench.memory import memory
+from spark_kafka_eos.lab.bench.overhead import overhead
+from spark_kafka_eos.lab.bench.store import Measured
+from spark_kafka_eos.lab.bench.targets import SHAPES
+from spark_kafka_eos.lab.bench.transport import transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much of everything; the defaults are the table's. `seconds`: of one run with small batches."""
+
+    records: int = 2_000_000
+    runs: int = 5
+    seconds: float = 8.0
+    batches: int = 20
+    megabytes: int = 100
+
+    @property
+    def main(self) -> Shape:
+        return Shape(records=self.records)
+
+    def shape(self, key: str) -> Shape:
+        """An input of `SHAPES`: as many records, or fewer large ones: starting a query is to be a small part."""
+        return {
+            "1kb": replace(self.main, value_bytes=1_000),
+            "10kb": replace(self.main, records=max(1, self.records // 8), value_bytes=10_000),
+            "lz4": replace(self.main, compression="lz4"),
+            "zstd": replace(self.main, compression="zstd"),
+            "64-partitions": replace(self.main, partitions=64),
+            "512-partitions": replace(self.main, partitions=512),
+            "200-topics": replace(self.main, topics=200, partitions=1),
+        }[key]
+
+
+Run = Callable[[Lab, SparkSession, Size], Iterator[tuple[str, Measured]]]
+
+
+def measurements() -> Mapping[str, Run]:
+    """By the name that `--only` takes; each yields what it measured, with the key of its files."""
+    found: dict[str, Run] = {
+        # First: a worker that has served a large batch before looks the same whatever the next one holds.
+        "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
+        "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
+        "source-1": _one("source-1", lambda lab, spark, size: spark_runs.source(lab, spark, size.main, runs=size.runs)),
+        "source-20": _one(
+            "source-20",
+            lambda lab, spark, size: spark_runs.source(lab, spark, size.main, batches=size.batches, runs=size.runs),
+        ),
+        "read": _one("read", lambda lab, spark, size: spark_runs.read(lab, spark, size.main, runs=size.runs)),
+        "transport": _one("transport", lambda lab, _, size: transport(lab, size.main, runs=size.runs)),
+        "copy-1": _one(
+            "copy-1",
+            lambda lab, spark, size: spark_runs.copy(
+                lab,
+                spark,
+                size.main,
+                runs=size.runs,
+                against={Against.BUILTIN, Against.RECIPE},
+                ways=(sides.EOS, sides.EOS_EXECUTORS, sides.EOS_SINK, sides.EOS_AT_LEAST_ONCE),
+            ),
+        ),
+        "copy-20": _one(
+            "copy-20",
+            lambda lab, spark, size: spark_runs.copy(lab, spark, size.main, batches=size.batches, runs=size.runs),
+        ),
+        "latency": _one("latency", lambda lab, spark, size: latency(lab, spark, seconds=size.seconds, runs=size.runs)),
+    }
+    found |= {f"shape-{key}": _shape(key) for key in SHAPES}
+    return found | {"overhead": _overhead, "eos": _eos}
+
+
+def _one(key: str, run: Callable[[Lab, SparkSession, Size], Measured]) -> Run:
+    def measure(lab: Lab, spark: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+        yield key, run(lab, spark, size)
+
+    return measure
+
+
+def _shape(key: str) -> Run:
+    def measure(lab: Lab, spark: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+        shape = size.shape(key)
+        yield f"shape-{key}-source", spark_runs.source(lab, spark, shape, runs=size.runs, defaults=False)
+        ways = (sides.EOS,)
+        yield f"shape-{key}-copy", spark_runs.copy(lab, spark, shape, runs=size.runs, defaults=False, ways=ways)
+        lab.drop(lab.input(shape))
+
+    return measure
+
+
+def _overhead(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    produced, consumed = overhead(lab, megabytes=size.megabytes, runs=min(size.runs, 3))
+    yield "overhead-produce", produced
+    yield "overhead-read", consumed
+
+
+def _eos(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    yield "eos", compare_registration(lab.show, num_records=max(1, size.records // 4), runs=min(size.runs, 3))

@@ -1,0 +1,243 @@
+"""KIP-609's EOSPerformance: poll, process, produce in transactions, with and without pre-registered partitions.
+
+It is the connector without Spark: its reader, encoder, appender and transaction. Pre-registration means that all
+partitions of the output topic join a transaction in one request at its beginning, not each when it is first written
+to. With transaction.version 2 a partition joins with its first record batch, so there it makes no difference.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.bench.alternating import Show, silent
+from spark_kafka_eos.lab.bench.figures import Latencies, latencies
+from spark_kafka_eos.model import MicroBatch, OffsetRange, TopicPartition
+from spark_kafka_eos.options import SinkOptions, SourceOptions, sink_options, source_options
+from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.blocks import BlockEncoder
+from spark_kafka_eos.writing.layout import layout
+from spark_kafka_eos.writing.transaction import SharedTransaction
+
+_ASK_AGAIN_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EosSettings:
+    """Names are the tool's arguments, KIP-609's and ProducerPerformance's.
+
+    `consumer` and `producer`: options of our source and sink, brokers included. `throughput`: records a second, -1 for
+    no limit. `max_poll_records` is the Java consumer's property of that name.
+    """
+
+    input_topic: str
+    output_topic: str
+    num_records: int
+    consumer: Mapping[str, str]
+    producer: Mapping[str, str]
+    consumer_group_id: str
+    transactional_id: str
+    transaction_duration_ms: int = 100
+    throughput: float = -1
+    poll_timeout_ms: int = 100
+    max_poll_records: int = 500
+    pre_registration: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EosResult:
+    """`latency`: of records, from the poll that returned them to the end of their transaction; `transactions`: of their
+    commits, offsets included."""
+
+    records: int
+    bytes: int
+    seconds: float
+    latency: Latencies
+    transactions: Latencies
+    pre_registration: bool
+
+    def __str__(self) -> str:
+        """The line that ProducerPerformance prints."""
+        found = self.latency
+        p50, p95, p99, p999 = (found.quantiles[q] for q in (0.5, 0.95, 0.99, 0.999))
+        return (
+            f"{self.records} records sent, {self.records / self.seconds:.6f} records/sec "
+            f"({self.bytes / self.seconds / 1024 / 1024:.2f} MB/sec), {found.mean:.2f} ms avg latency, "
+            f"{found.maximum:.2f} ms max latency, {p50:.0f} ms 50th, {p95:.0f} ms 95th, {p99:.0f} ms 99th, "
+            f"{p999:.0f} ms 99.9th."
+        )
+
+
+def eos_performance(settings: EosSettings, show: Show = silent) -> EosResult:
+    """Copy `num_records` from the group's committed offsets on (else the beginning), in transactions.
+
+    Raises ToolFailed when the input has fewer and nothing more comes within the poll timeout.
+    """
+    source = source_options(
+        {
+            "startingOffsets": "earliest",
+            **settings.consumer,
+            "subscribe": settings.input_topic,
+            "kafka.group.id": settings.consumer_group_id,
+        }
+    )
+    sink = sink_options(
+        {
+            **settings.producer,
+            "topic": settings.output_topic,
+            "kafka.transactional.id": settings.transactional_id,
+            "kafka.group.id": settings.consumer_group_id,
+        }
+    )
+    with Cluster(sink.client) as cluster, Positions(source) as positions:
+        return _Copy(settings, cluster, _Polls(settings, source, cluster, positions), sink, show).run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """Rows that one poll returned, and where each of their partitions goes on."""
+
+    rows: pa.RecordBatch
+    following: Mapping[TopicPartition, int]
+
+
+def split(rows: pa.RecordBatch, most: int) -> Iterator[Poll]:
+    """The source's rows, at most `most` at a time."""
+    topics, numbers = rows.column("topic"), rows.column("partition").to_numpy()
+    offsets = rows.column("offset").to_numpy()
+    for start in range(0, rows.num_rows, most):
+        part = slice(start, min(start + most, rows.num_rows))
+        following = {
+            TopicPartition(topics[start].as_py(), int(number)): int(offsets[part][numbers[part] == number].max()) + 1
+            for number in np.unique(numbers[part])
+        }
+        yield Poll(rows=rows.slice(start, part.stop - start).select(["key", "value"]), following=following)
+
+
+class _Polls:
+    """The input topic, a poll at a time, up to num_records."""
+
+    def __init__(self, settings: EosSettings, source: SourceOptions, cluster: Cluster, positions: Positions) -> None:
+        self._settings, self._source, self._cluster, self._positions = settings, source, cluster, positions
+
+    def __iter__(self) -> Iterator[Poll]:
+        at, left = dict(self._positions.starting()), self._settings.num_records
+        while left:
+            for rows in read(self._more(at), self._source, self._cluster):
+                for poll in split(rows.slice(0, left), self._settings.max_poll_records):
+                    yield poll
+                    at |= poll.following
+                    left -= poll.rows.num_rows
+                if not left:
+                    break
+
+    def _more(self, at: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+        """What has come since, waiting for some."""
+        deadline = time.perf_counter() + self._settings.poll_timeout_ms / 1e3
+        again = threading.Event()
+        while True:
+            ends = self._positions.ending()
+            found = [
+                OffsetRange(partition=tp, start=at.get(tp, 0), end=end)
+                for tp, end in ends.items()
+                if at.get(tp, 0) < end
+            ]
+            if found:
+                return found
+            if time.perf_counter() > deadline:
+                raise ToolFailed(
+                    f"{self._settings.input_topic} has fewer than {self._settings.num_records:,} records, "
+                    f"and none came for {self._settings.poll_timeout_ms} ms",
+                    action="Produce more, lower --num-records, or raise --poll-timeout.",
+                )
+            again.wait(_ASK_AGAIN_SECONDS)
+
+
+@dataclass(slots=True)
+class _Open:
+    """What is in the transaction at hand."""
+
+    polled: list[tuple[float, int]] = field(default_factory=list)  # when, how many records
+    following: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class _Copy:
+    def __init__(self, settings: EosSettings, cluster: Cluster, polls: _Polls, sink: SinkOptions, show: Show) -> None:
+        self._settings, self._cluster, self._sink, self._show = settings, cluster, sink, show
+        self._polls = iter(polls)
+        self._left = settings.num_records
+        self._bytes = 0
+        self._layout = layout(sink, settings.output_topic, cluster)
+        count = self._layout.targets[settings.output_topic].partitions
+        self._registered = (
+            [TopicPartition(settings.output_topic, number) for number in range(count)]
+            if settings.pre_registration
+            else []
+        )
+
+    def run(self) -> EosResult:
+        settings = self._settings
+        transaction = SharedTransaction(self._sink, self._cluster, None)
+        waited: list[tuple[float, int]] = []
+        commits: list[tuple[float, int]] = []
+        started, number = time.perf_counter(), 0
+        while self._left:
+            opened = _Open()
+            transaction.begin(_batch(number, {}))
+            transaction.appending()
+            append(
+                self._cluster,
+                transaction.identity,
+                self._blocks(opened, started),
+                partitions=self._registered,
+                transaction_timeout_ms=self._sink.transaction_timeout_ms,
+            )
+            committing = time.perf_counter()
+            transaction.commit(_batch(number, opened.following))
+            ended = time.perf_counter()
+            waited += [((ended - polled) * 1e3, count) for polled, count in opened.polled]
+            commits.append(((ended - committing) * 1e3, 1))
+            number += 1
+            self._show("copying", settings.num_records - self._left, settings.num_records)
+        return EosResult(
+            records=settings.num_records,
+            bytes=self._bytes,
+            seconds=time.perf_counter() - started,
+            latency=latencies(waited),
+            transactions=latencies(commits),
+            pre_registration=settings.pre_registration,
+        )
+
+    def _blocks(self, opened: _Open, started: float) -> Iterator[tuple[TopicPartition, int, bytearray]]:
+        """Blocks of the polls until the transaction's time is over, or all records are copied."""
+        settings = self._settings
+        encoder = BlockEncoder(self._layout, 0, self._layout.targets.__getitem__, lambda: time.time_ns() // 1_000_000)
+        until = time.perf_counter() + settings.transaction_duration_ms / 1e3
+        pace = threading.Event()
+        while self._left and time.perf_counter() < until:
+            poll = next(self._polls)
+            rows = poll.rows
+            opened.polled.append((time.perf_counter(), rows.num_rows))
+            opened.following |= poll.following
+            self._left -= rows.num_rows
+            self._bytes += sum(column.nbytes for column in rows.columns)
+            for block in encoder.add(rows):
+                yield block.partition, block.records, block.data
+            if settings.throughput > 0:
+                due = started + (settings.num_records - self._left) / settings.throughput
+                pace.wait(max(0.0, due - time.perf_counter()))
+        for block in encoder.finish():
+            yield block.partition, block.records, block.data
+
+
+def _batch(number: int, end: Mapping[TopicPartition, int]) -> MicroBatch:
+    return MicroBatch(query_id="EOSPerformance", batch_id=number, digest="", start=None, end=end)

@@ -1,0 +1,144 @@
+"""Records for the benchmarks to read, and how many a topic holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.offsets import latest
+from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.broker.transactions import idempotent_identity
+from spark_kafka_eos.core.visibility import visible
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.bench.alternating import Show, silent
+from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.wire.decode import control_marker
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import stamp
+
+KEY_BYTES = 8
+_BATCH_RECORDS, _BATCH_BYTES = 8_192, 900_000  # of a record batch: what librdkafka makes with its largest settings
+_OVERHEAD = 32  # bytes of a record beside its key and value, at most
+_TEXT = np.frombuffer(b'{"carrier":"UA","origin":"EWR","destination":"IAH","delayed":false},', np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What an input is: `records` over `topics` topics of `partitions` partitions each.
+
+    Keys have 8 bytes, values `value_bytes`, random ones. With a `compression` the second half of each value is text
+    that repeats, since otherwise there would be nothing to compress.
+    """
+
+    records: int
+    value_bytes: int = 100
+    partitions: int = 4
+    topics: int = 1
+    compression: str = "none"
+
+    @property
+    def all_partitions(self) -> int:
+        return self.partitions * self.topics
+
+    def __str__(self) -> str:
+        topics = f"{self.topics} topics, " if self.topics > 1 else ""
+        compressed = "" if self.compression == "none" else f", {self.compression}"
+        records = f"{self.records:,} records of {self.value_bytes:,} bytes"
+        return f"{records}, {topics}{self.partitions} partitions{compressed}"
+
+
+def fill(cluster: Cluster, topics: Sequence[str], shape: Shape, show: Show = silent) -> None:
+    """Append `shape.records` records, spread evenly over all partitions of `topics`, which exist and are empty."""
+    partitions = [TopicPartition(topic, number) for topic in topics for number in range(shape.partitions)]
+    identity = idempotent_identity(cluster)
+    sequences = dict.fromkeys(partitions, 0)
+    sent, now = 0, time.time_ns() // 1_000_000
+    with Appender(cluster, identity) as appender:
+        for number, (keys, values) in enumerate(rows(shape)):
+            partition = partitions[number % len(partitions)]
+            batch = encode(keys, values, now, compression=shape.compression)
+            sequence = sequences[partition]
+            stamp(
+                batch,
+                producer_id=identity.producer_id,
+                epoch=identity.epoch,
+                base_sequence=sequence,
+                transactional=False,
+            )
+            appender.append(partition, batch, len(keys), sequence)
+            sequences[partition] += len(keys)
+            sent += len(keys)
+            show("producing the input", sent, shape.records)
+        appender.flush()
+
+
+def rows(shape: Shape) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
+    """Keys and values, a record batch's worth at a time; the same ones for the same shape."""
+    random = np.random.default_rng(shape.value_bytes)
+    share = -(-shape.records // shape.all_partitions)
+    most = max(1, min(_BATCH_RECORDS, _BATCH_BYTES // (shape.value_bytes + KEY_BYTES + _OVERHEAD), share))
+    for start in range(0, shape.records, most):
+        count = min(most, shape.records - start)
+        values = random.integers(0, 256, (count, shape.value_bytes), np.uint8)
+        if shape.compression != "none":
+            half = shape.value_bytes // 2
+            values[:, half:] = np.resize(_TEXT, shape.value_bytes - half)
+        yield _column(_digits(start, count)), _column(values)
+
+
+def count(cluster: Cluster, topics: Sequence[str]) -> int:
+    """How many records a read_committed consumer finds in all of `topics`."""
+    return sum(_visible_records(part) for part in fetch_all(cluster, topics))
+
+
+def fetch_all(cluster: Cluster, topics: Sequence[str]) -> Iterator[Fetched]:
+    """Everything in `topics`, as it comes from the broker."""
+    yield from Fetcher(cluster).fetch(ranges(cluster, topics))
+
+
+def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
+    """All of every partition, once no transaction is open: EndTxn is answered before its markers are written.
+
+    Raises ToolFailed when one stays open.
+    """
+    partitions = [TopicPartition(topic, number) for topic in topics for number in cluster.topic(topic).partitions]
+    budget = cluster.budget()
+    while True:
+        ends = latest(cluster, partitions, isolation="read_committed")
+        if ends == latest(cluster, partitions, isolation="read_uncommitted"):
+            return [OffsetRange(partition=tp, start=0, end=end) for tp, end in ends.items()]
+        delay = budget.delay(soon=True)
+        if delay is None:
+            raise ToolFailed(f"a transaction is still open in {topics[0]}")
+        cluster.sleep(delay)
+
+
+def _visible_records(part: Fetched) -> int:
+    headers = [header for _, header in part.batches]
+    markers = [
+        control_marker(part.buffer, position, header) if header.is_control else None
+        for position, header in part.batches
+    ]
+    shown = visible(headers, markers, part.aborted)
+    return sum(header.record_count for header, is_shown in zip(headers, shown, strict=True) if is_shown)
+
+
+def _digits(start: int, count: int) -> NDArray[np.uint8]:
+    """The numbers from `start` on, as 8 decimal digits each."""
+    numbers = np.arange(start, start + count)
+    powers = 10 ** np.arange(KEY_BYTES - 1, -1, -1)
+    return (numbers[:, None] // powers % 10 + ord("0")).astype(np.uint8)
+
+
+def _column(cells: NDArray[np.uint8]) -> pa.BinaryArray:
+    """A row of bytes each, as Arrow's binary column."""
+    ends = np.arange(len(cells) + 1, dtype=np.int32) * cells.shape[1]
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(cells))]
+    return pa.Array.from_buffers(pa.binary(), len(cells), buffers)

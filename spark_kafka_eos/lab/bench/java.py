@@ -1,0 +1,98 @@
+"""Kafka's own perf tools, with the Java clients of their release: not that of the embedded broker."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing import jars
+from spark_kafka_eos.testing.java import java
+
+_TIMEOUT_SECONDS = 600
+_SUMMARY = re.compile(
+    r"^(?P<records>\d+) records sent, (?P<rate>[\d.]+) records/sec \((?P<mb>[\d.]+) MB/sec\), (?P<mean>[\d.]+) ms avg "
+    r"latency, (?P<max>[\d.]+) ms max latency, (?P<p50>\d+) ms 50th, (?P<p95>\d+) ms 95th, (?P<p99>\d+) ms 99th",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """ProducerPerformance's last line; latencies in milliseconds from send() to acknowledgement."""
+
+    records: int
+    rate: float
+    mean: float
+    p50: int
+    p95: int
+    p99: int
+
+    @property
+    def seconds(self) -> float:
+        return self.records / self.rate
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    *,
+    records: int,
+    value_bytes: int,
+    settings: Mapping[str, object],
+    transactional_id: str | None = None,
+    transaction_ms: int = 600_000,
+) -> Produced:
+    """Run org.apache.kafka.tools.ProducerPerformance at full speed; transactions of `transaction_ms` with an id."""
+    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", records, "--throughput", -1]
+    arguments += ["--record-size", value_bytes]
+    if transactional_id is not None:
+        arguments += ["--transactional-id", transactional_id, "--transaction-duration-ms", transaction_ms]
+        settings = {"transaction.timeout.ms": 900_000} | dict(settings)
+    arguments += ["--command-property", *(f"{name}={value}" for name, value in settings.items())]
+    return produced(_run("ProducerPerformance", arguments))
+
+
+def consume(bootstrap: str, topic: str, records: int) -> float:
+    """Seconds that org.apache.kafka.tools.ConsumerPerformance needs to fetch the records, without its group's join."""
+    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", records, "--hide-header"]
+    arguments += ["--command-property", "isolation.level=read_committed"]
+    return fetch_seconds(_run("ConsumerPerformance", arguments), records)
+
+
+def produced(output: str) -> Produced:
+    """What ProducerPerformance's summary says. Raises ToolFailed when there is none."""
+    found = list(_SUMMARY.finditer(output))
+    if not found:
+        raise ToolFailed("ProducerPerformance printed no summary", action=output[-2_000:])
+    last = found[-1]
+    return Produced(
+        records=int(last["records"]),
+        rate=float(last["rate"]),
+        mean=float(last["mean"]),
+        p50=int(last["p50"]),
+        p95=int(last["p95"]),
+        p99=int(last["p99"]),
+    )
+
+
+def fetch_seconds(output: str, records: int) -> float:
+    """`fetch.time.ms` of ConsumerPerformance's line, in seconds. Raises ToolFailed for fewer than `records`."""
+    for line in output.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 10 and fields[4].isdigit():
+            if int(fields[4]) < records:
+                raise ToolFailed(f"ConsumerPerformance read {fields[4]} of {records:,} records")
+            return int(fields[7]) / 1e3
+    raise ToolFailed("ConsumerPerformance printed no result", action=output[-2_000:])
+
+
+def _run(tool: str, arguments: list[object]) -> str:
+    class_path = jars.perf_tools_class_path()
+    command = [str(java()), "-Xmx512m", "-cp", class_path, f"org.apache.kafka.tools.{tool}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
+    if done.returncode:
+        raise ToolFailed(f"{tool} ended with code {done.returncode}", action=(done.stderr + done.stdout)[-2_000:])
+    return done.stdout

@@ -1,0 +1,159 @@
+"""Where benchmarks happen: a broker, a Spark session, inputs that several sides read, outputs that are counted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from unittest import mock
+
+from pyspark.sql import SparkSession
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.bench import inputs
+from spark_kafka_eos.lab.bench.alternating import Show, silent
+from spark_kafka_eos.lab.bench.inputs import Shape
+from spark_kafka_eos.options.client import client_options
+from spark_kafka_eos.options.table import SINK, take
+from spark_kafka_eos.testing import jars
+from spark_kafka_eos.testing.driver import spark_home
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+
+# Files of deleted topics go at once: while others are measured, nothing is written to disk that nobody will read.
+BROKER = {"log.retention.ms": -1, "log.segment.delete.delay.ms": 1_000}
+# As a production broker, with both compilers. The one that the embedded broker starts with is enough for tests, but
+# slows those down who send many small record batches, as Java's producers do.
+JVM = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+
+# conf/spark-defaults.conf says where it suits. With the default, much of what either side does in a batch of 100,000
+# records is to start processes that set permissions.
+CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+_numbers = itertools.count(1)  # of the process: several labs may share a broker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """Topics that hold what `shape` says."""
+
+    shape: Shape
+    topics: tuple[str, ...]
+
+
+class Lab:
+    """A broker and what is measured on it. Not for several threads."""
+
+    def __init__(self, kafka: EmbeddedKafka, show: Show = silent) -> None:
+        self.kafka = kafka
+        self.show = show
+        self.cluster = cluster(kafka.bootstrap)
+        self._inputs: dict[Shape, Input] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cluster.close()
+
+    @property
+    def bootstrap(self) -> str:
+        return self.kafka.bootstrap
+
+    def name(self, prefix: str) -> str:
+        """A name that nothing has had: of a topic, a group, a transactional.id."""
+        return f"bench-{prefix}-{os.getpid()}-{next(_numbers)}"
+
+    def input(self, shape: Shape) -> Input:
+        """Topics of this shape, filled when they are first asked for."""
+        if shape not in self._inputs:
+            topics = self.topics("in", shape.topics, shape.partitions)
+            inputs.fill(self.cluster, topics, shape, self.show)
+            self._inputs[shape] = Input(shape=shape, topics=topics)
+        return self._inputs[shape]
+
+    def drop(self, source: Input) -> None:
+        """Delete an input, and the memory that the broker's files take."""
+        del self._inputs[source.shape]
+        self.kafka.delete_topics(source.topics)
+
+    def topics(self, prefix: str, count: int, partitions: int) -> tuple[str, ...]:
+        """New, empty topics; their names end in `-0`, `-1`, …"""
+        stem = self.name(prefix)
+        names = tuple(f"{stem}-{number}" for number in range(count))
+        self.kafka.create_topics(names, partitions)
+        return names
+
+    def check(self, topics: Sequence[str], records: int, who: str) -> None:
+        """Raises ToolFailed unless `topics` hold so many records; deletes them."""
+        found = inputs.count(self.cluster, topics)
+        self.kafka.delete_topics(topics)
+        if found != records:
+            raise ToolFailed(f"{who}: {found:,} records are in the output, {records:,} went in")
+
+
+def cluster(bootstrap: str) -> Cluster:
+    """Our own client of a broker without security."""
+    return Cluster(client_options(take({"kafka.bootstrap.servers": bootstrap}, SINK)))
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A directory that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="kafka-eos-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """local[2] with both connectors, and set up as conf/spark-defaults.conf recommends."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    with temporary_directory() as folder:
+        environment = {
+            "SPARK_HOME": str(spark_home(folder / "spark")),
+            "OPENBLAS_NUM_THREADS": "1",
+            # Bytecode as pip leaves it, whatever this machine's installation left out: the unmeasured rounds write it.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+        }
+        with mock.patch.dict(os.environ, environment):
+            spark = _session()
+            try:
+                yield spark
+            finally:
+                spark.stop()
+
+
+def _session() -> SparkSession:
+    session: SparkSession = (
+        SparkSession.builder.master("local[2]")
+        .appName("kafka-eos bench")
+        .config("spark.jars", ",".join(map(str, jars.files(jars.BUILT_IN_CONNECTOR))))
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "4g")
+        .config("spark.driver.maxResultSize", "3g")  # of the recipe that collects
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
+        .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_MANAGER)
+        .getOrCreate()
+    )
+    return session

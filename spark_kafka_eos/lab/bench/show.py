@@ -1,0 +1,117 @@
+"""What benchmarks look like on a terminal and in Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from spark_kafka_eos.lab.bench.alternating import Show
+from spark_kafka_eos.lab.bench.figures import Comparison, Sweep
+from spark_kafka_eos.lab.bench.machine import Machine
+from spark_kafka_eos.lab.bench.targets import TargetRow
+
+_WIDTH = 140
+
+
+def console() -> Console:
+    """Standard output, wide enough for the tables where no terminal says how wide it is."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+
+
+@contextmanager
+def bars() -> Iterator[Show]:
+    """A bar for what is going on, on a terminal."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description:<40}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        bar = progress.add_task("", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            progress.update(bar, description=what, completed=done, total=total)
+
+        yield show
+
+
+def comparison(found: Comparison) -> Table:
+    """A row each side; ratios of medians to the first one, which is ours."""
+    table = Table(title=found.title, title_justify="left")
+    table.add_column("")
+    for heading in ("median s", "min s", "max s", "spread", "records/s", "its time / ours"):
+        table.add_column(heading, justify="right")
+    first = found.series[0].name
+    for series in found.series:
+        table.add_row(
+            series.name,
+            f"{series.median:.3f}",
+            f"{min(series.seconds):.3f}",
+            f"{max(series.seconds):.3f}",
+            f"{series.spread:.0%}",
+            f"{series.rate:,.0f}",
+            f"{found.ratio(first, series.name):.2f} ×",
+        )
+    return table
+
+
+def sweep(found: Sweep) -> Table:
+    """A row each line, a column each place on it."""
+    places = sorted({point.at for point in found.points})
+    table = Table(title=f"{found.title} ({found.y})", title_justify="left")
+    table.add_column(found.x)
+    for place in places:
+        table.add_column(f"{place:,.0f}", justify="right")
+    for name in found.lines:
+        values = {point.at: point.value for point in found.line(name)}
+        table.add_row(name, *(f"{values[place]:,.1f}" if place in values else "" for place in places))
+    return table
+
+
+def measured(found: Comparison | Sweep) -> Table:
+    return comparison(found) if isinstance(found, Comparison) else sweep(found)
+
+
+def details(found: Comparison | Sweep) -> Iterator[str]:
+    """What else was found out, in milliseconds, a line each side."""
+    for name in ("phases_ms", "end_to_end_ms", "transaction_ms"):
+        for side, figures in found.settings.get(name, {}).items():
+            yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
+
+
+def targets(rows: Iterable[TargetRow]) -> Table:
+    """The table of targets with verdicts."""
+    table = Table(title="Targets", title_justify="left")
+    for heading in ("what", "target", "measured", "verdict"):
+        table.add_column(heading)
+    for row in rows:
+        colour = "green" if row.holds else "bold red"
+        table.add_row(row.what, row.target, row.measured, f"[{colour}]{row.verdict}[/]")
+    return table
+
+
+_BEGIN, _END = "<!-- targets: begin -->", "<!-- targets: end -->"
+
+
+def insert(page: str, text: str) -> str:
+    """The page with `text` between its two marks. Raises ValueError for a page without them."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {_BEGIN} and {_END}")
+    return f"{before}{begin}\n{text}{end}{after}"
+
+
+def markdown(rows: Sequence[TargetRow], machine: Machine) -> str:
+    """The same for PERFORMANCE.md, with what it ran on."""
+    lines = [f"| {row.what} | {row.target} | {row.measured} | {row.verdict} |" for row in rows]
+    return "\n".join(["| what | target | measured | verdict |", "|---|---|---|---|", *lines, "", f"{machine}.", ""])

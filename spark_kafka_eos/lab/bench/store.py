@@ -1,0 +1,39 @@
+"""Measurements as JSON files, one each, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from spark_kafka_eos.lab.bench.figures import Comparison, Point, Series, Sweep
+from spark_kafka_eos.lab.bench.machine import Machine
+
+Measured = Comparison | Sweep
+
+
+def write(path: Path, measured: Measured, machine: Machine) -> None:
+    """The measurement and what it ran on; derived figures beside the raw ones, for people."""
+    kind = "comparison" if isinstance(measured, Comparison) else "sweep"
+    found: dict[str, Any] = {"kind": kind, **asdict(measured)}
+    if isinstance(measured, Comparison):
+        found["medians"] = {series.name: series.median for series in measured.series}
+        found["records_per_second"] = {series.name: round(series.rate) for series in measured.series}
+    path.write_text(json.dumps(found | {"machine": asdict(machine)}, indent=1) + "\n")
+
+
+def read(path: Path) -> tuple[Measured, Machine]:
+    """The inverse of `write`."""
+    found = json.loads(path.read_text())
+    machine = Machine(**found["machine"])
+    if found["kind"] == "comparison":
+        series = tuple(_series(one) for one in found["series"])
+        return Comparison(title=found["title"], series=series, settings=found["settings"]), machine
+    points = tuple(Point(**point) for point in found["points"])
+    return Sweep(**{name: found[name] for name in ("title", "x", "y", "settings")}, points=points), machine
+
+
+def _series(found: Mapping[str, Any]) -> Series:
+    return Series(name=found["name"], records=found["records"], seconds=tuple(found["seconds"]))

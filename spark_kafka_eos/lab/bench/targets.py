@@ -1,0 +1,197 @@
+"""The table of targets: what each row must reach, judged from measurements. Pure; campaign.py runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from spark_kafka_eos.lab.bench import codec, memory, sides
+from spark_kafka_eos.lab.bench.figures import Comparison, Sweep, growth
+from spark_kafka_eos.lab.bench.store import Measured
+from spark_kafka_eos.lab.bench.transport import WALL, bytes_per_second
+
+# Inputs of other shapes than the main one, by key, with what people call them.
+SHAPES = {
+    "1kb": "1 kB values",
+    "10kb": "10 kB values",
+    "lz4": "lz4",
+    "zstd": "zstd",
+    "64-partitions": "64 partitions",
+    "512-partitions": "512 partitions",
+    "200-topics": "200 topics",
+}
+_SOURCE_LEAST, _COPY_LEAST = 1.5, 1.5
+_RECORDS_PER_SECOND = 8e6
+_BYTES_PER_SECOND = 1e9
+_TRANSACTION_MS = 15
+_FLAT = 1.1  # how much more a batch twice as large may take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRow:
+    """A row of the table: `holds` is the verdict, `aim` whether the more ambitious figure is reached (None: none)."""
+
+    what: str
+    target: str
+    measured: str
+    holds: bool
+    aim: bool | None = None
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if not self.holds:
+            return "missed"
+        return {None: "met", True: "met, aim reached", False: "met"}[self.aim]
+
+
+def table(found: Mapping[str, Measured]) -> tuple[TargetRow, ...]:
+    """The rows of everything that was measured, in the table's order."""
+    return tuple(row for rows in _ROWS for row in rows(found))
+
+
+Found = Mapping[str, Measured]
+
+
+def shape_ratios(found: Found) -> dict[str, dict[str, float]]:
+    """By kind of run and by shape, the main one first: how many times as fast as the built-in connector."""
+    out: dict[str, dict[str, float]] = {}
+    for kind, name, main in (("source", sides.EOS_SOURCE, "source-1"), ("copy", sides.EOS, "copy-1")):
+        keys = {main: "100-byte values"} | {f"shape-{key}-{kind}": what for key, what in SHAPES.items()}
+        for key, shape in keys.items():
+            measured = found.get(key)
+            if isinstance(measured, Comparison):
+                out.setdefault(kind, {})[shape] = measured.ratio(name, sides.BUILT_IN)
+    return out
+
+
+def _faster(
+    found: Found, key: str, what: str, name: str, against: str, *, least: float, aim: float | None = None
+) -> Iterator[TargetRow]:
+    measured = found.get(key)
+    if not isinstance(measured, Comparison) or against not in {series.name for series in measured.series}:
+        return
+    ratio, rate = measured.ratio(name, against), measured.named(name).rate
+    yield TargetRow(
+        what=what,
+        target=f"≥ {least:g} ×" + (f" (aim {aim:g} ×)" if aim else ""),
+        measured=f"{ratio:.2f} × ({rate / 1e6:.2f} M records/s against {measured.named(against).rate / 1e6:.2f} M)",
+        holds=ratio >= least,
+        aim=None if aim is None else ratio >= aim,
+    )
+
+
+def _main_rows(found: Found) -> Iterator[TargetRow]:
+    built_in = sides.BUILT_IN
+    for key, batches in (("source-1", "one batch"), ("source-20", "20 batches")):
+        what = f"source → noop, streaming, {batches}, against the built-in source"
+        yield from _faster(found, key, what, sides.EOS_SOURCE, built_in, least=1.5, aim=3)
+    what = "batch read → noop, against the built-in source"
+    yield from _faster(found, "read", what, sides.EOS_SOURCE, built_in, least=1.2, aim=2)
+    copied = "source → sink exactly once"
+    what = f"{copied}, one batch, against built-in at-least-once"
+    yield from _faster(found, "copy-1", what, sides.EOS, built_in, least=1.5, aim=3)
+    yield from _faster(found, "copy-1", "… against the collect recipe", sides.EOS, sides.RECIPE, least=8)
+    what = f"{copied}, 20 batches, against built-in at-least-once"
+    yield from _faster(found, "copy-20", what, sides.EOS, built_in, least=1.2, aim=3)
+    for key, batches in (("copy-1", "one batch"), ("copy-20", "20 batches")):
+        what = f'the same through format("kafka-eos"), {batches}'
+        yield from _faster(found, key, what, sides.EOS_SINK, built_in, least=1.2, aim=3)
+
+
+def _small_batches(found: Found) -> Iterator[TargetRow]:
+    measured = found.get("latency")
+    if not isinstance(measured, Comparison):
+        return
+    theirs = measured.named(sides.BUILT_IN).median * 1e3
+    for name in (sides.EOS, sides.EOS_SINK):
+        ours = measured.named(name).median * 1e3
+        yield TargetRow(
+            what=f"small batches, median trigger ({name})",
+            target="≤ 2 × built-in (aim: equal)",
+            measured=f"{ours / theirs:.2f} × ({ours:.0f} ms against {theirs:.0f} ms)",
+            holds=ours <= 2 * theirs,
+            aim=ours <= theirs,
+        )
+    for by_quantile in measured.settings["transaction_ms"].values():
+        yield TargetRow(
+            what="… of which the transaction's end (median)",
+            target=f"≤ {_TRANSACTION_MS} ms",
+            measured=f"{by_quantile['p50']:.1f} ms",
+            holds=by_quantile["p50"] <= _TRANSACTION_MS,
+        )
+
+
+def _guarantee(found: Found) -> Iterator[TargetRow]:
+    for key, batches in (("copy-1", "one batch"), ("copy-20", "20 batches")):
+        what = f"exactly-once against our own at-least-once, {batches}"
+        yield from _faster(found, key, what, sides.EOS, sides.EOS_AT_LEAST_ONCE, least=0.95)
+
+
+def _codec(found: Found) -> Iterator[TargetRow]:
+    measured = found.get("codec")
+    if not isinstance(measured, Comparison):
+        return
+    for name in (codec.ENCODE, codec.DECODE):
+        rate = measured.named(name).rate
+        yield TargetRow(
+            what=f"codec alone, one core, 100-byte values: {name}",
+            target=f"≥ {_RECORDS_PER_SECOND / 1e6:g} M records/s",
+            measured=f"{rate / 1e6:.1f} M records/s, {measured.ratio(name, codec.FLOOR):.0%} of memory copy + CRC",
+            holds=rate >= _RECORDS_PER_SECOND,
+        )
+
+
+def _transport(found: Found) -> Iterator[TargetRow]:
+    measured = found.get("transport")
+    if isinstance(measured, Comparison):
+        speed = bytes_per_second(measured, WALL)
+        yield TargetRow(
+            what="fetch transport, one core",
+            target=f"≥ {_BYTES_PER_SECOND / 1e9:g} GB/s",
+            measured=f"{speed / 1e9:.2f} GB/s",
+            holds=speed >= _BYTES_PER_SECOND,
+        )
+
+
+def _shapes(found: Found) -> Iterator[TargetRow]:
+    for key, name in SHAPES.items():
+        what = f"{name}: source → noop, one batch"
+        yield from _faster(found, f"shape-{key}-source", what, sides.EOS_SOURCE, sides.BUILT_IN, least=_SOURCE_LEAST)
+        what = f"{name}: source → sink exactly once, one batch"
+        yield from _faster(found, f"shape-{key}-copy", what, sides.EOS, sides.BUILT_IN, least=_COPY_LEAST)
+    for kind, name in (("source", sides.EOS_SOURCE), ("copy", sides.EOS)):
+        few, many = found.get(f"shape-64-partitions-{kind}"), found.get(f"shape-512-partitions-{kind}")
+        if isinstance(few, Comparison) and isinstance(many, Comparison):
+            seconds = few.named(name).median, many.named(name).median
+            power = growth([(64, seconds[0]), (512, seconds[1])])
+            yield TargetRow(
+                what=f"cost from 64 to 512 partitions, {kind}, the same records",
+                target="grows at most linearly",
+                measured=f"{seconds[1] / seconds[0]:.2f} × the time for 8 × the partitions",
+                holds=power <= 1,
+            )
+
+
+def _memory(found: Found) -> Iterator[TargetRow]:
+    measured = found.get("memory")
+    if isinstance(measured, Sweep):
+        points = measured.line(memory.LARGEST)
+        last, before = points[-1], points[-2]
+        yield TargetRow(
+            what="memory of the executors' Python workers",
+            target="flat while the batch grows",
+            measured=f"{last.value:.0f} MB each at {last.at:,.0f} records, {before.value:.0f} MB at {before.at:,.0f}",
+            holds=last.value <= _FLAT * before.value,
+        )
+
+
+_ROWS: tuple[Callable[[Found], Iterator[TargetRow]], ...] = (
+    _main_rows,
+    _small_batches,
+    _guarantee,
+    _codec,
+    _transport,
+    _shapes,
+    _memory,
+)

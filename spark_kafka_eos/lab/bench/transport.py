@@ -1,0 +1,52 @@
+"""Fetch alone: whole record batches from the broker into memory, nothing decoded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import replace
+
+from spark_kafka_eos.lab.bench import sides
+from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.bench.alternating import Side, alternate
+from spark_kafka_eos.lab.bench.codec import one_core
+from spark_kafka_eos.lab.bench.figures import Comparison
+from spark_kafka_eos.lab.bench.inputs import Shape, fetch_all
+from spark_kafka_eos.lab.bench.lab import Lab
+
+WALL, CPU = "kafka-eos fetch, one core", "kafka-eos fetch, CPU time of the client"
+
+
+def transport(lab: Lab, shape: Shape, *, runs: int = 5, against: Collection[Against] = frozenset()) -> Comparison:
+    """Everything of the input, fetched by one thread on one core; librdkafka and Java decode it, too.
+
+    `settings["bytes"]` is what came over the wire, so bytes / seconds is the speed.
+    """
+    data = lab.input(shape)
+    sizes: list[int] = []
+
+    def fetch() -> None:
+        with one_core():
+            sizes.append(sum(len(part.buffer) for part in fetch_all(lab.cluster, data.topics)))
+
+    def cpu() -> float:
+        started = time.thread_time()
+        fetch()
+        return time.thread_time() - started
+
+    taking_part = [Side(name=WALL, run=fetch), Side(name=CPU, run=cpu)]
+    if Against.LIBRDKAFKA in against:
+        taking_part.append(sides.librdkafka_consumer(lab, data))
+    if Against.JAVA in against:
+        taking_part.append(sides.java_consumer(lab, data))
+    series = alternate(taking_part, records=shape.records, runs=runs, show=lab.show)
+    return Comparison(
+        title=f"fetch alone: {shape}",
+        series=series,
+        settings={"bytes": max(sizes), "records": shape.records, "value_bytes": shape.value_bytes, "runs": runs},
+    )
+
+
+def bytes_per_second(found: Comparison, name: str) -> float:
+    """The speed of a side, of the bytes that were fetched."""
+    return replace(found.named(name), records=found.settings["bytes"]).rate

@@ -1,0 +1,390 @@
+"""`kafka-eos bench`: this connector against others, on this machine. What is measured: bench/."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.commands.bench_eos import eos
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_kafka_eos.lab.bench.inputs import Shape
+    from spark_kafka_eos.lab.bench.lab import Lab
+    from spark_kafka_eos.lab.bench.store import Measured
+
+Into = Annotated[
+    Path | None, typer.Option(help="A page that has marks for the table, such as PERFORMANCE.md.", exists=True)
+]
+
+T = TypeVar("T")
+
+bench = typer.Typer(
+    help="Measure the connector beside others, in turn, on a broker of its own; print medians and ratios.",
+    no_args_is_help=True,
+)
+bench.command()(eos)
+
+Records = Annotated[int, typer.Option(help="Records of the input.", min=1)]
+Runs = Annotated[int, typer.Option(help="Measured runs of each side, after one or two to warm up.", min=1)]
+Batches = Annotated[int, typer.Option(help="Micro-batches they are read in.", min=1)]
+Partitions = Annotated[int, typer.Option(help="Partitions of a topic.", min=1)]
+Topics = Annotated[int, typer.Option(help="Topics the records are spread over.", min=1)]
+ValueSize = Annotated[int, typer.Option(help="Bytes of a value; keys have 8.", min=8)]
+Compression = Annotated[str, typer.Option(help="none, gzip, snappy, lz4, zstd; half of each value is text.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Write a PNG to this file.", dir_okay=False)]
+Opponents = Annotated[str, typer.Option(help="With commas between them: builtin, recipe, librdkafka, java.")]
+
+
+@bench.command()
+def source(
+    records: Records = 2_000_000,
+    runs: Runs = 5,
+    batches: Batches = 1,
+    partitions: Partitions = 4,
+    topics: Topics = 1,
+    value_size: ValueSize = 100,
+    compression: Compression = "none",
+    against: Opponents = "builtin",
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """A stream into noop."""
+    opponents = parse_against(against)
+    shape = _shape(records, value_size, partitions, topics, compression)
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench import spark_runs
+
+        return spark_runs.source(lab, spark, shape, batches=batches, runs=runs, against=opponents)
+
+    _with_spark(run, json, plot)
+
+
+@bench.command()
+def read(
+    records: Records = 2_000_000,
+    runs: Runs = 5,
+    partitions: Partitions = 4,
+    topics: Topics = 1,
+    value_size: ValueSize = 100,
+    compression: Compression = "none",
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """A batch read into noop, against the built-in source."""
+    shape = _shape(records, value_size, partitions, topics, compression)
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench import spark_runs
+
+        return spark_runs.read(lab, spark, shape, runs=runs)
+
+    _with_spark(run, json, plot)
+
+
+@bench.command()
+def sink(
+    records: Records = 2_000_000,
+    runs: Runs = 5,
+    partitions: Partitions = 4,
+    value_size: ValueSize = 100,
+    against: Opponents = "builtin",
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Rows that Spark holds in memory into a topic, as one batch write in one transaction."""
+    opponents = parse_against(against)
+    shape = _shape(records, value_size, partitions, 1, "none")
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench import spark_runs
+
+        return spark_runs.sink(lab, spark, shape, runs=runs, against=opponents)
+
+    _with_spark(run, json, plot)
+
+
+@bench.command()
+def copy(
+    records: Records = 2_000_000,
+    runs: Runs = 5,
+    batches: Batches = 1,
+    partitions: Partitions = 4,
+    topics: Topics = 1,
+    value_size: ValueSize = 100,
+    compression: Compression = "none",
+    against: Opponents = "builtin",
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """From topic to topic: ours exactly once in three ways and at least once, the built-in sink at least once."""
+    opponents = parse_against(against)
+    shape = _shape(records, value_size, partitions, topics, compression)
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench import sides, spark_runs
+
+        ways = (sides.EOS, sides.EOS_EXECUTORS, sides.EOS_SINK, sides.EOS_AT_LEAST_ONCE)
+        return spark_runs.copy(lab, spark, shape, batches=batches, runs=runs, against=opponents, ways=ways)
+
+    _with_spark(run, json, plot)
+
+
+@bench.command()
+def latency(
+    rate: Annotated[int, typer.Option(help="Records a second.", min=1)] = 100,
+    seconds: Annotated[float, typer.Option(help="Of each run; its first half is not measured.", min=1)] = 8.0,
+    runs: Runs = 5,
+    value_size: ValueSize = 100,
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Small micro-batches as fast as they go: median trigger, transaction, end to end; against the built-in one."""
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench.latency import latency
+
+        return latency(lab, spark, rate=rate, seconds=seconds, runs=runs, value_bytes=value_size)
+
+    _with_spark(run, json, plot)
+
+
+@bench.command()
+def memory(
+    records: Annotated[int, typer.Option(help="Records of the largest batch.", min=32)] = 4_000_000,
+    value_size: ValueSize = 100,
+    partitions: Partitions = 4,
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Resident memory of the executors' Python workers while a batch grows; 100,000,000 records need 25 GB of disk."""
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench.memory import memory
+
+        return memory(lab, spark, _shape(records, value_size, partitions, 1, "none"))
+
+    _with_spark(run, json, plot)
+
+
+@bench.command()
+def codec(
+    records: Records = 2_000_000,
+    runs: Runs = 5,
+    value_size: ValueSize = 100,
+    compression: Compression = "none",
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Encode and decode alone, on one core, beside copying and checking as many bytes."""
+    from spark_kafka_eos.lab.bench.codec import codec
+
+    def run() -> Measured:
+        with _bars() as show:
+            return codec(records=records, value_bytes=value_size, compression=compression, runs=runs, show=show)
+
+    _present(run, json, plot)
+
+
+@bench.command()
+def transport(
+    records: Records = 2_000_000,
+    runs: Runs = 5,
+    partitions: Partitions = 4,
+    value_size: ValueSize = 100,
+    against: Opponents = "",
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Fetch alone, by one thread on one core, nothing decoded; librdkafka and java decode what they fetch."""
+    opponents = parse_against(against)
+    shape = _shape(records, value_size, partitions, 1, "none")
+
+    def run(lab: Lab) -> Measured:
+        from spark_kafka_eos.lab.bench.transport import transport
+
+        return transport(lab, shape, runs=runs, against=opponents)
+
+    _present(lambda: _on_broker(run), json, plot)
+
+
+@bench.command()
+def overhead(
+    megabytes: Annotated[int, typer.Option(help="Of values, each time.", min=1)] = 200,
+    runs: Runs = 5,
+    sizes: Annotated[str, typer.Option(help="Bytes of a value.")] = "100,1000,10000",
+    lengths: Annotated[str, typer.Option(help="Transactions, in milliseconds.")] = "10,100,1000",
+    against: Opponents = "",
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """KIP-98's sweep: plain, idempotent, transactional, by message size and transaction length.
+
+    Then what it costs to read that, read_committed or not: in files of its own, whose names end in -2.
+    """
+    opponents = parse_against(against)
+
+    def run(lab: Lab) -> Sequence[Measured]:
+        from spark_kafka_eos.lab.bench.overhead import overhead
+
+        return overhead(
+            lab,
+            megabytes=megabytes,
+            runs=runs,
+            sizes=_numbers(sizes),
+            lengths_ms=_numbers(lengths),
+            against=opponents,
+        )
+
+    _present(lambda: _on_broker(run), json, plot)
+
+
+@bench.command("all")
+def everything(
+    output: Annotated[Path, typer.Option(help="Where JSON, PNG and targets.md go.", file_okay=False)],
+    only: Annotated[str, typer.Option(help="Some of the measurements, such as copy-1,latency.")] = "",
+    records: Annotated[int, typer.Option(help="Of the main input; the others are a share of it.", min=100)] = 2_000_000,
+    runs: Runs = 5,
+    seconds: Annotated[float, typer.Option(help="Of one run with small batches.", min=1)] = 8.0,
+    batches: Annotated[int, typer.Option(help="Micro-batches of the rows with many.", min=2)] = 20,
+    megabytes: Annotated[int, typer.Option(help="Of the overhead sweep, each time.", min=1)] = 100,
+    into: Into = None,
+) -> None:
+    """Every row of the table of targets in turn, and the table: most of an hour on two cores."""
+    from spark_kafka_eos.lab.bench import campaign, plots, show, store
+    from spark_kafka_eos.lab.bench.machine import machine
+
+    known = campaign.measurements()
+    wanted = list(filter(None, only.split(","))) or list(known)
+    if unknown := [name for name in wanted if name not in known]:
+        raise ToolFailed(f"--only: there is no {unknown[0]}", action=f"There are: {', '.join(known)}.")
+    size = campaign.Size(records=records, runs=runs, seconds=seconds, batches=batches, megabytes=megabytes)
+    output.mkdir(parents=True, exist_ok=True)
+    here, console = machine(), show.console()
+    console.print(str(here))
+
+    failed: dict[str, Exception] = {}
+
+    def run(lab: Lab, spark: SparkSession) -> None:
+        for number, name in enumerate(wanted, 1):
+            console.print(f"[bold]{number}/{len(wanted)} {name}[/]")
+            try:
+                for key, measured in known[name](lab, spark, size):
+                    store.write(output / f"{key}.json", measured, here)
+                    plots.plot(measured, output / f"{key}.png")
+                    console.print(show.measured(measured))
+            except Exception as error:  # noqa: BLE001 - the others are worth their time all the same
+                console.print_exception()
+                failed[name] = error
+
+    _on_broker_and_spark(run)
+    targets(output, into)
+    if failed:
+        action = f"Once the cause is gone: --only {','.join(failed)}"
+        raise ToolFailed("; ".join(f"{name}: {error}" for name, error in failed.items()), action=action)
+
+
+@bench.command()
+def targets(
+    directory: Annotated[Path, typer.Argument(help="What `bench all` wrote.", exists=True)], into: Into = None
+) -> None:
+    """The table of targets from the files of `bench all`; written there, too: targets.md, and shapes.png."""
+    from spark_kafka_eos.lab.bench import plots, show, store
+    from spark_kafka_eos.lab.bench.targets import shape_ratios, table
+
+    found = {path.stem: store.read(path) for path in sorted(directory.glob("*.json"))}
+    if not found:
+        raise ToolFailed(f"no JSON files in {directory}", action="Run 'kafka-eos bench all --output' there first.")
+    rows = table({key: measured for key, (measured, _) in found.items()})
+    text = show.markdown(rows, next(iter(found.values()))[1])
+    (directory / "targets.md").write_text(text)
+    if into is not None:
+        into.write_text(show.insert(into.read_text(), text))
+    if ratios := shape_ratios({key: measured for key, (measured, _) in found.items()}):
+        plots.ratios("records/s, times the built-in connector's", ratios, directory / "shapes.png")
+    show.console().print(show.targets(rows))
+
+
+def parse_against(text: str) -> frozenset[Against]:
+    """`builtin,java`. Raises ToolFailed for anyone else."""
+    try:
+        return frozenset(Against(name.strip()) for name in text.split(",") if name.strip())
+    except ValueError as error:
+        raise ToolFailed(f"--against: {error}", action=f"There are: {', '.join(Against)}.") from None
+
+
+def _numbers(text: str) -> list[int]:
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise ToolFailed(f"{text!r} are not numbers with commas between them")
+    return [int(number) for number in text.split(",")]
+
+
+def _shape(records: int, value_size: int, partitions: int, topics: int, compression: str) -> Shape:
+    from spark_kafka_eos.lab.bench.inputs import Shape
+
+    return Shape(records=records, value_bytes=value_size, partitions=partitions, topics=topics, compression=compression)
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str, int, int], None]]:
+    from spark_kafka_eos.lab.bench.show import bars
+
+    with bars() as show:
+        yield show
+
+
+def _on_broker(run: Callable[[Lab], T]) -> T:
+    from spark_kafka_eos.lab.bench.lab import BROKER, JVM, Lab
+    from spark_kafka_eos.testing.embedded import EmbeddedKafka
+
+    logging.getLogger("spark_kafka_eos").setLevel(logging.ERROR)  # the preflight warns of one broker, for every query
+    with EmbeddedKafka(config=BROKER, jvm_options=JVM) as kafka, _bars() as show, Lab(kafka, show) as lab:
+        return run(lab)
+
+
+def _on_broker_and_spark(run: Callable[[Lab, SparkSession], T]) -> T:
+    from spark_kafka_eos.lab.bench.lab import session
+
+    def with_session(lab: Lab) -> T:
+        with session() as spark:
+            return run(lab, spark)
+
+    return _on_broker(with_session)
+
+
+def _with_spark(run: Callable[[Lab, SparkSession], Measured], json: Path | None, plot: Path | None) -> None:
+    _present(lambda: _on_broker_and_spark(run), json, plot)
+
+
+def _present(run: Callable[[], Measured | Sequence[Measured]], json: Path | None, plot: Path | None) -> None:
+    """Print what was measured and on what; write the files that were asked for, a number behind the names of further
+    ones."""
+    from spark_kafka_eos.lab.bench import plots, show, store
+    from spark_kafka_eos.lab.bench.machine import machine
+
+    here, console = machine(), show.console()  # the load before, not ours
+    found = run()
+    for number, measured in enumerate(found if isinstance(found, Sequence) else [found], 1):
+        console.print(show.measured(measured))
+        for line in show.details(measured):
+            console.print(line)
+        if json is not None:
+            store.write(_numbered(json, number), measured, here)
+        if plot is not None:
+            plots.plot(measured, _numbered(plot, number))
+    console.print(str(here))
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path if number == 1 else path.with_stem(f"{path.stem}-{number}")

@@ -1,0 +1,125 @@
+"""`kafka-eos bench eos`: KIP-609's EOSPerformance with its arguments, and ProducerPerformance's that still mean
+something."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spark_kafka_eos.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.lab.bench.eos_performance import EosResult
+
+_PROPERTIES = "NAME=VALUE, several with spaces between them or the option again; wins over the file."
+
+
+def eos(
+    input_topic: Annotated[str, typer.Option(help="Consume messages from this topic.")] = "",
+    output_topic: Annotated[str, typer.Option(help="Produce messages to this topic.")] = "",
+    num_records: Annotated[int, typer.Option(help="Number of messages to copy.", min=1)] = 500_000,
+    throughput: Annotated[float, typer.Option(help="At most about so many messages a second; -1: no limit.")] = -1,
+    consumer_config: Annotated[Path | None, typer.Option(help="Consumer config properties file.", exists=True)] = None,
+    consumer_props: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=_PROPERTIES)] = None,
+    consumer_group_id: Annotated[
+        str, typer.Option(help="Group whose offsets are committed, and where it starts from.")
+    ] = "performance-consumer-default-group-id",
+    poll_timeout: Annotated[int, typer.Option(help="Milliseconds to wait for more input.", min=0)] = 100,
+    pre_registration: Annotated[
+        str, typer.Option(metavar="true|false", help="Whether to register all partitions at once.")
+    ] = "false",
+    producer_config: Annotated[
+        Path | None, typer.Option("--producer.config", help="Producer config properties file.", exists=True)
+    ] = None,
+    producer_props: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=_PROPERTIES)] = None,
+    transactional_id: Annotated[str, typer.Option(help="By default a name of its own.")] = "",
+    transaction_duration_ms: Annotated[int, typer.Option(help="When to commit, in milliseconds.", min=1)] = 50,
+    runs: Annotated[int, typer.Option(help="On the embedded broker: measured runs of each.", min=1)] = 3,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Write a PNG to this file.")] = None,
+) -> None:
+    """Poll, process, produce, exactly once: KIP-609's EOSPerformance.
+
+    Without bootstrap.servers: with and without pre-registration, on an embedded broker of the protocol where it makes
+    a difference (transaction.version 1).
+    """
+    from spark_kafka_eos.lab.bench.eos_performance import EosSettings, eos_performance
+    from spark_kafka_eos.lab.bench.show import bars
+    from spark_kafka_eos.options import from_properties
+
+    producer = (from_properties(producer_config) if producer_config else {}) | properties(producer_props or [])
+    consumer = (from_properties(consumer_config) if consumer_config else {}) | properties(consumer_props or [])
+    if not any("bootstrap.servers" in name for name in producer | consumer):
+        _embedded(num_records, runs, transaction_duration_ms, json, plot)
+        return
+    if not input_topic or not output_topic:
+        raise ToolFailed("--input-topic and --output-topic are required with brokers of your own")
+    brokers = {name: value for name, value in (consumer | producer).items() if "bootstrap.servers" in name}
+    polled = int(consumer.pop("kafka.max.poll.records", "500"))
+    with bars() as show:
+        result = eos_performance(
+            EosSettings(
+                input_topic=input_topic,
+                output_topic=output_topic,
+                num_records=num_records,
+                consumer=brokers | consumer,
+                producer=brokers | producer,
+                consumer_group_id=consumer_group_id,
+                transactional_id=transactional_id or f"performance-producer-{uuid.uuid4()}",
+                transaction_duration_ms=transaction_duration_ms,
+                throughput=throughput,
+                poll_timeout_ms=poll_timeout,
+                max_poll_records=polled,
+                pre_registration=truth(pre_registration),
+            ),
+            show,
+        )
+    _print(result)
+
+
+def properties(given: list[str]) -> dict[str, str]:
+    """`["a=1 b=2", "c=3"]` with Kafka's prefix. Raises ToolFailed for what has no `=`."""
+    pairs = [pair for text in given for pair in text.split()]
+    for pair in pairs:
+        if "=" not in pair:
+            raise ToolFailed(f"{pair} is not NAME=VALUE")
+    named = (pair.split("=", 1) for pair in pairs)
+    return {name if name.startswith("kafka.") else f"kafka.{name}": value for name, value in named}
+
+
+def truth(text: str) -> bool:
+    """`true` or `false`. Raises ToolFailed for anything else."""
+    if text.lower() not in ("true", "false"):
+        raise ToolFailed(f"--pre-registration {text}: true or false")
+    return text.lower() == "true"
+
+
+def _embedded(num_records: int, runs: int, transaction_duration_ms: int, json: Path | None, plot: Path | None) -> None:
+    from spark_kafka_eos.lab.bench import plots, show, store
+    from spark_kafka_eos.lab.bench.eos_runs import compare_registration
+    from spark_kafka_eos.lab.bench.machine import machine
+
+    here = machine()
+    with show.bars() as bar:
+        found = compare_registration(
+            bar, _print, num_records=num_records, runs=runs, transaction_duration_ms=transaction_duration_ms
+        )
+    show.console().print(show.comparison(found))
+    show.console().print(str(here))
+    if json is not None:
+        store.write(json, found, here)
+    if plot is not None:
+        plots.plot(found, plot)
+
+
+def _print(result: EosResult) -> None:
+    with_or_without = "with" if result.pre_registration else "without"
+    commits = result.transactions
+    print(result)
+    print(
+        f"  {with_or_without} pre-registration; {commits.count} transactions, commit {commits.mean:.2f} ms avg, "
+        f"{commits.maximum:.2f} ms max, {commits.median:.2f} ms 50th"
+    )

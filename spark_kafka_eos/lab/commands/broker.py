@@ -1,0 +1,57 @@
+"""`kafka-eos broker`: a real Kafka on this machine until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing import jars
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+
+
+def broker(
+    version: Annotated[str, typer.Option(help="Kafka's version; fetched once.")] = jars.DEFAULT_VERSION,
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many; 3 replicate everything.")] = 1,
+    port: Annotated[int, typer.Option(help="Of the first broker, 0 for a free one; the others take free ones.")] = 9092,
+    directory: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep data and logs here; by default they go with the broker.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Create a topic; may be repeated.")
+    ] = None,
+) -> None:
+    """Run a Kafka broker (KRaft, loopback only) for tests and demos until Ctrl-C."""
+    wanted = [parse_topic(text) for text in topic or []]
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    signal.signal(signal.SIGTERM, _interrupt)  # a clean end for `kill` too: a given directory keeps its data tidy
+    try:
+        with EmbeddedKafka(version, brokers=brokers, port=port or None, directory=directory) as kafka:
+            existing = kafka.topics()
+            for name, partitions in wanted:
+                if name not in existing:
+                    kafka.create_topic(name, partitions)
+            notes.print(f"Kafka {version} runs; data and logs are in {kafka.directory}. Use it with")
+            notes.print(f'  .option("kafka.bootstrap.servers", "{kafka.bootstrap}")', style="bold")
+            notes.print("Ctrl-C stops it.")
+            print(kafka.bootstrap, flush=True)  # last: who waits for it may stop the broker at once
+            kafka.wait()
+    except KeyboardInterrupt:
+        notes.print("Stopped.")
+
+
+def parse_topic(text: str) -> tuple[str, int]:
+    """`name` or `name:partitions`. Raises ToolFailed for anything else."""
+    name, colon, count = text.partition(":")
+    if not name or (colon and not (count.isascii() and count.isdigit() and int(count))):
+        raise ToolFailed(f"--topic {text} is not NAME or NAME:PARTITIONS", action="For example: --topic orders:4")
+    return name, int(count or 1)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,41 @@
+"""`kafka-eos demo`: the proof on real data, on a broker of its own."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from spark_kafka_eos.lab.demo import run
+from spark_kafka_eos.testing import jars
+
+
+class AppendMode(StrEnum):
+    """As the sink's option `appendMode`."""
+
+    AUTO = "auto"
+    DRIVER = "driver"
+    EXECUTORS = "executors"
+
+
+def demo(
+    fast: Annotated[bool, typer.Option("--fast", help="One month instead of the year, and fewer kills.")] = False,
+    kafka_version: Annotated[str, typer.Option(help="Kafka's version; fetched once.")] = jars.DEFAULT_VERSION,
+    append_mode: Annotated[AppendMode, typer.Option(help="Who appends to Kafka.")] = AppendMode.AUTO,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Run on two executors in processes of their own, and kill some of them.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint and the driver's log.")] = False,
+) -> None:
+    """Run a streaming job on 336,776 flights, kill its driver in the middle of batches, and check what came out."""
+    if cluster and append_mode is AppendMode.DRIVER:
+        raise typer.BadParameter("with --append-mode driver no executor appends, so --cluster has none to kill there")
+    if cluster:
+        append_mode = AppendMode.EXECUTORS  # its batches are small, so the driver would be chosen
+    console = Console()
+    if not run(
+        fast=fast, cluster=cluster, kafka_version=kafka_version, append_mode=append_mode, keep=keep, console=console
+    ):
+        raise typer.Exit(1)

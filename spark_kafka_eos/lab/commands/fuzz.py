@@ -1,0 +1,50 @@
+"""`kafka-eos chaos fuzz`: bytes that nobody meant, led by coverage, until one of them does harm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.fuzz import TARGETS, seeds
+
+Name = StrEnum("Name", {name: name for name in TARGETS})  # type: ignore[misc]
+
+_SLOW_SECONDS = 10  # one input that takes longer is taken for a hang
+_MEMORY_MB = 1_024
+
+
+def fuzz(
+    target: Annotated[Name, typer.Argument(help="What is fed: decoders, or a broker's answers to one API.")],
+    seconds: Annotated[int, typer.Option(min=1, help="How long.")] = 60,
+    corpus: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep the inputs that found something new here.")
+    ] = None,
+) -> None:
+    """Feed a decoder or the protocol layer with damaged bytes: anything but a named error ends it with exit code 1.
+
+    Needs the extra "fuzz" (atheris). An input that did harm is written to a file:
+    python -m spark_kafka_eos.lab.fuzz_run TARGET FILE shows it again.
+    """
+    if find_spec("atheris") is None:
+        raise ToolFailed("atheris is not installed", action="pip install 'spark-kafka-eos[fuzz]'")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = corpus or Path(temporary) / target.value
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, seed in enumerate(seeds(target.value)):
+            (folder / f"seed-{number}").write_bytes(seed)
+        limits = [f"-max_total_time={seconds}", f"-timeout={_SLOW_SECONDS}", f"-rss_limit_mb={_MEMORY_MB}"]
+        # A process of its own: libFuzzer takes the whole of it, and ends it.
+        command = [sys.executable, "-m", "spark_kafka_eos.lab.fuzz_run", target.value, str(folder)]
+        done = subprocess.run([*command, *limits, "-print_final_stats=1"], check=False)
+    if done.returncode:
+        raise ToolFailed(f"{target.value}: an input was neither taken nor refused with a named error, see above")
+    Console(highlight=False).print(f"{target.value}: nothing found.")

@@ -1,0 +1,134 @@
+"""What must hold for any bytes whatever, target by target: no crash, no wrong rows, no memory beyond a bound, and every
+refusal an error of `errors.py`.
+
+A target takes bytes, and raises nothing but what it found. Hypothesis drives them in the tests; `kafka-eos fuzz` lets
+atheris (coverage-guided, https://github.com/google/atheris) do it for as long as one likes. A hang is for the driver to
+notice: all clocks in here are false, so nothing waits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from spark_kafka_eos.core.ledger import NotAnEntry, decode_committed, decode_record, encode_record
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.lab.fuzzed_broker import APIS, answer, converse
+from spark_kafka_eos.model import Compression, OffsetAndMetadata
+from spark_kafka_eos.wire.compression import compress, decompress
+from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
+
+LIMIT = 1 << 20  # of decompressed bytes
+
+Target = Callable[[bytes], None]
+
+
+def batches(data: bytes) -> None:
+    """A fetched buffer of record batches; their checksums are made right, or nothing else would ever be looked at."""
+    buffer = bytearray(data)
+    try:
+        found = list(scan(buffer))
+        for position, header in found:
+            struct.pack_into(">I", buffer, position + CRC_AT, crc_of(buffer, position, position + header.size))
+        found = list(scan(buffer))
+    except CorruptRecordBatch:
+        return
+    assert sum(header.size for _, header in found) <= len(data)
+    rows = []
+    for position, header in found:
+        with suppress(CorruptRecordBatch):
+            if header.is_control:
+                assert control_marker(buffer, position, header) in ("abort", "commit", "other")
+            else:
+                each = decode(buffer, [(position, header)], include_headers=True, max_bytes=LIMIT)
+                each.validate(full=True)
+                assert each.num_rows == header.record_count
+                assert each.drop_columns("headers").equals(decode(buffer, [(position, header)], max_bytes=LIMIT))
+                rows.append((position, header, each))
+    # All at once, which is another path, they are the same.
+    with suppress(CorruptRecordBatch):  # too large together
+        together = decode(
+            buffer, [(position, header) for position, header, _ in rows], include_headers=True, max_bytes=LIMIT
+        )
+        if rows:
+            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, _, each in rows]))
+    with suppress(CorruptRecordBatch):
+        data_batches = [(position, header) for position, header in found if not header.is_control]
+        parts = list(decode_in_parts(buffer, data_batches, include_headers=True, max_bytes=LIMIT))
+        assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, _, each in rows)
+
+
+def compression(data: bytes) -> None:
+    """A codec's number, then what it is to decompress."""
+    code, rest = (data[0] % 7, data[1:]) if data else (1, b"")
+    with suppress(CorruptRecordBatch):
+        plain = decompress(code, rest, limit=LIMIT)
+        assert len(plain) <= LIMIT
+        if code in set(map(int, Compression)):
+            assert decompress(code, compress(Compression(code), plain), limit=LIMIT) == plain
+
+
+def ledger(data: bytes) -> None:
+    """The value of a ledger record, and the metadata of its pointer."""
+    with suppress(NotAnEntry):
+        found = decode_record(data)
+        assert decode_record(encode_record(found)) == found
+    with suppress(NotAnEntry):
+        decode_committed(OffsetAndMetadata(offset=3, metadata=data.decode(errors="replace")))
+
+
+def connection(data: bytes) -> None:
+    """Everything that a peer sends, from the first byte on."""
+    converse(data, api=None)
+
+
+def _response(name: str) -> Target:
+    def target(data: bytes) -> None:
+        converse(data, api=name)
+
+    target.__doc__ = f"The body of a {name} response."
+    return target
+
+
+TARGETS: Mapping[str, Target] = {
+    "batches": batches,
+    "compression": compression,
+    "ledger": ledger,
+    "connection": connection,
+    **{name: _response(name) for name in APIS},
+}
+
+
+def seeds(name: str) -> list[bytes]:
+    """Good input for a target, to begin with."""
+    match name:
+        case "batches":
+            return [bytes(batch) for batch in _batches()]
+        case "compression":
+            text = b"some text that repeats itself, " * 9
+            return [bytes([codec]) + compress(codec, text) for codec in Compression]
+        case "ledger":
+            return [b'{"v":1,"query":"q","batch":2,"digest":"d"}']
+        case "connection":
+            return [b"".join(answer(api, number) for number, api in enumerate(("ApiVersions", "Metadata"), 1))]
+    return [answer(name, 1)[8:]]
+
+
+def _batches() -> list[bytearray]:
+    keys, values = pa.array([b"k", None, b""] * 4, pa.binary()), pa.array([b"v" * 20, b"", None] * 4, pa.binary())
+    headers: Any = pa.array(
+        [[], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}]] * 4,
+        pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+    )
+    made = [encode(keys, values, 1_700_000_000_000, headers, compression=codec.name.lower()) for codec in Compression]
+    for batch in made:
+        stamp(batch, producer_id=7, epoch=1, base_sequence=0, transactional=True)
+    marker = bytes([2 * 10, 0, 0, 0, 8, 0, 0, 0, 1, 1, 0])
+    control = bytearray(HEADER.pack(12, 49 + len(marker), 0, 2, 0, 0x30, 0, 0, 0, 7, 1, -1, 1)) + marker
+    return [*made, control, made[0] + control]

@@ -1,0 +1,140 @@
+"""Bugs to plant into the product, each one a guard taken out: the simulation must find every one of them.
+
+A bug stays in for as long as its context lasts, in this process only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core import barrier, recovery
+from spark_kafka_eos.core.transaction import TRANSITIONS, Event, State
+from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.model import LedgerEntry, MicroBatch
+from spark_kafka_eos.writing.transaction import SharedTransaction
+
+
+@contextlib.contextmanager
+def _no_barrier() -> Iterator[None]:
+    """Whatever the append tasks report is committed."""
+
+    def decide(_reports: object, _stages: object, expected: barrier.Counts) -> barrier.Commit:
+        return barrier.Commit(records=sum(expected.values()))
+
+    with mock.patch.object(barrier, "decide", decide):
+        yield
+
+
+@contextlib.contextmanager
+def _abort_after_unknown_commit() -> Iterator[None]:
+    """A commit that was not answered is taken for one that did not happen: abort, and write the batch again."""
+
+    def settle(self: Any, _batch: MicroBatch, error: KafkaEosError) -> None:
+        self._coordinator._commit_unanswered = None
+        with contextlib.suppress(KafkaEosError):
+            self._identity = self._coordinator.end(self.identity, commit=False)
+        self._identity = None
+        self._initialise()
+        raise TransactionAborted(f"taken for aborted: {error.what}")
+
+    def verdict(self: Any, batch: MicroBatch) -> recovery.Verdict:
+        return recovery.Write(reason="it was aborted") if self._retaken == batch else known(self, batch)
+
+    known = SharedTransaction._verdict
+
+    def settle_and_note(self: Any, batch: MicroBatch, error: KafkaEosError) -> None:
+        self._retaken = batch
+        settle(self, batch, error)
+
+    with (
+        mock.patch.object(SharedTransaction, "_settle", settle_and_note),
+        mock.patch.object(SharedTransaction, "_verdict", verdict),
+        mock.patch.object(SharedTransaction, "_retaken", None, create=True),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _ledger_before_init() -> Iterator[None]:
+    """The ledger is read first and the identity taken afterwards; nor is it asked again before the commit."""
+    initialise = SharedTransaction._initialise
+
+    def read_first(self: Any) -> None:
+        entry = self._read_ledger()
+        self._read_ledger = lambda: entry
+        try:
+            initialise(self)
+        finally:
+            del self._read_ledger
+
+    with (
+        mock.patch.object(SharedTransaction, "_initialise", read_first),
+        mock.patch.object(SharedTransaction, "_confirm_told", return_value=None),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _skip_by_batch_id() -> Iterator[None]:
+    """A batch whose number is in the ledger is skipped, whatever offsets it covers and whoever's it is."""
+    decide = recovery.decide
+
+    def by_number(entry: LedgerEntry | None, batch: MicroBatch, committed: Any, **options: Any) -> recovery.Verdict:
+        if entry is not None and entry.query_id == batch.query_id and entry.batch_id == batch.batch_id:
+            return recovery.Skip(reason="this number is committed")
+        return decide(entry, batch, committed, **options)
+
+    with mock.patch.object(recovery, "decide", by_number):
+        yield
+
+
+@contextlib.contextmanager
+def _no_epoch_bump() -> Iterator[None]:
+    """A batch that is tried again is tried under the same epoch."""
+    initialise = SharedTransaction._initialise
+
+    def once(self: Any) -> None:
+        if self._identity is None:
+            initialise(self)
+        else:
+            self._transaction._state = State.READY
+
+    def end(self: Any, identity: Any, *, commit: bool) -> Any:
+        return known(self, identity, commit=commit) if commit else identity
+
+    known = TransactionCoordinator.end
+    with (
+        mock.patch.object(SharedTransaction, "_initialise", once),
+        mock.patch.object(TransactionCoordinator, "end", end),
+        mock.patch.dict(TRANSITIONS, {(State.READY, Event.APPEND): State.APPENDING}),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _stage_attempt_accepted() -> Iterator[None]:
+    """An append stage that ran twice counts like one that ran once."""
+    with mock.patch.object(barrier, "_stage_that_ran_again", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def _no_fence() -> Iterator[None]:
+    """TV1's next epoch does not shut the last one out of the partitions; to be found without verification."""
+    with mock.patch.object(SharedTransaction, "_fence", return_value=None):
+        yield
+
+
+BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "no-barrier": _no_barrier,
+    "abort-after-unknown-commit": _abort_after_unknown_commit,
+    "ledger-before-init": _ledger_before_init,
+    "skip-by-batch-id": _skip_by_batch_id,
+    "no-epoch-bump": _no_epoch_bump,
+    "stage-attempt-accepted": _stage_attempt_accepted,
+    "no-fence": _no_fence,
+}

@@ -1,0 +1,135 @@
+"""A model of what leaders answer to whom reads: Fetch (by topic id, as from version 13 on) and ListOffsets.
+
+Read off ReplicaManager, Partition and UnifiedLog (Kafka 3.9 and 4.3); compared with those brokers by
+tests/broker/test_simulation_reading.py. Every replica has everything at once, so the high watermark is the log's end.
+
+Not obvious:
+- A batch comes whole, from its first record on, wherever in it the reader begins.
+- The first partition that has anything gives at least one whole batch, however large (KIP-74); everywhere else the
+  bytes end where they may, in the middle of a batch.
+- What a reader of committed data gets ends at the last stable offset, and holds aborted data with a list of it.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Answer
+from typing import Any
+
+from kafka.protocol.consumer.fetch import FetchResponse
+
+from spark_kafka_eos.lab.simulation.partition import Partition
+from spark_kafka_eos.lab.simulation.stored import stored
+from spark_kafka_eos.lab.simulation.topics import NONE, Topics
+from spark_kafka_eos.model import TopicPartition
+
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_ID = 100
+
+_UNKNOWN = -1  # an offset
+_LOG_START = 0  # nothing is ever deleted
+
+_Topic: Any = FetchResponse.FetchableTopicResponse
+_Partition: Any = _Topic.PartitionData
+
+
+def fetch(topics: Topics, node: int, _version: int, request: Any) -> Any:
+    """A FetchResponse of kafka-python, which makes bytes of it."""
+    room, anything, responses = request.max_bytes, False, []
+    for asked in request.topics:
+        name, answers = topics.name(asked.topic_id), []
+        for wanted in asked.partitions:
+            if name is None:
+                answers.append(_refused(wanted.partition, UNKNOWN_TOPIC_ID))
+                continue
+            tp = TopicPartition(name, wanted.partition)
+            if code := topics.refusal(node, tp, wanted.current_leader_epoch):
+                answers.append(_refused(wanted.partition, code))
+                continue
+            limit = min(room, wanted.partition_max_bytes)
+            answer = _read(topics.partitions[tp], wanted, request.isolation_level, limit, whole=not anything)
+            room, anything = max(0, room - len(answer.records)), anything or bool(answer.records)
+            answers.append(answer)
+        responses.append(_Topic(topic_id=asked.topic_id, partitions=answers))
+    return FetchResponse(throttle_time_ms=0, error_code=NONE, session_id=0, responses=responses)
+
+
+def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whole: bool) -> Any:
+    start = wanted.fetch_offset
+    if not _LOG_START <= start <= log.end_offset:
+        return _refused(wanted.partition, OFFSET_OUT_OF_RANGE)
+    end = log.last_stable_offset if isolation_level else log.end_offset
+    records = b""
+    for entry in log.entries(start, end):
+        batch = stored(entry)
+        if not records and whole:
+            limit = max(limit, len(batch))
+        records += batch[: limit - len(records)]
+        if len(records) == limit:
+            break
+    return _Partition(
+        partition_index=wanted.partition,
+        error_code=NONE,
+        high_watermark=log.end_offset,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=_LOG_START,
+        aborted_transactions=_listed(log, start, end) if isolation_level else None,
+        preferred_read_replica=-1,
+        records=records,
+    )
+
+
+def _listed(log: Partition, start: int, end: int) -> list[Any]:
+    """The aborted transactions from `start` on. A small log's index tells no finer, so some may begin behind `end`."""
+    found = log.aborted(start, log.end_offset) if start < end else []
+    return [_Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in found]
+
+
+def _refused(partition: int, code: int) -> Any:
+    return _Partition(
+        partition_index=partition,
+        error_code=code,
+        high_watermark=_UNKNOWN,
+        last_stable_offset=_UNKNOWN,
+        log_start_offset=_UNKNOWN,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=b"",
+    )
+
+
+def refused_fetch(request: Any, code: int) -> Any:
+    """A FetchResponse that says nothing but `code` of each partition."""
+    responses = [
+        _Topic(topic_id=topic.topic_id, partitions=[_refused(wanted.partition, code) for wanted in topic.partitions])
+        for topic in request.topics
+    ]
+    return FetchResponse(throttle_time_ms=0, error_code=NONE, session_id=0, responses=responses)
+
+
+def list_offsets(topics: Topics, node: int, _version: int, request: Any) -> Any:
+    return Answer(
+        topics=[
+            Answer(
+                name=topic.name,
+                partitions=[
+                    _listed_offset(topics, node, TopicPartition(topic.name, wanted.partition_index), wanted, request)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _listed_offset(topics: Topics, node: int, tp: TopicPartition, wanted: Any, request: Any) -> Answer:
+    code, offset = topics.refusal(node, tp, wanted.current_leader_epoch), _UNKNOWN
+    if not code:
+        log = topics.partitions[tp]
+        match wanted.timestamp:
+            case -2:
+                offset = _LOG_START
+            case -1:
+                offset = log.last_stable_offset if request.isolation_level else log.end_offset
+            case other:
+                raise ValueError(f"the model looks no times up: {other}")
+    return Answer(partition_index=tp.partition, error_code=code, timestamp=-1, offset=offset)

@@ -1,0 +1,136 @@
+"""Carries a schedule out: each lane's faults one after the other, the lanes at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_kafka_eos.lab.soak.brokers import await_in_sync
+from spark_kafka_eos.lab.soak.drivers import Query
+from spark_kafka_eos.lab.soak.schedule import Fault, Kind
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.proxy import Proxy
+
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """A fault that happened: from when to when, in seconds since the start, and what it hit."""
+
+    fault: Fault
+    at: float
+    until: float
+    hit: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.fault}{f': {self.hit}' if self.hit else ''}"
+
+
+class Faults:
+    """The faults of one soak. `tell` is called as each one happens, from the lanes' threads."""
+
+    def __init__(
+        self,
+        schedule: Sequence[Fault],
+        *,
+        kafka: EmbeddedKafka,
+        proxy: Proxy,
+        queries: Mapping[str, Query],
+        tell: Callable[[Injected], None],
+    ) -> None:
+        self._kafka, self._proxy, self._queries, self._tell = kafka, proxy, queries, tell
+        self.injected: list[Injected] = []
+        self._errors: list[BaseException] = []
+        self._over = threading.Event()
+        self._started = 0.0
+        lanes: dict[str, list[Fault]] = {}
+        for fault in schedule:
+            lanes.setdefault(fault.lane, []).append(fault)
+        self._threads = [
+            threading.Thread(target=self._run, args=(faults,), name=f"soak {lane}", daemon=True)
+            for lane, faults in lanes.items()
+        ]
+
+    def start(self) -> None:
+        """The schedule's time begins."""
+        self._started = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+
+    def check(self) -> None:
+        """Raises what a lane broke with, if one did."""
+        if self._errors:
+            raise self._errors[0]
+
+    def stop(self) -> None:
+        """No more faults; what was going on is brought to its end. Raises as `check`."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self.check()
+
+    def _run(self, faults: Sequence[Fault]) -> None:
+        try:
+            for fault in faults:
+                if self._over.wait(max(0.0, fault.at - self._now())) or not self._await_work(fault.target):
+                    return
+                self._inject(fault)
+        except BaseException as error:  # noqa: BLE001 - `check` raises it in the soak's own thread
+            self._errors.append(error)
+
+    def _await_work(self, target: str) -> bool:
+        """A fault waits while a driver is just starting, which has nothing to lose then. False when all is over."""
+        query = self._queries.get(target)
+        while query is not None and not query.at_work:
+            if self._over.wait(_LOOK_SECONDS):
+                return False
+        return True
+
+    def _now(self) -> float:
+        return time.monotonic() - self._started
+
+    def _inject(self, fault: Fault) -> None:
+        match fault.kind:
+            case Kind.DRIVER_KILLED:
+                self._done(fault, self._now(), self._queries[fault.target].kill())
+            case Kind.EXECUTOR_KILLED:
+                self._kill_executor(fault)
+            case Kind.DRIVER_PAUSED:
+                query = self._queries[fault.target]
+                query.pause()
+                self._lasting(fault)
+                query.resume()
+            case Kind.BROKER_KILLED:
+                self._kafka.kill(int(fault.target))
+                self._lasting(fault)
+                self._kafka.start(int(fault.target))
+                await_in_sync(self._kafka.bootstrap)
+            case Kind.BROKER_PAUSED:
+                self._kafka.pause(int(fault.target))
+                self._lasting(fault)
+                self._kafka.resume(int(fault.target))
+                await_in_sync(self._kafka.bootstrap)
+            case Kind.CONNECTIONS_CUT:
+                self._proxy.cut()
+                self._done(fault, self._now())
+
+    def _kill_executor(self, fault: Fault) -> None:
+        """Where none is there at the moment, because the last one was killed just now, the fault waits for one."""
+        while (hit := self._queries[fault.target].kill_executor()) is None:
+            if self._over.wait(_LOOK_SECONDS):
+                return
+        self._done(fault, self._now(), hit)
+
+    def _lasting(self, fault: Fault) -> None:
+        """Tell of the fault, and return when it is to end; it is not cut short, or it would be another fault."""
+        at = self._now()
+        self._done(fault, at)
+        threading.Event().wait(fault.seconds)
+
+    def _done(self, fault: Fault, at: float, hit: str = "") -> None:
+        found = Injected(fault=fault, at=at, until=at + fault.seconds, hit=hit)
+        self.injected.append(found)
+        self._tell(found)

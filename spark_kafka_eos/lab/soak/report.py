@@ -1,0 +1,249 @@
+"""What a soak came to: a table, a file of JSON, and one page of HTML with the throughput and the faults in it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from spark_kafka_eos.lab.bench.machine import Machine
+from spark_kafka_eos.lab.bench.plots import new_figure
+from spark_kafka_eos.lab.soak.check import Outcome
+from spark_kafka_eos.lab.soak.faults import Injected
+from spark_kafka_eos.lab.soak.schedule import Kind
+
+_BIN_SECONDS = 5.0
+_COLOURS = {
+    Kind.DRIVER_KILLED: "#d62728",
+    Kind.EXECUTOR_KILLED: "#ff7f0e",
+    Kind.DRIVER_PAUSED: "#e377c2",
+    Kind.BROKER_KILLED: "#000000",
+    Kind.BROKER_PAUSED: "#7f7f7f",
+    Kind.CONNECTIONS_CUT: "#17becf",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Records so far, `seconds` after the start: what the producer committed, what a reader of each output saw."""
+
+    seconds: float
+    source: int
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One query. `ended`: why drivers ended that nobody killed; `redone`: batches written again within a driver's life;
+    `violated`: invariants that `kafka-eos verify` found violated, with the place, or could not prove."""
+
+    name: str
+    drivers: int
+    ended: tuple[str, ...]
+    redone: int
+    outcome: Outcome
+    violated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Soaked:
+    """All that is known of a soak. `records` of the source that readers see, `aborted` those sent to be aborted;
+    `hanging`: partitions that end in an open transaction; `drained`: whether both queries got to the source's end."""
+
+    seed: int
+    minutes: float
+    brokers: int
+    kafka_version: str
+    machine: Machine
+    faults: tuple[Injected, ...]
+    samples: tuple[Sample, ...]
+    records: int
+    aborted: int
+    sides: tuple[Side, ...]
+    hanging: int
+    drained: bool
+
+    @property
+    def holds(self) -> bool:
+        right = all(side.outcome.holds and not side.violated for side in self.sides)
+        return right and self.drained and not self.hanging
+
+    @property
+    def kinds(self) -> Counter[Kind]:
+        return Counter(injected.fault.kind for injected in self.faults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line of the table: a figure for each query, or one for both; `due` is what each of them must be."""
+
+    name: str
+    figures: tuple[int, ...]
+    due: tuple[int, ...] | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.due is None or self.figures == self.due
+
+
+def rows(soaked: Soaked) -> Iterator[Row]:
+    """The outcome, line by line."""
+    sides = soaked.sides
+    outcomes = [side.outcome for side in sides]
+    yield Row(name="records in", figures=(soaked.records,) * len(sides))
+    yield Row(
+        name="records out",
+        figures=tuple(outcome.found for outcome in outcomes),
+        due=tuple(outcome.expected for outcome in outcomes),
+    )
+    yield Row(name="micro-batches", figures=tuple(outcome.batches for outcome in outcomes))
+    yield Row(name="… written again", figures=tuple(side.redone for side in sides))
+    yield Row(name="drivers started", figures=tuple(side.drivers for side in sides))
+    yield Row(name="… ended by themselves", figures=tuple(len(side.ended) for side in sides))
+    for name in ("lost", "duplicated", "torn", "aborted_visible", "wrong"):
+        found = tuple(int(getattr(outcome, name)) for outcome in outcomes)
+        yield Row(name=name.replace("_", " "), figures=found, due=(0,) * len(sides))
+    yield Row(name="invariants violated", figures=tuple(len(side.violated) for side in sides), due=(0,) * len(sides))
+    yield Row(name="hanging", figures=(soaked.hanging,), due=(0,))
+
+
+def summary(soaked: Soaked) -> str:
+    """The outcome in a line."""
+    outcomes = [side.outcome for side in soaked.sides]
+    zeros = ", ".join(
+        f"{name.replace('_', ' ')} {sum(getattr(outcome, name) for outcome in outcomes)}"
+        for name in ("lost", "duplicated", "torn", "aborted_visible")
+    )
+    return (
+        f"faults injected {len(soaked.faults)}, records {soaked.records:,} in and "
+        f"{sum(outcome.found for outcome in outcomes):,} out, {zeros}, hanging {soaked.hanging}"
+    )
+
+
+def faults(soaked: Soaked) -> str:
+    """How often each kind of fault happened."""
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(soaked.kinds.items()))
+
+
+def remarks(soaked: Soaked) -> Iterator[str]:
+    """What the table has no room for: what is wrong, and what drivers said that ended by themselves."""
+    if not soaked.drained:
+        yield "The queries did not get to the end of the source."
+    for side in soaked.sides:
+        yield from (f"{side.name}: {what}" for what in side.violated)
+        for why, count in Counter(side.ended).items():
+            yield f"{side.name}: {count} of its drivers ended by themselves: {why}"
+
+
+def table(soaked: Soaked) -> Table:
+    """The outcome on a terminal."""
+    out = Table("", title="Exactly once?", title_justify="left")
+    for side in soaked.sides:
+        out.add_column(side.name, justify="right")
+    out.add_column("")
+    for row in rows(soaked):
+        figures = [f"{figure:,}" for figure in row.figures] + [""] * (len(soaked.sides) - len(row.figures))
+        out.add_row(row.name, *figures, _mark(row, "[green]ok[/green]", "[bold red]OFF[/bold red]"))
+    return out
+
+
+def write(soaked: Soaked, folder: Path) -> Path:
+    """`soak.json` and `soak.html` into the folder, which is made; returns the page's path. ToolFailed without
+    matplotlib."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "soak.json").write_text(json.dumps(to_json(soaked), indent=1) + "\n")
+    found = folder / "soak.html"
+    found.write_text(page(soaked))
+    return found
+
+
+def to_json(soaked: Soaked) -> dict[str, Any]:
+    """All of it in plain values."""
+    return asdict(soaked) | {"holds": soaked.holds, "summary": summary(soaked), "kinds": dict(soaked.kinds)}
+
+
+def page(soaked: Soaked) -> str:
+    """One self-contained page."""
+    plotted = base64.b64encode(plot(soaked)).decode()
+    verdict = "exactly once" if soaked.holds else "NOT exactly once"
+    head = "".join(f"<th>{side.name}</th>" for side in soaked.sides)
+    body = "".join(
+        f"<tr><td>{row.name}</td>"
+        + "".join(f"<td>{figure:,}</td>" for figure in row.figures)
+        + "<td></td>" * (len(soaked.sides) - len(row.figures))
+        + f"<td>{_mark(row, 'ok', '<b>OFF</b>')}</td></tr>"
+        for row in rows(soaked)
+    )
+    said = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks(soaked))
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Soak: {verdict}</title><style>
+body {{ font: 15px/1.4 sans-serif; max-width: 62em; margin: 1em auto; padding: 0 1em }}
+td, th {{ padding: .1em 1em; text-align: right }} td:first-child {{ text-align: left }} img {{ width: 100% }}
+</style></head><body>
+<h1>{soaked.minutes:g} minutes of faults: {verdict}</h1>
+<p>{html.escape(summary(soaked))}.</p>
+<img alt="throughput over time, with the faults" src="data:image/png;base64,{plotted}">
+<table><tr><th></th>{head}<th></th></tr>{body}</table>
+<p>Faults: {html.escape(faults(soaked))}.</p>
+<ul>{said}</ul>
+<p>Seed {soaked.seed}; {soaked.brokers} broker(s) of Kafka {soaked.kafka_version}.
+{html.escape(str(soaked.machine))}.</p>
+</body></html>
+"""
+
+
+def rates(samples: Sequence[Sample], width: float = _BIN_SECONDS) -> list[tuple[float, float, tuple[float, ...]]]:
+    """Records per second, of the source and of each output, in intervals of about `width` seconds: (their ends, …)."""
+    found = []
+    before = samples[0] if samples else None
+    for sample in samples:
+        if before is None or (seconds := sample.seconds - before.seconds) < width:
+            continue
+        outputs = tuple((now - then) / seconds for now, then in zip(sample.outputs, before.outputs, strict=True))
+        found.append((sample.seconds, (sample.source - before.source) / seconds, outputs))
+        before = sample
+    return found
+
+
+def plot(soaked: Soaked) -> bytes:
+    """A PNG: throughput over time, the faults marked. ToolFailed without matplotlib.
+
+    Each output has its own scale: an aggregation writes fewer records than it reads.
+    """
+    figure, axes = new_figure(11, 4.5)
+    found = rates(soaked.samples)
+    at = [seconds for seconds, _, _ in found]
+    axes.step(at, [source for _, source, _ in found], where="pre", color="#bbbbbb", label="source")
+    for number, side in enumerate(soaked.sides):
+        scale = axes if number == 0 else axes.twinx()
+        name = f"{side.name} output"
+        scale.step(at, [outputs[number] for _, _, outputs in found], where="pre", color=f"C{number}", label=name)
+        scale.set_ylim(bottom=0)
+        scale.set_ylabel(f"records per second: {name}{' and source' if number == 0 else ''}", color=f"C{number}")
+    named: set[Kind] = set()
+    for injected in soaked.faults:
+        kind = injected.fault.kind
+        colour, label = _COLOURS[kind], None if kind in named else kind.value
+        named.add(kind)
+        axes.axvline(injected.at, color=colour, linewidth=1, linestyle="--", label=label)
+        if injected.until > injected.at:
+            axes.axvspan(injected.at, injected.until, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlabel("seconds; records when a read_committed consumer got them")
+    figure.legend(loc="outside right upper", fontsize="small")
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=120)
+    return out.getvalue()
+
+
+def _mark(row: Row, right: str, wrong: str) -> str:
+    if row.due is None:
+        return ""
+    return right if row.holds else wrong

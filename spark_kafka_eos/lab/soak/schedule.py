@@ -1,0 +1,101 @@
+"""Which fault happens when: a pure function of a seed and a duration, so a soak can be played again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spark_kafka_eos.lab.soak.queries import STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
+
+
+class Kind(StrEnum):
+    """What happens. A kill is SIGKILL, a pause SIGSTOP and, later, SIGCONT; a driver takes its processes along."""
+
+    DRIVER_KILLED = "driver killed"
+    EXECUTOR_KILLED = "executor killed"
+    DRIVER_PAUSED = "driver paused"
+    BROKER_KILLED = "broker killed"
+    BROKER_PAUSED = "broker paused"
+    CONNECTIONS_CUT = "connections cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault, `at` seconds from the start. `target`: a query's name, a broker's node id, "" for all.
+
+    `seconds`: how long a pause lasts, or a broker is away; 0 for what is over at once (a driver is started again).
+    """
+
+    at: float
+    kind: Kind
+    target: str = ""
+    seconds: float = 0.0
+
+    @property
+    def lane(self) -> str:
+        """Faults of one lane happen one after the other: so one broker is away at a time, the others keep the data."""
+        if self.kind in BROKERS:
+            return "brokers"
+        return self.target or "network"
+
+    def __str__(self) -> str:
+        name = f"broker {self.target}" if self.kind in BROKERS else self.target
+        lasting = f" for {self.seconds:.0f} s" if self.seconds else ""
+        return f"{self.kind}{f' ({name})' if name else ''}{lasting}"
+
+
+BROKERS = frozenset({Kind.BROKER_KILLED, Kind.BROKER_PAUSED})
+_FIRST, _LAST = 3.0, 5.0  # seconds without faults at the start and at the end
+_GAP = (8.0, 17.0)  # seconds between two faults
+_RECOVERY = 12.0  # seconds that a broker gets to catch up before the next one goes
+_KILLED, _PAUSED = (2.0, 9.0), (2.0, 6.0)
+_LONG = (1.1 * TRANSACTION_TIMEOUT_MS / 1000, 1.4 * TRANSACTION_TIMEOUT_MS / 1000)
+_EVERY_LONG = 3  # one pause of so many outlasts the transaction timeout
+
+
+def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[Fault, ...]:
+    """The faults of `seconds` seconds in their order, on nodes 1 to `brokers`: each kind comes once in six faults."""
+    chance = random.Random(seed)  # noqa: S311 - it chooses faults, not keys
+    found: list[Fault] = []
+    now, brokers_free = _FIRST, 0.0
+    for kind in _kinds(chance):
+        now += chance.uniform(*_GAP) if found else chance.uniform(0, _GAP[0])
+        if now > seconds - _LAST:
+            break
+        lasts = _seconds(kind, chance)
+        at = max(now, brokers_free) if kind in BROKERS else now
+        target = _target(kind, brokers, chance)
+        if kind in BROKERS:
+            brokers_free = at + lasts + _RECOVERY
+        if at <= seconds - _LAST:
+            found.append(Fault(at=round(at, 1), kind=kind, target=target, seconds=round(lasts, 1)))
+    return tuple(sorted(found, key=lambda fault: fault.at))
+
+
+def _kinds(chance: random.Random) -> Iterator[Kind]:
+    while True:
+        yield from chance.sample(list(Kind), len(Kind))
+
+
+def _target(kind: Kind, brokers: int, chance: random.Random) -> str:
+    match kind:
+        case Kind.BROKER_KILLED | Kind.BROKER_PAUSED:
+            return str(chance.randint(1, brokers))
+        case Kind.DRIVER_KILLED | Kind.DRIVER_PAUSED:
+            return chance.choice([STATELESS, STATEFUL])
+        case Kind.EXECUTOR_KILLED:
+            return STATEFUL  # the one that runs on a cluster
+        case Kind.CONNECTIONS_CUT:
+            return ""
+
+
+def _seconds(kind: Kind, chance: random.Random) -> float:
+    match kind:
+        case Kind.BROKER_KILLED:
+            return chance.uniform(*_KILLED)
+        case Kind.BROKER_PAUSED | Kind.DRIVER_PAUSED:
+            return chance.uniform(*(_PAUSED if chance.randrange(_EVERY_LONG) else _LONG))
+        case _:
+            return 0.0

@@ -1,0 +1,135 @@
+"""Feeds the source topic of a soak: a plain transactional producer at a steady rate, some transactions aborted.
+
+Its values are numbers from 0 on, keyed in turn. What is sent to be aborted carries a mark, so that it is known wherever
+it shows up. What the topic holds in the end is asked of the topic: faults abort transactions, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE, TRANSACTION_TIMEOUT_MS
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())  # not to standard error: outages are what a soak is about
+
+KEYS = 200
+_INTERVAL = 0.25  # seconds of records in a transaction
+_ABORT_EVERY = 10
+_BEHIND = 4  # seconds of records that are made up for after an outage, no more: the rate is steady
+_TRY_SECONDS = 5.0
+
+
+class Source:
+    """A producer in a thread of its own, from `start()` to `stop()`."""
+
+    def __init__(self, bootstrap: str, rate: int) -> None:
+        self._rate = rate
+        self._config = {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": "soak-producer",
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "socket.timeout.ms": 5_000,
+            "linger.ms": 5,
+        }
+        self.committed = 0  # records, as far as the producer was told
+        self.aborted = 0
+        self._number = 0
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="soak source", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises what broke the producer for good, if something did."""
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """End the transaction that is open, and send no more. Raises as `check`."""
+        self._stopping.set()
+        self._thread.join()
+        self.check()
+
+    def _run(self) -> None:
+        try:
+            producer = self._new()
+            started, skipped = time.monotonic(), 0.0
+            transaction = 0
+            while not self._stopping.wait(_INTERVAL):
+                due = int((time.monotonic() - started - skipped) * self._rate) - self._number
+                if due > self._rate * _BEHIND:
+                    skipped += due / self._rate - _BEHIND
+                    due = self._rate * _BEHIND
+                transaction += 1
+                if not self._transaction(producer, due, abort=transaction % _ABORT_EVERY == 0):
+                    producer = self._new()
+        except BaseException as error:  # noqa: BLE001 - `check` raises it in the soak's own thread
+            self._error = error
+
+    def _new(self) -> Producer:
+        """A producer that has fenced the one before, whose open transaction is thereby aborted, or was committed."""
+        while True:
+            producer = Producer(self._config, logger=_log)
+            try:
+                _again(partial(producer.init_transactions, _TRY_SECONDS))
+                return producer
+            except KafkaException as error:
+                if not _of(error).fatal():
+                    raise
+
+    def _transaction(self, producer: Producer, records: int, *, abort: bool) -> bool:
+        """Send so many records and end the transaction; whether the producer is still of use."""
+        numbers = range(self._number, self._number + records)
+        self._number += records
+        try:
+            producer.begin_transaction()
+            for number in numbers:
+                value = f"{ABORTED}{number}" if abort else f"{number}"
+                producer.produce(SOURCE, key=f"key-{number % KEYS:03}", value=value)
+            _again(lambda: _flushed(producer))
+            if not abort:
+                _again(lambda: producer.commit_transaction(_TRY_SECONDS))
+                self.committed += records
+                return True
+        except KafkaException as error:
+            if not _of(error).txn_requires_abort():
+                return False
+        try:
+            _again(lambda: producer.abort_transaction(_TRY_SECONDS))
+        except KafkaException:
+            return False
+        self.aborted += records
+        return True
+
+
+def _flushed(producer: Producer) -> None:
+    """An abort discards what is still queued: only flushed records reach the log and tempt a reader."""
+    while producer.flush(_TRY_SECONDS):
+        pass
+
+
+def _again(call: Callable[[], object]) -> None:
+    """Until it is done, or fails for another reason than that the brokers are away."""
+    while True:
+        try:
+            call()
+            return
+        except KafkaException as error:
+            if not _of(error).retriable():
+                raise
+
+
+def _of(error: KafkaException) -> KafkaError:
+    found = error.args[0]
+    assert isinstance(found, KafkaError)
+    return found

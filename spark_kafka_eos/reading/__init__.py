@@ -1,0 +1,1 @@
+"""Reading, without Spark: where a source's partitions begin and end, and from ranges of offsets to Arrow batches."""

@@ -1,0 +1,334 @@
+"""Where a source's partitions begin and end: asks the cluster, and leaves every decision to `core.planning`.
+
+What is not obvious:
+- Spark does not write a query's first offset down. If batch 0 has to run again after a crash, Spark asks for the first
+  offset again, and `latest` or a group's offset have moved by then: what lay between would be lost. So a start that is
+  not reproducible is left `UNRESOLVED`, and batch 0 reads nothing: its end, which Spark writes down before the batch
+  runs, is the start. (With `latest`, batch 0 of the built-in source is empty as well.)
+- Spark compares offsets as text. Nothing new is said by equal text, which `offsets_to_json` makes of equal offsets.
+- Offsets have no room for a topic's id. A query that runs remembers the ids, and puts them into the ranges, so that no
+  task reads a topic that was created again as if it were the old one. Once that is noticed, a micro-batch of its own
+  goes back to the beginning of the new topic and reads nothing. It is data loss, and since Spark has written that end
+  down, it still is after a restart; with failOnDataLoss=false the next micro-batch reads the new topic, all of it.
+- A stream's process is started for it, and nothing else happens meanwhile: what few queries need is imported by them.
+- A checkpoint may stand past the last stable offset, if its batches were once read uncommitted (the built-in source's
+  default). Nothing is lost then: the query waits until the transactions there have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from spark_kafka_eos.broker import offsets
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
+from spark_kafka_eos.core import planning
+from spark_kafka_eos.core.task_split import Task, split
+from spark_kafka_eos.errors import DataLoss, UnknownTopic
+from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.options import SourceOptions, Timestamps
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.core.filters import Wanted
+
+log = logging.getLogger(__name__)
+
+JsonOffsets = dict[str, dict[str, int]]
+_Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]
+
+# How late a new topic may be noticed while the others stand still; the built-in source looks every time.
+_LOOK_AGAIN_SECONDS = 5.0
+_LATEST_TIME = (1 << 63) - 1
+
+
+class Positions:
+    """The offsets of one query's or one batch read's source; a context manager that closes its connections.
+
+    Raises ConfigurationError, UnknownTopic, DataLoss, AuthorizationFailed, BrokerError, BrokerUnreachable; each answer
+    comes or fails within request.timeout.ms, or delivery.timeout.ms once the cluster was reached.
+    """
+
+    def __init__(
+        self, options: SourceOptions, cluster: Cluster | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options = options
+        self._cluster = cluster or Cluster(options.client)
+        self._clock = clock
+        self._partitions: tuple[TopicPartition, ...] = ()
+        self._looked = float("-inf")
+        self._known: set[TopicPartition] = set()  # read before: if one does not exist, it was deleted
+        self._ids: dict[str, uuid.UUID] = {}  # of the topics that the query's offsets belong to
+        self._current_ids: dict[str, uuid.UUID] = {}
+        self._past_ids: set[uuid.UUID] = set()  # a broker that lags behind may still show one
+        self._first: JsonOffsets | None = None
+        self._seen: dict[TopicPartition, int] = {}
+        self._pinned: dict[TopicPartition, int] | None = None
+        self._last_advance = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+
+    # -- a batch read
+
+    def starting(self) -> dict[TopicPartition, int]:
+        """Where a new query starts, for every partition."""
+        wanted = self._options.starting_offsets
+        earliest, latest = self._earliest(), self._latest()
+        if isinstance(wanted, Timestamps):
+            return self._at("startingOffsetsByTimestamp", wanted, latest)
+        committed = self._committed(self._look()) if str(wanted).startswith("committed") else None
+        return planning.starting_offsets(wanted, earliest=earliest, latest=latest, committed=committed)
+
+    def ending(self) -> dict[TopicPartition, int]:
+        """Where a batch read ends, for every partition."""
+        wanted, latest = self._options.ending_offsets, self._latest()
+        if isinstance(wanted, Timestamps):
+            return self._at("endingOffsetsByTimestamp", wanted, latest)
+        return planning.ending_offsets(wanted, latest=latest)
+
+    def narrowed(
+        self, start: Offsets, end: Offsets, asked: Wanted
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Start and end of the partitions that filters leave, as far as it is certain that nothing is missed."""
+        from spark_kafka_eos.core import filters
+
+        start, end = filters.within(start, end, asked)
+        low, high, delay = asked.times.low, asked.times.high, self._options.max_timestamp_delay_ms
+        if low is not None and low >= 0:
+            start, end = filters.from_times(start, end, self._times(start, low))
+        if high is not None and delay is not None:
+            start, end = filters.up_to_times(start, end, self._times(start, max(high + delay, 0)))
+        return start, end
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
+        """What each Spark task reads. What is gone raises DataLoss, or is logged if failOnDataLoss is false."""
+        if start == end:
+            return []
+        self._known |= start.keys()
+        earliest = self._earliest(start.keys() | end.keys())
+        plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=self._options.fail_on_data_loss)
+        for lost in plan.lost:
+            log.warning("data was lost and is left out (failOnDataLoss is false): %s", lost)
+        return split(
+            [replace(one, topic_id=self._ids.get(one.partition.topic)) for one in plan.ranges],
+            parallelism=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            min_partitions=self._options.min_partitions,
+            max_records_per_partition=self._options.max_records_per_partition,
+        )
+
+    # -- a stream
+
+    def initial(self) -> JsonOffsets:
+        """Where a new stream starts; UNRESOLVED unless the same is said when Spark asks again after a crash."""
+        wanted = self._options.starting_offsets
+        if wanted == "earliest" or (isinstance(wanted, Mapping) and planning.LATEST not in wanted.values()):
+            self._first = offsets_to_json(self.starting())
+            return self._first
+        return {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
+
+    def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
+        """Where the micro-batch after `start` ends; `start` itself if there is nothing to read, or not enough yet.
+
+        `limited`: whether the options that limit a micro-batch hold (the trigger may override them).
+        """
+        if start == UNRESOLVED:
+            pinned = self._pinned or {}
+            return offsets_to_json({tp: min(offset, pinned.get(tp, offset)) for tp, offset in self.starting().items()})
+        begin = offsets_from_json(start)
+        self._known |= begin.keys()
+        end = self._ends(begin)
+        if end != begin:
+            self._look(now=True)  # whether these are still the topics that the query has read so far
+        if (again := self._created_again(begin)) is not None:
+            if begin != begin | again:
+                return offsets_to_json(begin | again)
+            end = self._ends(begin)
+        end = self._caught_up(begin, end)
+        earliest = self._earliest(end.keys() - begin.keys())  # of partitions that are new
+        if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
+            return start
+        self._last_advance = self._clock()
+        limit = self._options.max_offsets_per_trigger if limited else None
+        end = planning.end_offsets(begin, earliest=earliest, latest=end, limit=limit)
+        return offsets_to_json(self._within_bytes(begin, end) if limited else end)
+
+    def pin(self) -> None:
+        """Trigger.AvailableNow: read up to what is there now, and no further."""
+        self._look(now=True)
+        self._pinned = self._latest()
+
+    def reported(self) -> JsonOffsets | None:
+        """The ends as last asked for, for the query's progress; None before that, as when a batch runs again."""
+        return offsets_to_json(self._seen) or None
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """What is read, as last looked up."""
+        return self._look()
+
+    def batch(self, start: JsonOffsets, end: JsonOffsets) -> list[Task]:
+        """What each Spark task of a micro-batch reads."""
+        if start == UNRESOLVED:
+            return []
+        begin, ends = offsets_from_json(start), offsets_from_json(end)
+        if start == self._first:
+            # A first batch that runs again has asked for its start anew: partitions added since belong to the next one.
+            begin = {tp: offset for tp, offset in begin.items() if tp in ends or tp not in self._look()}
+        return self.tasks(begin, ends)
+
+    # -- asking
+
+    def _earliest(self, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), wanted)
+
+    def _latest(self) -> dict[TopicPartition, int]:
+        isolation = self._options.isolation
+        self._seen = self._of_existing(lambda tps: offsets.latest(self._cluster, tps, isolation=isolation))
+        return dict(self._seen)
+
+    def _of_existing(self, ask: _Ask, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """`ask`, of the partitions there are (of `wanted` only); again, if one has gone since they were looked up."""
+
+        def existing(*, now: bool) -> list[TopicPartition]:
+            return [tp for tp in self._look(now=now) if wanted is None or tp in wanted]
+
+        try:
+            return ask(existing(now=False))
+        except UnknownTopic:
+            return ask(existing(now=True))
+
+    def _ends(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """The last stable offsets, now or as pinned; where `begin` is already past one, it stays where it is."""
+        end = self._latest() if self._pinned is None else dict(self._pinned)
+        past = [tp for tp, offset in end.items() if begin.get(tp, 0) > offset]
+        if past and self._options.isolation == "read_committed":
+            high_watermarks = offsets.latest(self._cluster, past, isolation="read_uncommitted")
+            end |= {tp: begin[tp] for tp, offset in high_watermarks.items() if begin[tp] <= offset}
+        return end
+
+    def _caught_up(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """`end`, asked for again for a while if some partition ends before `begin`: its leader may be outdated."""
+        budget = self._cluster.budget(OUTDATED_LEADER_MS)
+        while any(begin.get(tp, 0) > at for tp, at in end.items()) and (delay := budget.delay()) is not None:
+            self._cluster.sleep(delay)
+            self._look(now=True)
+            end = self._ends(begin)
+        return end
+
+    def _created_again(self, begin: Offsets) -> dict[TopicPartition, int] | None:
+        """Where the partitions of `begin` now begin whose topic is another one than before; None if all are the same.
+
+        A change is said once; from then on the new topic counts.
+        """
+        self._look()
+        past = self._past_ids
+        again = {name: new for name, new in self._current_ids.items() if new != self._ids[name] and new not in past}
+        if not again:
+            return None
+        for name, found in sorted(again.items()):
+            log.warning("topic %s was deleted and created again: its id is %s and was %s", name, found, self._ids[name])
+            past.add(self._ids[name])
+        self._ids |= again
+        if self._pinned is not None:
+            self._pinned |= {tp: offset for tp, offset in self._latest().items() if tp.topic in again}
+        return self._earliest([tp for tp in begin if tp.topic in again])
+
+    def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The ledger's offsets of this cluster, else the group's, after any transaction that is about to commit some
+        (KIP-447)."""
+        if self._options.sink is not None:
+            from spark_kafka_eos.reading.sink_progress import committed_by
+
+            progress = committed_by(self._options.sink, self._cluster.cluster_id())
+            return {tp: progress.get(tp) for tp in partitions}
+        from spark_kafka_eos.broker.groups import GroupCoordinator
+
+        found = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
+        return {tp: None if committed is None else committed.offset for tp, committed in found.items()}
+
+    def _at(self, option: str, wanted: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:
+        times = planning.timestamps(option, wanted, latest)
+        found = offsets.at_times(self._cluster, times, isolation=self._options.isolation)
+        return planning.offsets_by_time(option, wanted, found, latest=latest)
+
+    def _times(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
+        wanted = dict.fromkeys(partitions, min(time_ms, _LATEST_TIME))
+        return offsets.at_times(self._cluster, wanted, isolation=self._options.isolation)
+
+    def _waits(self, available: int) -> bool:
+        """Whether to put the batch off until minOffsetsPerTrigger are there; not the first, nor in AvailableNow."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or available >= least or self._pinned is not None:
+            return False
+        return (self._clock() - self._last_advance) * 1000 < self._options.max_trigger_delay_ms
+
+    def _within_bytes(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """`end`, or where maxBytesPerTrigger ends before."""
+        limit = self._options.max_bytes_per_trigger
+        if limit is None:
+            return end
+        try:
+            return end | self._ends_by_weight(limit, begin, end)
+        except (DataLoss, UnknownTopic):
+            if self._options.fail_on_data_loss:
+                raise
+            return end | self._ends_by_weight(limit, begin, end)  # from what is left meanwhile
+
+    def _ends_by_weight(self, limit: int, begin: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+        from spark_kafka_eos.reading.sampling import ends_by_weight  # fetches and decodes, which others need not load
+
+        earliest = self._earliest(end.keys())
+        ranges = planning.plan(begin, end, earliest=earliest, fail_on_data_loss=False).ranges
+        return ends_by_weight(self._cluster, limit, ranges, self._options.isolation)
+
+    def _look(self, *, now: bool = False) -> tuple[TopicPartition, ...]:
+        """The partitions to read, looked up again before each micro-batch that has something to read, else every few
+        seconds."""
+        if now or self._clock() - self._looked > _LOOK_AGAIN_SECONDS:
+            self._partitions = tuple(sorted(self._read_partitions()))
+            self._known.update(self._partitions)
+            self._current_ids = {tp.topic: self._cluster.topic(tp.topic).id for tp in self._partitions}
+            self._ids = self._current_ids | self._ids
+            self._looked = self._clock()
+        return self._partitions
+
+    def _read_partitions(self) -> Iterable[TopicPartition]:
+        options, cluster = self._options, self._cluster
+        if options.subscribe_pattern is not None:
+            wanted = [name for name in cluster.topic_names() if re.fullmatch(options.subscribe_pattern, name)]
+        else:
+            wanted = list(options.subscribe) or [tp.topic for tp in options.assign]
+        topics = self._existing(wanted)
+        existing = {TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions}
+        if missing := sorted(set(options.assign) - existing - self._known):
+            raise UnknownTopic(f"{missing[0]} is to be read (option 'assign') but does not exist")
+        return existing.intersection(options.assign) if options.assign else existing
+
+    def _existing(self, topics: Sequence[str]) -> Sequence[str]:
+        """Look `topics` up and leave those out that were read before and do not exist any more."""
+        try:
+            self._cluster.refresh(topics)
+        except UnknownTopic:
+            there = set(self._cluster.topic_names())
+            deleted = set(topics) - there
+            if not deleted <= {tp.topic for tp in self._known}:
+                raise
+            topics = [name for name in topics if name in there]
+            self._cluster.refresh(topics)
+        return topics

@@ -1,0 +1,45 @@
+"""What a task's reading takes, counted while it reads: bytes of record batches, records left out as aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from spark_kafka_eos.broker.fetch import Fetched
+from spark_kafka_eos.core.progress import RangeTally
+from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
+
+
+class Tally:
+    """Of these ranges, at most one of each partition."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        self._found = {
+            r.partition: RangeTally(partition=r.partition, start=r.start, end=r.end, bytes=0, aborted=0) for r in ranges
+        }
+
+    @property
+    def ranges(self) -> tuple[RangeTally, ...]:
+        """What was counted so far, range by range."""
+        return tuple(self._found.values())
+
+    def count(self, fetched: Fetched, shown: Sequence[bool]) -> None:
+        """Add a part of a Fetch response, of whose record batches these are `shown`."""
+        so_far = self._found[fetched.partition]
+        headers = [header for _, header in fetched.batches]
+        self._found[fetched.partition] = replace(
+            so_far,
+            bytes=so_far.bytes + sum(header.size for header in headers),
+            aborted=so_far.aborted
+            + sum(
+                _inside(header, so_far)
+                for header, is_shown in zip(headers, shown, strict=True)
+                if not (is_shown or header.is_control)
+            ),
+        )
+
+
+def _inside(header: RecordBatchHeader, bounds: RangeTally) -> int:
+    """The batch's records inside the range: exact but for a batch that reaches out of it and was compacted."""
+    overlap = min(header.next_offset, bounds.end) - max(header.base_offset, bounds.start)
+    return min(header.record_count, max(0, overlap))

@@ -1,0 +1,43 @@
+"""What records weigh, asked of the brokers: a small fetch wherever `core.byte_limit` wants to look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.broker.offsets import Isolation
+from spark_kafka_eos.core.byte_limit import Sample, ends_within, look_further, sample
+from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.wire.record_batch import scan
+
+# The Java producer's default batch.size: most record batches are no larger, and then one request gets all partitions'.
+_BYTES = 16_384
+
+
+def ends_by_weight(
+    cluster: Cluster, limit: int, ranges: Sequence[OffsetRange], isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """Where each range (not empty, below the last stable offset) ends for about `limit` bytes in all.
+
+    Looked at first at each start, then inside of what that lets in: records that grow are met before they are planned.
+    Raises what `Fetcher.fetch` raises.
+    """
+    samples = {tp: [found] for tp, found in _look(cluster, {r.partition: r.start for r in ranges}, isolation).items()}
+    ends = ends_within(limit, ranges, samples)
+    ranges = [OffsetRange(partition=r.partition, start=r.start, end=ends[r.partition]) for r in ranges]
+    further = {one.partition: look_further(one, samples[one.partition][0]) for one in ranges}
+    for number in range(max(map(len, further.values()), default=0)):
+        at = {tp: offsets[number] for tp, offsets in further.items() if number < len(offsets)}
+        for tp, found in _look(cluster, at, isolation).items():
+            samples[tp].append(found)
+    return ends_within(limit, ranges, samples)
+
+
+def _look(cluster: Cluster, at: Mapping[TopicPartition, int], isolation: Isolation) -> dict[TopicPartition, Sample]:
+    fetcher = Fetcher(cluster, isolation=isolation, max_partition_bytes=_BYTES)
+    wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
+    return {
+        part.partition: sample(at[part.partition], [header for _, header in scan(part.buffer)])
+        for part in fetcher.fetch(wanted)
+    }

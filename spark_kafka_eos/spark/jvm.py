@@ -1,0 +1,213 @@
+"""What only a classic SparkSession's JVM can tell: the running query, its checkpoint, and how its stages went.
+
+Everything that reaches through py4j is in this file. On Spark Connect there is no JVM to ask; callers then rely on
+options.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_kafka_eos.core.backoff import Budget
+from spark_kafka_eos.core.barrier import StageAttempts
+from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
+from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
+from spark_kafka_eos.writing.files import files_at
+
+_SCAN = "StreamingDataSourceV2ScanRelation"
+_STATUS_BUDGET_MS = 10_000
+_INDETERMINATE = "shuffle map stage with indeterminate output"  # in DAGScheduler's reason; the exception has no code
+
+
+def is_classic(session: SparkSession) -> bool:
+    """Whether the session has a JVM in reach (not Spark Connect)."""
+    return hasattr(session, "_jsparkSession")
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether driver and executors are one process (`local[…]`)."""
+    return is_classic(session) and str(session.sparkContext.master).split("[")[0] == "local"
+
+
+def driver_addresses(session: SparkSession) -> tuple[str, str]:
+    """The driver's host as it binds to it, and as the executors know it; of a classic session."""
+    if is_local(session):
+        return "127.0.0.1", "127.0.0.1"
+    configuration = session.sparkContext.getConf()
+    host = configuration.get("spark.driver.host", "localhost")
+    return configuration.get("spark.driver.bindAddress", host), host
+
+
+def speculates(session: SparkSession) -> bool:
+    """Whether Spark starts second copies of slow tasks, which the barrier would take for a reason to begin anew."""
+    # Asked for in each micro-batch, so not through the Python getConf(), which copies all settings, one call for each.
+    return is_classic(session) and bool(session.sparkContext._jsc.getConf().getBoolean("spark.speculation", False))
+
+
+def parallelism(session: SparkSession) -> int:
+    """How many tasks the cluster runs at once, as Spark reckons it."""
+    return int(session.sparkContext.defaultParallelism) if is_classic(session) else 1
+
+
+class RunningQuery:
+    """The streaming query whose foreachBatch function is running now."""
+
+    def __init__(self, frame: DataFrame, checkpoint_location: str | None) -> None:
+        self._session = frame.sparkSession
+        self._execution = _execution(self._session) if is_classic(self._session) else None
+        location = checkpoint_location if self._execution is None else self._execution.resolvedCheckpointRoot()
+        if location is None:
+            raise ConfigurationError(
+                "checkpointLocation",
+                "the batch's query cannot be found in this session, so its checkpoint is not known",
+                action="Give the writer the query's checkpointLocation, and call it inside foreachBatch.",
+            )
+        self.checkpoint_location: str = location
+        self.run_id: str | None = None if self._execution is None else self._execution.runId().toString()
+
+    def micro_batch(self, batch_id: int) -> MicroBatch:
+        """The batch as the checkpoint has it, and where its first batch starts as the running plan has it.
+
+        Raises IllegalTransactionState unless it is the one that the query is at.
+        """
+        read = _reader(self._session, self.checkpoint_location)
+        self._require_running(batch_id, read)
+        return micro_batch(read, batch_id, first_start=self._planned_starts() if batch_id == 0 else None)
+
+    def needs_evaluation(self) -> bool:
+        """Whether Spark counts on this batch's rows being computed even if nobody wants them: its state and its
+        watermark move on by that. On Spark Connect, where the plan is out of reach, always."""
+        if self._execution is None:
+            return True
+        plan = self._execution.lastExecution().logical()
+        watermark = _jvm(self._session).org.apache.spark.sql.catalyst.trees.TreePattern.EVENT_TIME_WATERMARK()
+        return bool(plan.containsStatefulOperator() or plan.containsPattern(watermark))
+
+    def _require_running(self, batch_id: int, read: ReadFile) -> None:
+        """Raise IllegalTransactionState if the query runs another batch, as Spark says or else the checkpoint, whose
+        last planned batch is the one that runs."""
+        running = None
+        if self._execution is not None:
+            running = self._session.sparkContext.getLocalProperty("streaming.sql.batchId")
+        if running is not None:
+            why = None if running == str(batch_id) else f"but the query runs batch {running}"
+        elif read(f"offsets/{batch_id}") is None:
+            why = f"but the checkpoint {self.checkpoint_location} has no file 'offsets/{batch_id}'"
+        else:
+            later = read(f"offsets/{batch_id + 1}") is not None
+            why = (
+                f"but the checkpoint {self.checkpoint_location} is at batch {batch_id + 1} or later" if later else None
+            )
+        if why is not None:
+            raise IllegalTransactionState(
+                f"the writer was called with batch_id {batch_id}, {why}",
+                action="Pass on the batch_id that foreachBatch gives to its function.",
+            )
+
+    def _planned_starts(self) -> list[str] | None:
+        """Each source's start offset in the plan that runs now; None if the plan does not tell all of them."""
+        if self._execution is None:
+            return None
+        leaves = self._execution.lastExecution().logical().collectLeaves()
+        scans = [
+            leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.getClass().getSimpleName() == _SCAN
+        ]
+        starts = [scan.startOffset() for scan in scans]
+        if not starts or any(start.isEmpty() for start in starts):
+            return None
+        return [str(start.get().json()) for start in starts]
+
+
+def stage_attempts(session: SparkSession, stages: Iterable[int]) -> dict[int, StageAttempts]:
+    """How each finished stage went. The status store lags behind the job's result, so a stage is awaited until its
+    first attempt is complete, for ten seconds at most; one that Spark knows nothing of is left out.
+    """
+    tracker = session.sparkContext._jsc.statusTracker()  # the Python one hides the counts of a None
+    budget = Budget(
+        milliseconds=_STATUS_BUDGET_MS,
+        backoff_ms=2,
+        backoff_max_ms=100,
+        clock=time.monotonic,
+        jitter=random.random,
+    )
+    found: dict[int, StageAttempts] = {}
+    for stage in stages:
+        info = tracker.getStageInfo(stage)
+        while (info is None or _unfinished(info)) and (pause := budget.delay()) is not None:
+            time.sleep(pause)
+            info = tracker.getStageInfo(stage)
+        if info is not None:
+            found[stage] = StageAttempts(
+                current_attempt=info.currentAttemptId(),
+                completed_tasks=info.numCompletedTasks(),
+                failed_tasks=info.numFailedTasks(),
+                num_tasks=info.numTasks(),
+            )
+    return found
+
+
+def cannot_run_again(error: Exception) -> bool:
+    """Whether Spark failed a job only because an executor's shuffle output was lost and came out differently when it
+    was made again, with a part of the result there already (as a checksum or the plan told it).
+    """
+    return _INDETERMINATE in str(error)
+
+
+def _unfinished(info: Any) -> bool:
+    return bool(info.currentAttemptId() == 0 and info.numCompletedTasks() + info.numFailedTasks() < info.numTasks())
+
+
+def _execution(session: SparkSession) -> Any:
+    """The JVM's StreamExecution of the query that this thread works for, or None.
+
+    foreachBatch gets a clone of the query's session whose own list of streams is empty; the shared state has all of
+    them.
+    """
+    query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query_id is None:
+        return None
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    return queries.get(_uuid(_jvm(session), query_id))
+
+
+@functools.cache
+def _uuid(jvm: Any, text: str) -> Any:
+    """A java.util.UUID. Once for each query: py4j first looks for a class `java` in every package that it imports."""
+    return jvm.java.util.UUID.fromString(text)
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session._jvm
+
+
+def _reader(session: SparkSession, location: str) -> ReadFile:
+    if urlsplit(location).scheme in ("", "file") or not is_classic(session):
+        return files_at(location, "checkpointLocation").read_text
+    return _hadoop_reader(session, location)
+
+
+def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str | None]:
+    """Through Hadoop's FileSystem, which is configured for the checkpoint already."""
+    jvm = _jvm(session)
+    configuration = session._jsparkSession.sessionState().newHadoopConf()
+
+    def read(name: str) -> str | None:
+        path = jvm.org.apache.hadoop.fs.Path(f"{location}/{name}")
+        filesystem = path.getFileSystem(configuration)
+        if not filesystem.exists(path):
+            return None
+        stream = filesystem.open(path)
+        try:
+            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    return read

@@ -1,0 +1,247 @@
+"""A Spark driver as a process that can be killed in the middle of a micro-batch, or lose an executor there, and what
+its checkpoint tells then."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.supervised import SupervisedProcesses
+
+# In a Spark log, what says why it ended is far from its end.
+_ROUTINE = re.compile(r"^\d\S* \S+ (INFO|WARN) |^\s+at |^\s*\.\.\. \d+ more")
+_TELLING = re.compile(r"Error|Exception|errors\.")
+
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
+
+_WORKERS = "pyspark.daemon"  # the module that makes workers
+
+_LOOK_EVERY = 0.1  # seconds between two looks at files that the driver writes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Where a driver or an executor shall die: a failpoint of `failpoints.POINTS`, in micro-batch `batch`."""
+
+    point: str
+    batch: int
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """What arms the failpoint in a driver or an executor, and its workers; `folder` must be empty and exist."""
+        return {"KAFKA_EOS_FAILPOINT": f"{self.point}@{self.batch}", "KAFKA_EOS_FAILPOINT_DIR": str(folder)}
+
+
+class Driver:
+    """`spark-submit` of one job: a context manager that leaves no process behind.
+
+    `conf` are spark-submit's own arguments, `arguments` the job's; `env` is added to this process's environment. What
+    the driver prints is appended to `log`, whose end is in the errors.
+    """
+
+    def __init__(
+        self, job: Path, arguments: Sequence[str], *, conf: Sequence[str], env: Mapping[str, str], log: Path
+    ) -> None:
+        self._log = log
+        self._supervised = SupervisedProcesses()
+        settings = [f"{name}={value}" for name, value in env.items()]
+        # `env` and `spark-submit` replace themselves: the process started here becomes the driver's JVM.
+        command: list[str | Path] = ["env", *settings, spark_submit(), *conf, job, *arguments]
+        self._process = self._supervised.spawn(command, log=log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the driver has not ended, by itself or killed."""
+        return self._process.poll() is None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has got as far as to have Python workers, its own or its executors': not while it is starting."""
+        return any(_runs(process, _WORKERS) for process in _tree(self.pid))
+
+    def wait_until(self, condition: Callable[[], bool], *, meanwhile: Callable[[], None], timeout: float) -> None:
+        """Return when `condition` holds, calling `meanwhile` now and then.
+
+        Raises ToolFailed when the driver ends first, or after `timeout` seconds.
+        """
+        for ended in self._looks(meanwhile, timeout):
+            if condition():
+                return
+            if ended:
+                raise self._failure(f"the driver ended by itself with exit code {self._process.returncode}")
+
+    def wait(self, *, meanwhile: Callable[[], None], timeout: float) -> None:
+        """Return when the driver has ended well. Raises ToolFailed when it did not, or not in `timeout` seconds."""
+        for ended in self._looks(meanwhile, timeout):
+            if ended and self._process.returncode == 0:
+                return
+            if ended:
+                raise self._failure(f"the driver ended with exit code {self._process.returncode}")
+
+    def _looks(self, meanwhile: Callable[[], None], timeout: float) -> Iterator[bool]:
+        """Whether the driver has ended, again and again. Raises ToolFailed after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            ended = self._ended(_LOOK_EVERY)
+            meanwhile()
+            yield ended
+        raise self._failure(f"the driver was not done within {timeout:g} s")
+
+    def kill(self) -> int:
+        """SIGKILL to the whole tree (JVM, Python driver, workers, a local cluster's executors), the JVM first; returns
+        how many were alive."""
+        killed = _kill_tree(self.pid)
+        self._process.wait()
+        self._supervised.close()
+        return killed
+
+    def kill_executor(self, worker: int) -> int:
+        """SIGKILL to the executor of a `local-cluster` to which the Python worker belongs, JVM first; returns how many
+        processes were alive. The driver lives on. Raises ToolFailed when there is no such executor.
+
+        `worker` is a process id. Such an executor is a child of the driver's JVM.
+        """
+        process = psutil.Process(worker)
+        executor = next((parent for parent in process.parents() if parent.ppid() == self.pid), None)
+        if executor is None:
+            raise self._failure(f"process {worker} is not a worker of an executor of this driver")
+        return _kill_tree(executor.pid)
+
+    def kill_an_executor(self) -> int:
+        """SIGKILL to one executor of a `local-cluster`, JVM first; returns how many processes were alive, 0 if there is
+        no executor yet. The driver lives on."""
+        executor = next((child.pid for child in _children(self.pid) if _runs(child, _EXECUTOR)), None)
+        return 0 if executor is None else _kill_tree(executor)
+
+    def pause(self) -> None:
+        """SIGSTOP to the whole tree, the JVM first: connections stay open and nothing answers."""
+        for process in _tree(self.pid):
+            _signal(process, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT to the same: the end of a pause."""
+        for process in _tree(self.pid):
+            _signal(process, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _ended(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _failure(self, what: str) -> ToolFailed:
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if not _ROUTINE.search(line)]
+        telling = [line for line in lines if _TELLING.search(line)] or lines
+        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *telling[-10:]]))
+
+
+def committed_batches(checkpoint: Path) -> int:
+    """Micro-batches that Spark has noted as done: one more than the last id in the checkpoint's `commits`."""
+    return 1 + max(_ids(checkpoint / "commits"), default=-1)
+
+
+def batch_in_flight(checkpoint: Path) -> int | None:
+    """The micro-batch that is planned (`offsets`) and not done (`commits`), if there is one."""
+    planned = max(_ids(checkpoint / "offsets"), default=-1)
+    return planned if planned >= committed_batches(checkpoint) else None
+
+
+def spark_submit() -> Path:
+    """The `spark-submit` of the installed pyspark."""
+    return _package("pyspark") / "bin" / "spark-submit"
+
+
+def spark_home(folder: Path) -> Path:
+    """Make `folder` a SPARK_HOME of the installed pyspark, by links. A `local-cluster` leaves its executors' logs below
+    it, in `work`.
+
+    Without `python/lib/pyspark.zip`, which comes before the package in each worker's path and has no bytecode: a
+    streaming source's Python process, which each query starts anew, takes half a second to compile it.
+    """
+    folder.mkdir()
+    for entry in _package("pyspark").iterdir():
+        if entry.name not in ("work", "python"):
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def python_environment() -> dict[str, str]:
+    """Makes driver and workers run this Python and this very package, installed or not."""
+    root = str(_package("spark_kafka_eos").parent)
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise ToolFailed(f"the package {name} is not installed", action=f"Run 'pip install {name}'.")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _ids(folder: Path) -> list[int]:
+    """Ids of a checkpoint log's entries; temporary files and checksums have other names."""
+    return [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.exists() else []
+
+
+def _kill_tree(root: int) -> int:
+    """SIGKILL to a process and, after it, all below it; returns how many were alive."""
+    return sum(_signal(process, signal.SIGKILL) for process in _tree(root))
+
+
+def _tree(root: int) -> list[psutil.Process]:
+    """A process and all below it, itself first; nothing if it is gone."""
+    try:
+        process = psutil.Process(root)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _children(root: int) -> list[psutil.Process]:
+    try:
+        return list(psutil.Process(root).children())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _runs(process: psutil.Process, main: str) -> bool:
+    """Whether this class or module is among its command line's words."""
+    try:
+        return main in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> bool:
+    """Send it; whether the process was there to get it."""
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True

@@ -1,0 +1,241 @@
+"""Jars that are not on PyPI: a broker with all it needs, Spark's own Kafka connector. Fetched once into a user cache.
+
+PySpark brings Ivy and Spark needs Java, so nothing else has to be installed. `<cache>/<name>/<version>` is filled
+beside its final place and moved there whole, with a manifest of names and sizes: what is missing or cut short is
+noticed before anything starts on it, and fetched again. A filled cache needs no network. Where from: repository.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from rich.console import Console
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.java import java
+from spark_kafka_eos.testing.repository import repository
+
+DEFAULT_VERSION = "4.4.0"  # of the brokers
+PERF_TOOLS_VERSION = "4.3.1"  # the newest kafka-tools there is, which runs on Java clients of its own release
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A Maven artifact, with all it depends on or (`alone`) without."""
+
+    organisation: str
+    name: str
+    revision: str
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """Jars that are fetched and kept together, at `<name>/<version>` of the cache."""
+
+    name: str
+    version: str
+    modules: tuple[Module, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name.capitalize()} {self.version}"
+
+
+def kafka(version: str = DEFAULT_VERSION) -> Bundle:
+    """A broker with the command line tools."""
+    modules = (
+        Module(organisation="org.apache.kafka", name="kafka_2.13", revision=version),
+        # Kafka logs through slf4j 1.7 and brings no binding; without one a broker that does not start says nothing.
+        Module(organisation="org.slf4j", name="slf4j-simple", revision="1.7.36"),
+    )
+    return Bundle(name="kafka", version=version, modules=modules)
+
+
+def perf_tools(version: str = PERF_TOOLS_VERSION) -> Bundle:
+    """Kafka's ProducerPerformance and ConsumerPerformance; the rest of their class path is that of `kafka(version)`."""
+    module = Module(organisation="org.apache.kafka", name="kafka-tools", revision=version, alone=True)
+    return Bundle(name="kafka-tools", version=version, modules=(module,))
+
+
+# Spark's own connector, to be compared with. It is published without the token provider of the same version.
+BUILT_IN_CONNECTOR = Bundle(
+    name="spark-sql-kafka",
+    version="4.2.0",
+    modules=tuple(
+        Module(organisation=organisation, name=name, revision=revision, alone=True)
+        for organisation, name, revision in (
+            ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+            ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+            ("org.apache.kafka", "kafka-clients", "3.9.1"),
+            ("org.apache.commons", "commons-pool2", "2.12.0"),
+        )
+    ),
+)
+
+Fetch = Callable[[Bundle, Path], None]
+
+
+def cache_directory(environment: Mapping[str, str], home: Path) -> Path:
+    """`$KAFKA_EOS_CACHE`, else `$XDG_CACHE_HOME/spark-kafka-eos`, else `~/.cache/spark-kafka-eos`."""
+    if own := environment.get("KAFKA_EOS_CACHE"):
+        return Path(own)
+    return Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "spark-kafka-eos"
+
+
+def class_path(version: str = DEFAULT_VERSION) -> str:
+    """Java's class path for a Kafka of this version, fetched first if need be. Raises ToolFailed."""
+    return f"{provide(kafka(version), cache_directory(os.environ, Path.home()), fetch)}/*"
+
+
+def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
+    """Java's class path for the perf tools of this version, fetched first if need be. Raises ToolFailed."""
+    return ":".join([class_path(version), *map(str, files(perf_tools(version)))])
+
+
+def files(bundle: Bundle) -> list[Path]:
+    """The bundle's jars, fetched first if need be. Raises ToolFailed."""
+    return sorted(provide(bundle, cache_directory(os.environ, Path.home()), fetch).glob("*.jar"))
+
+
+def provide(bundle: Bundle, cache: Path, fetch: Fetch) -> Path:
+    """The directory that holds the bundle's jars, whole. `fetch(bundle, directory)` fills an empty directory.
+
+    Of several processes that need the same bundle at once, one fetches and the others wait for it.
+    """
+    place = cache / bundle.name / bundle.version
+    if is_complete(place):
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _exclusive(place.with_name(f"{bundle.version}.lock")):
+        if not is_complete(place):
+            _replace(place, bundle, fetch)
+    return place
+
+
+def is_complete(place: Path) -> bool:
+    """Whether the directory holds every jar of its manifest in its full size."""
+    try:
+        sizes = json.loads((place / MANIFEST).read_text())
+        return bool(sizes) and all((place / name).stat().st_size == size for name, size in sizes.items())
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        return False
+
+
+def _replace(place: Path, bundle: Bundle, fetch: Fetch) -> None:
+    with tempfile.TemporaryDirectory(
+        dir=place.parent, prefix=f"{bundle.version}.partial-", ignore_cleanup_errors=True
+    ) as name:
+        filled = Path(name) / bundle.version
+        filled.mkdir()
+        fetch(bundle, filled)
+        sizes = {jar.name: jar.stat().st_size for jar in sorted(filled.glob("*.jar"))}
+        if not sizes:
+            raise ToolFailed(
+                f"fetching {bundle} gave no jar", action=f"See the repository's answer for {bundle.version}."
+            )
+        (filled / MANIFEST).write_text(json.dumps(sizes, indent=1))
+        if place.exists():
+            place.rename(Path(name) / "damaged")
+        filled.rename(place)
+
+
+@contextlib.contextmanager
+def _exclusive(lock: Path) -> Iterator[None]:
+    """Hold the lock file; the operating system lets go of it when a process ends, however it ends."""
+    with lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def fetch(bundle: Bundle, directory: Path) -> None:
+    """Fill `directory` with the jars by PySpark's Ivy, showing progress on standard error. Raises ToolFailed."""
+    ivy, executable = _ivy_jar(), java()
+    source = repository(os.environ, Path.home())
+    with tempfile.TemporaryDirectory(prefix="kafka-eos-ivy-") as name:
+        work = Path(name)
+        options = work / "java.options"  # not the command line: a proxy's password would show in the process list
+        options.write_text(argument_file(source.java_options))
+        module = work / "ivy.xml"
+        module.write_text(ivy_module(bundle))
+        command: list[str | Path] = [executable, f"@{options}", "-cp", ivy, "org.apache.ivy.Main"]
+        command += ["-settings", source.settings_file(work), "-cache", work / "cache", "-ivy", module]
+        command += ["-types", "jar", "bundle", "-retrieve", f"{directory}/[artifact]-[revision].[ext]"]
+        _run(command, str(bundle), source.name)
+
+
+def _ivy_jar() -> Path:
+    """The Ivy among PySpark's jars: the installed package's, else the one of SPARK_HOME."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ToolFailed(
+            "pyspark is not installed, and its Ivy fetches the broker", action="pip install 'pyspark>=4.3'"
+        )
+    homes = [Path(spec.origin).parent, *map(Path, filter(None, [os.environ.get("SPARK_HOME")]))]
+    found = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
+    if not found:
+        raise ToolFailed(
+            f"no ivy jar in {' or '.join(f'{home}/jars' for home in homes)}",
+            action="Install the whole pyspark distribution, or set SPARK_HOME to a Spark.",
+        )
+    return found[0]
+
+
+def argument_file(options: Iterable[str]) -> str:
+    """Java's `@file` syntax: one quoted option a line."""
+    escaped = (option.replace("\\", "\\\\").replace('"', '\\"') for option in options)
+    return "".join(f'"{option}"\n' for option in escaped)
+
+
+def ivy_module(bundle: Bundle) -> str:
+    """The ivy.xml that depends on the bundle's modules."""
+    dependencies = "".join(
+        f'<dependency org="{module.organisation}" name="{module.name}" rev={quoteattr(module.revision)} '
+        f'conf="default->default" transitive="{"false" if module.alone else "true"}"/>'
+        for module in bundle.modules
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="spark-kafka-eos" module="embedded-broker"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
+
+
+def _run(command: list[str | Path], what: str, source: str) -> None:
+    """Run Ivy; a status line on a terminal, a line now and then in a log."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"Fetching {what} from {source} (once)")
+    started, jars = time.monotonic(), 0
+    lines: list[str] = []
+    with (
+        console.status("reading what it depends on") as status,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            if "[SUCCESSFUL ]" in line:
+                jars += 1
+                status.update(f"{jars} jars")
+                if not console.is_terminal and jars % 10 == 0:
+                    console.print(f"  {jars} jars")
+    if process.returncode:
+        reasons = [line for line in lines if re.search(r"ERROR|UNRESOLVED|FAILED|not found|Exception", line)]
+        raise ToolFailed(
+            f"{what} could not be fetched from {source}",
+            action="Check the version, the network, the proxy (https_proxy or JAVA_TOOL_OPTIONS) and the mirror"
+            " (~/.m2/settings.xml or KAFKA_EOS_IVY_SETTINGS), then try again; once fetched it needs no network."
+            " Ivy said:\n" + "\n".join(dict.fromkeys((reasons or lines)[-20:])),
+        )
+    console.print(f"Fetched {jars} jars in {time.monotonic() - started:.0f} s")

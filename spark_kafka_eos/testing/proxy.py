@@ -1,0 +1,465 @@
+"""A proxy in front of a cluster that makes chosen requests meet chosen faults (proxy_rules.py), for tests and by hand.
+
+    with Proxy(kafka.bootstrap) as proxy:
+        lost = proxy.add("EndTxn:drop-response")
+        …                                          # a client of proxy.bootstrap
+        lost.wait()                                # until an EndTxn was applied and its answer dropped
+
+Every broker has a listener here, and answers that name brokers are rewritten to lead to these, so that clients never
+find a way around. Not obvious:
+- A client that hangs up takes nothing back: what it sent is forwarded, late if a rule says so, and the broker's
+  connection stays open until all of it is answered. So a request that was held up can arrive after its sender's
+  successor has finished.
+- Answers keep the requests' order, those the proxy gives itself included, as Kafka's protocol demands.
+- A broker that closes a connection closes the client's; one that does not take connections closes it at once.
+- A broker that advertises the address of a `relay` is reached through it even by itself and by its like: so
+  WriteTxnMarkers, which ends a transaction, can meet a rule.
+- Plaintext and SASL_PLAINTEXT only: what is encrypted cannot be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from kafka.protocol.metadata import MetadataRequest
+
+from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, ToolFailed
+from spark_kafka_eos.options.client import client_options
+from spark_kafka_eos.options.table import SOURCE, take
+from spark_kafka_eos.testing.ports import free_ports
+from spark_kafka_eos.testing.proxy_frames import (
+    RequestHeader,
+    check_answerable,
+    error_response,
+    expects_response,
+    request_header,
+    with_addresses,
+)
+from spark_kafka_eos.testing.proxy_rules import WITH_CODE, Action, Rule, parse_rule
+
+_log = logging.getLogger(__name__)
+
+_LOOPBACK = "127.0.0.1"
+_CONNECT_MS = 5_000
+_APPLIED_FIRST = (Action.DROP_RESPONSE, Action.CUT_RESPONSE, Action.DUPLICATE, Action.ERROR_AFTER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """A request on its way to the broker `node`, and the rule whose fault it meets, if any."""
+
+    node: int
+    request: RequestHeader
+    rule: Rule | None
+
+
+class Fault:
+    """A rule at work in a proxy.
+
+    `seen` counts the requests that the rule is about, `fired` those that met its action (for one that needs an answer:
+    once there was one), `answered` those of them that the broker has answered.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.seen = self.fired = self.answered = 0
+        self._changed = threading.Condition()
+        self._released = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"Fault({self.rule}, seen={self.seen}, fired={self.fired}, answered={self.answered})"
+
+    def wait(self, times: int = 1, *, timeout: float = 30.0) -> None:
+        """Return when the rule has fired `times` times; ToolFailed after `timeout` seconds."""
+        self._wait(lambda: self.fired >= times, f"fired {times} times", timeout)
+
+    def wait_seen(self, times: int = 1, *, timeout: float = 30.0) -> None:
+        """Return when `times` of the requests that the rule is about have come in; ToolFailed as `wait`."""
+        self._wait(lambda: self.seen >= times, f"seen {times} requests", timeout)
+
+    def wait_answered(self, times: int = 1, *, timeout: float = 30.0) -> None:
+        """Return when the broker has answered `times` of the requests that met the rule; ToolFailed as `wait`."""
+        self._wait(lambda: self.answered >= times, f"been answered {times} times", timeout)
+
+    def release(self) -> None:
+        """Let what is held go on, and whatever would be held from now on."""
+        self._released.set()
+
+    def counts(self) -> bool:
+        """Count a request that the rule is about; whether it meets the action."""
+        with self._changed:
+            self.seen += 1
+            self._changed.notify_all()
+            return self.rule.due(self.seen)
+
+    def note(self, *, fired: bool = False, answered: bool = False) -> None:
+        """Count what happened."""
+        with self._changed:
+            self.fired += fired
+            self.answered += answered
+            self._changed.notify_all()
+
+    def pause(self) -> None:
+        """Wait out a delay, or until what is held is released."""
+        self._released.wait(self.rule.seconds if self.rule.action is Action.DELAY else None)
+
+    def _wait(self, condition: Callable[[], bool], otherwise: str, timeout: float) -> None:
+        with self._changed:
+            if not self._changed.wait_for(condition, timeout):
+                raise ToolFailed(f"the rule {self.rule} has not {otherwise} within {timeout:g} s: {self!r}")
+
+
+class Proxy:
+    """Listeners for every broker of the cluster behind `bootstrap` (plaintext), and the rules its clients meet.
+
+    A context manager. Without `bootstrap` there is nothing but what `relay` adds. `on_request` is told of every
+    request, before it is forwarded, in the threads that serve the connections. Raises BrokerUnreachable when no broker
+    answers at the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is no rule.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        rules: Iterable[Rule | str] = (),
+        *,
+        on_request: Callable[[Passed], None] = lambda _: None,
+    ) -> None:
+        self._upstream = bootstrap
+        self._on_request = on_request
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        self._listeners: dict[int, _Listener] = {}
+        self._links: set[_Link] = set()
+        self._closed = False
+        for rule in rules:
+            self.add(rule)
+
+    def __enter__(self) -> Self:
+        if self._upstream is not None:
+            for broker in self._metadata(self._upstream).brokers:
+                self._address(broker.node_id, broker.host, broker.port)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of the listeners, as `bootstrap.servers` takes it."""
+        with self._lock:
+            return ",".join(f"{_LOOPBACK}:{listener.port}" for listener in self._listeners.values())
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The rules at work, in their order."""
+        return tuple(self._faults)
+
+    def add(self, rule: Rule | str) -> Fault:
+        """Put a rule to work, behind those that are there: of several that are due, the first one acts."""
+        fault = Fault(parse_rule(rule) if isinstance(rule, str) else rule)
+        if fault.rule.action in WITH_CODE and fault.rule.api != "*":
+            check_answerable(fault.rule.api)
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """Take all rules away; what is held goes on."""
+        with self._lock:
+            faults, self._faults = self._faults, []
+        for fault in faults:
+            fault.release()
+
+    def relay(self, node: int, port: int, *, to: int) -> None:
+        """A listener on `port`, which the broker `node` advertises as its own; it listens on `to`, all on loopback."""
+        with self._lock:
+            listener = self._listeners[node] = _Listener(self._accepted, node, port)
+            listener.upstream = _LOOPBACK, to
+
+    def cut(self) -> None:
+        """Close every connection, whatever is in flight; new ones are taken."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.close()
+
+    def close(self) -> None:
+        """Close the listeners and every connection."""
+        with self._lock:
+            self._closed = True
+            listeners = list(self._listeners.values())
+            links = list(self._links)
+        for listener in listeners:
+            listener.close()
+        self.clear()
+        self.cut()
+        for link in links:
+            link.join()
+
+    def _metadata(self, bootstrap: str) -> Any:
+        """From the first of the bootstrap servers that answers."""
+        connecting = {"kafka.client.id": "kafka-eos-proxy", "kafka.request.timeout.ms": _CONNECT_MS}
+        options = client_options(take({"kafka.bootstrap.servers": bootstrap, **connecting}, SOURCE))
+        unreachable: list[BrokerUnreachable] = []
+        for host, port in options.bootstrap_servers:
+            try:
+                with closing(Connection(host, port, options)) as connection:
+                    return connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+            except BrokerUnreachable as error:
+                unreachable.append(error)
+        raise unreachable[-1]
+
+    # -- for the connections
+
+    def meet(self, node: int, request: RequestHeader) -> Fault | None:
+        """Count a request that has come in; the fault that it meets, if any."""
+        with self._lock:
+            faults = [fault for fault in self._faults if fault.rule.covers(request.api, request.client)]
+        due = [fault for fault in faults if fault.counts()]
+        met = due[0] if due else None
+        self._on_request(Passed(node=node, request=request, rule=met.rule if met else None))
+        return met
+
+    def translate(self, request: RequestHeader, frame: bytes | bytearray) -> bytes | bytearray:
+        """A response with the listeners' addresses in place of the brokers'."""
+        return with_addresses(request, frame, self._address)
+
+    def _address(self, node: int, host: str, port: int) -> tuple[str, int]:
+        """Where the listener of a broker is, made when it is asked for the first time."""
+        with self._lock:
+            if self._closed:
+                raise ConnectionAbortedError("the proxy is closed")
+            listener = self._listeners.get(node)
+            if listener is None:
+                listener = self._listeners[node] = _Listener(self._accepted, node, *free_ports(1))
+            if port != listener.port:  # a relay's is what the broker says itself
+                listener.upstream = host, port
+        return _LOOPBACK, listener.port
+
+    def _accepted(self, client: socket.socket, node: int, upstream: tuple[str, int]) -> None:
+        with self._lock:
+            if self._closed:
+                client.close()
+            else:
+                self._links.add(_Link(self, client, node, upstream))
+
+    def ended(self, link: _Link) -> None:
+        """Forget a connection that is closed."""
+        with self._lock:
+            self._links.discard(link)
+
+
+class _Listener:
+    """Takes a broker's clients, each in a thread of its own; `upstream` is where the broker is now."""
+
+    def __init__(self, accepted: Callable[[socket.socket, int, tuple[str, int]], None], node: int, port: int) -> None:
+        self.port = port
+        self.upstream = (_LOOPBACK, 0)
+        self._socket = socket.create_server((_LOOPBACK, port))
+        self._accepted, self._node = accepted, node
+        self._thread = _started(self._accept, f"proxy-{node}-accepts")
+
+    def close(self) -> None:
+        _shut(self._socket)
+        self._thread.join()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._socket.accept()
+                self._accepted(client, self._node, self.upstream)
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A request that was forwarded or answered here, until its answer has gone out."""
+
+    request: RequestHeader
+    frame: bytearray
+    fault: Fault | None
+    answer: bytes | bytearray | None = None
+
+
+class _Link:
+    """A client's connection and its counterpart to the broker: one thread for requests, one for responses."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, node: int, upstream: tuple[str, int]) -> None:
+        self._proxy, self._client, self._node, self._where = proxy, client, node, upstream
+        self._upstream: socket.socket | None = None
+        self._pending: deque[_Pending] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._requests_lost = self._responses_lost = False  # the connection is dead in that direction
+        self._thread = _started(self._serve, f"proxy-{node}-requests")
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for end in (self._client, self._upstream):
+            if end is not None:
+                _shut(end)
+
+    def join(self) -> None:
+        """Wait until a closed connection's threads have ended."""
+        self._thread.join()
+
+    def _serve(self) -> None:
+        responses: threading.Thread | None = None
+        try:
+            upstream = _dial(self._where)
+            with self._changed:
+                self._upstream = upstream
+                if self._closed:
+                    return
+            responses = _started(self._receive_responses, f"proxy-{self._node}-responses")
+            while (frame := _receive(self._client)) is not None:
+                self._take_request(frame)
+            with self._changed:  # the client has hung up: what it has sent goes on
+                self._changed.wait_for(lambda: self._closed or not self._pending)
+        except OSError:
+            pass  # the broker takes no connection, or one end closed it, or a rule did
+        except KafkaEosError as error:
+            _log.error("%s", error)
+        finally:
+            self.close()
+            if responses is not None:
+                responses.join()
+            self._proxy.ended(self)
+
+    # -- requests
+
+    def _take_request(self, frame: bytearray) -> None:
+        if self._requests_lost:
+            return
+        request = request_header(frame)
+        fault = self._proxy.meet(self._node, request)
+        if fault is not None and fault.rule.action not in _APPLIED_FIRST:
+            fault.note(fired=True)
+        pending = _Pending(request, frame, fault)
+        match fault.rule.action if fault else None:
+            case Action.DROP_REQUEST:
+                self._requests_lost = True
+                return
+            case Action.CUT_REQUEST:
+                raise ConnectionAbortedError("a rule")
+            case Action.ERROR if fault:
+                pending.answer = error_response(request, frame, fault.rule.code)
+                with self._changed:
+                    self._pending.append(pending)
+                    self._deliver()
+                return
+            case Action.DELAY | Action.HOLD if fault:
+                fault.pause()
+        if expects_response(request, frame):
+            with self._changed:
+                self._pending.append(pending)
+        assert self._upstream is not None, "requests are taken once the broker has"
+        _send(self._upstream, frame)
+
+    # -- responses
+
+    def _receive_responses(self) -> None:
+        assert self._upstream is not None, "started once the broker has taken the connection"
+        try:
+            while (frame := _receive(self._upstream)) is not None:
+                self._take_response(frame)
+        except OSError:
+            pass  # one end closed it, or a rule did
+        except KafkaEosError as error:
+            _log.error("%s", error)
+        finally:
+            self.close()
+
+    def _take_response(self, frame: bytearray) -> None:
+        """Match a response with the oldest request that waits for one: a broker answers in order."""
+        with self._changed:
+            pending = next((p for p in self._pending if p.answer is None), None)
+        if pending is None or int.from_bytes(frame[:4], "big", signed=True) != pending.request.correlation_id:
+            raise ConnectionAbortedError("an answer to nothing that was asked")
+        answer, fault = self._proxy.translate(pending.request, frame), pending.fault
+        match fault.rule.action if fault else None:
+            case Action.DROP_RESPONSE:
+                self._responses_lost = True
+            case Action.DUPLICATE:
+                self._repeat(pending.frame)
+            case Action.ERROR_AFTER if fault:
+                answer = error_response(pending.request, pending.frame, fault.rule.code)
+        if fault is not None:
+            fault.note(fired=fault.rule.action in _APPLIED_FIRST, answered=True)
+            if fault.rule.action is Action.CUT_RESPONSE:
+                raise ConnectionAbortedError("a rule")
+        with self._changed:
+            pending.answer = answer
+            self._deliver()
+
+    def _repeat(self, frame: bytearray) -> None:
+        """Send a request once more, on a connection of its own, and wait until it is answered."""
+        with _dial(self._where) as again:
+            _send(again, frame)
+            _receive(again)
+
+    def _deliver(self) -> None:
+        """Hand out the answers whose turn it is; the caller holds the lock."""
+        while self._pending and (answer := self._pending[0].answer) is not None:
+            self._pending.popleft()
+            if not self._responses_lost:
+                try:
+                    _send(self._client, answer)
+                except OSError:
+                    self._responses_lost = True  # the client has hung up
+        self._changed.notify_all()
+
+
+def _dial(where: tuple[str, int]) -> socket.socket:
+    upstream = socket.create_connection(where, _CONNECT_MS / 1000)
+    upstream.settimeout(None)
+    upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return upstream
+
+
+def _send(to: socket.socket, frame: bytes | bytearray) -> None:
+    to.sendall(struct.pack(">i", len(frame)) + frame)
+
+
+def _receive(source: socket.socket) -> bytearray | None:
+    """One frame without its length; None where the connection ends, which may be in its middle."""
+    size = _receive_exactly(source, 4)
+    return None if size is None else _receive_exactly(source, int.from_bytes(size, "big"))
+
+
+def _receive_exactly(source: socket.socket, size: int) -> bytearray | None:
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    while view:
+        count = source.recv_into(view)
+        if not count:
+            return None
+        view = view[count:]
+    return buffer
+
+
+def _shut(end: socket.socket) -> None:
+    """Close a socket that another thread may be waiting on, which close() alone would not wake."""
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
+def _started(target: Callable[[], None], name: str) -> threading.Thread:
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread

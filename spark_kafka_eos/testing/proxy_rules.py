@@ -1,0 +1,128 @@
+"""Which request meets which fault: the protocol proxy's rules, pure.
+
+    API[@CLIENT][:COUNT]:ACTION        EndTxn:1:drop-response    Produce@driver-*:2-4:error=NOT_LEADER_OR_FOLLOWER
+
+API is Kafka's name of a request, or `*`; CLIENT a pattern for its client.id (`*` and `?` stand for anything); COUNT
+says which of those requests: the third (`3`), the second to the fourth (`2-4`), all from the second on (`2-`), all
+(`*`); the first, where it is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from kafka.protocol.api_key import ApiKey
+
+from spark_kafka_eos.core.error_codes import name_of
+from spark_kafka_eos.errors import ToolFailed
+
+_CODES = {name_of(code): code for code in range(-1, 134)}
+_RULE = re.compile(
+    r"(?P<api>\w+|\*)(@(?P<client>[^:]+))?"
+    r"(:(?P<count>\*|(?P<first>[1-9]\d*)(?P<to>-(?P<last>[1-9]\d*)?)?))?"
+    r":(?P<action>[a-z-]+)(=(?P<value>.+))?"
+)
+
+
+class Action(StrEnum):
+    """What becomes of a request. What is dropped takes with it whatever follows on its connection, as in a broken
+    network: nothing closes, nothing arrives."""
+
+    DROP_REQUEST = "drop-request"  # never reaches the broker
+    DROP_RESPONSE = "drop-response"  # applied; its answer never reaches the client
+    CUT_REQUEST = "cut-request"  # the connection is closed in its place
+    CUT_RESPONSE = "cut-response"  # applied; the connection is closed in place of the answer
+    DELAY = "delay"  # =SECONDS, then it goes on, even if the client has hung up by then
+    HOLD = "hold"  # goes on when it is released, or never
+    DUPLICATE = "duplicate"  # applied, then sent again on a connection of its own, and only then answered
+    ERROR = "error"  # =CODE, a number or a name; never reaches the broker
+    ERROR_AFTER = "error-after"  # =CODE; applied all the same
+
+
+WITH_CODE = (Action.ERROR, Action.ERROR_AFTER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The requests number `first` to `last` (None: and all that follow) of one API and client meet `action`.
+
+    They are counted from 1, from the moment on at which the proxy is given the rule. `code` is the answer of the two
+    error actions, `seconds` the length of a delay.
+    """
+
+    action: Action
+    api: str = "*"
+    client: str = "*"
+    first: int = 1
+    last: int | None = 1
+    code: int = 0
+    seconds: float = 0.0
+
+    def covers(self, api: str, client: str) -> bool:
+        """Whether a request of this API and client.id counts for the rule."""
+        return self.api in ("*", api) and fnmatchcase(client, self.client)
+
+    def due(self, number: int) -> bool:
+        """Whether the `number`-th request that counts meets the action."""
+        return self.first <= number and (self.last is None or number <= self.last)
+
+    def __str__(self) -> str:
+        client = "" if self.client == "*" else f"@{self.client}"
+        last = {self.first: "", None: "-"}.get(self.last, f"-{self.last}")
+        count = "*" if (self.first, self.last) == (1, None) else f"{self.first}{last}"
+        value = f"={self.seconds:g}" if self.action is Action.DELAY else ""
+        value = f"={name_of(self.code)}" if self.action in WITH_CODE else value
+        return f"{self.api}{client}:{count}:{self.action}{value}"
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that `text` spells. Raises ToolFailed for anything else, saying what is wrong with it."""
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise ToolFailed(
+            f"{text!r} is not a rule", action="A rule is API[@CLIENT][:COUNT]:ACTION, such as EndTxn:1:drop-response."
+        )
+    api, action = found["api"], found["action"]
+    if api != "*" and api not in ApiKey.__members__:
+        raise ToolFailed(f"{text!r}: there is no API {api!r}", action="Use Kafka's name: EndTxn, Produce, ….")
+    if action not in list(Action):
+        raise ToolFailed(f"{text!r}: there is no action {action!r}", action=f"The actions are {', '.join(Action)}.")
+    first, last = _window(found)
+    if last is not None and last < first:
+        raise ToolFailed(f"{text!r}: no number is from {first} to {last}")
+    return Rule(
+        action=Action(action),
+        api=api,
+        client=found["client"] or "*",
+        first=first,
+        last=last,
+        **_value(text, Action(action), found["value"]),
+    )
+
+
+def _window(found: re.Match[str]) -> tuple[int, int | None]:
+    if found["count"] == "*":
+        return 1, None
+    first = int(found["first"] or 1)
+    if found["to"] is None:
+        return first, first
+    return first, int(found["last"]) if found["last"] else None
+
+
+def _value(text: str, action: Action, value: str | None) -> dict[str, Any]:
+    if action is Action.DELAY and value is not None and re.fullmatch(r"\d+(\.\d+)?", value):
+        return {"seconds": float(value)}
+    if action in WITH_CODE and value in _CODES:
+        return {"code": _CODES[value]}
+    if action in WITH_CODE and value is not None and re.fullmatch(r"-?\d+", value):
+        return {"code": int(value)}
+    wanted = {Action.DELAY: "=SECONDS", **dict.fromkeys(WITH_CODE, "=CODE, a number or Kafka's name of an error")}
+    if action in wanted:
+        raise ToolFailed(f"{text!r}: {action} needs {wanted[action]}")
+    if value is not None:
+        raise ToolFailed(f"{text!r}: {action} takes no value")
+    return {}

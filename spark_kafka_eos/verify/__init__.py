@@ -1,0 +1,30 @@
+"""The checker behind `kafka-eos verify`: was an output topic written exactly once?
+
+verification                        `verify`: reads a topic in several ways and checks every invariant
+scan follower                       the two readers: this package's, and librdkafka's
+evidence history outcomes           what is known of a topic
+provenance_bytes provenance_column  where a record came from, written into its value
+invariants origins contents         the six invariants
+findings                            what was found
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_eos.lazy import lazy
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.verify.provenance_column import provenance
+    from spark_kafka_eos.verify.verification import Report, verify
+
+__all__ = ["Report", "provenance", "verify"]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "Report": "spark_kafka_eos.verify.verification",
+        "provenance": "spark_kafka_eos.verify.provenance_column",
+        "verify": "spark_kafka_eos.verify.verification",
+    },
+)

@@ -1,0 +1,197 @@
+"""Invariants 1 and 2 of values that do not say where they come from: the output's keys and values against the source's.
+
+Two records are alike if the digests of their keys and values are the same. The source's records, up to where the output
+must have got, and the committed output are compared as multisets. Where they are equal, nothing is lost and nothing is
+there twice, whatever wrote it. Where they differ, a job that filters or transforms cannot be told from a loss: that
+refutes something only of an output that is said to be a plain copy. Nor does it where the difference may come from what
+the topics no longer have (deleted, compacted), or from source records behind the end that the output must have reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.verify.evidence import Contents, Offsets, PartitionLog, SourcePartition
+from spark_kafka_eos.verify.findings import Finding, Invariant, Violation, merged
+from spark_kafka_eos.verify.origins import backwards
+
+_EXAMPLES = 3
+_GONE = "but some of the {} is deleted or compacted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Records:
+    """A topic's records, partition after partition: `content` is a number that alike ones share, `partition` a place in
+    `partitions`."""
+
+    partitions: Sequence[TopicPartition]
+    partition: Offsets
+    offset: Offsets
+    content: Offsets
+
+    def at(self, record: int) -> str:
+        return f"{self.partitions[self.partition[record]]}@{self.offset[record]}"
+
+
+def compare(
+    logs: Sequence[PartitionLog], source: Mapping[int, SourcePartition], *, copy: bool
+) -> tuple[Finding, Finding]:
+    """Invariants 1 and 2. Needs the contents of all; `copy`: the output is said to be a plain copy."""
+    origins = [origin for _, origin in sorted(source.items())]
+    shown = [origin.start + np.flatnonzero(origin.visible) for origin in origins]
+    number = _numbered([*(each.shown_contents for each in origins), *(each.committed_contents for each in logs)])
+    records = sum(map(len, shown))
+    of_source = _records([each.partition for each in origins], shown, number[:records])
+    output = _records([log.partition for log in logs], [log.committed_offset for log in logs], number[records:])
+    due = of_source.offset < np.array([each.end for each in origins], np.int64)[of_source.partition]
+    once = _once(
+        of_source,
+        due,
+        output,
+        copy=copy,
+        source_is_whole=all(origin.whole for origin in origins),
+        output_is_whole=all(log.whole for log in logs),
+    )
+    return once, _order(of_source, output, copy=copy, same=once.verdict == "holds")
+
+
+def _records(partitions: Sequence[TopicPartition], offsets: Sequence[Offsets], content: Offsets) -> _Records:
+    partition = np.repeat(np.arange(len(offsets)), [len(each) for each in offsets])
+    offset = np.concatenate([np.zeros(0, np.int64), *offsets])
+    return _Records(partitions=partitions, partition=partition, offset=offset, content=content)
+
+
+def _numbered(contents: Sequence[Contents]) -> Offsets:
+    """Numbers from 0 on in the place of contents, laid end to end."""
+    every = np.concatenate([np.zeros((0, 2), np.uint64), *contents])
+    if not len(every):
+        return np.zeros(0, np.int64)
+    ascending = np.lexsort((every[:, 1], every[:, 0]))
+    differs = (every[ascending[1:]] != every[ascending[:-1]]).any(axis=1)
+    number = np.zeros(len(every), np.int64)
+    number[ascending[1:]] = np.cumsum(differs)
+    return number
+
+
+# -- 1
+
+
+def _once(
+    source: _Records,
+    due: NDArray[np.bool_],
+    output: _Records,
+    *,
+    copy: bool,
+    source_is_whole: bool,
+    output_is_whole: bool,
+) -> Finding:
+    wanted = source.content[due]
+    # Of records that are alike, the last ones count as those that are lost, or there too often.
+    lost = np.flatnonzero(due)[_rank(wanted) >= _count(output.content, of=wanted)]
+    rank = _rank(output.content)
+    possible = rank < _count(source.content, of=output.content)
+    later = np.flatnonzero(possible & (rank >= _count(wanted, of=output.content)))
+    more = np.flatnonzero(~possible)
+    found: list[Violation] = []
+    unchecked = []
+    if copy:
+        missing, surplus = list(_missing(source, lost, output)), list(_surplus(output, more, source))
+        found = (missing if output_is_whole else []) + (surplus if source_is_whole else [])
+        if missing and not output_is_whole:
+            unchecked.append(f"{missing[0]}; {_GONE.format('output')}")
+        if surplus and not source_is_whole:
+            unchecked.append(f"{surplus[0]}; {_GONE.format('source')}")
+        if later.size:
+            unchecked.append(f"{len(later):,} may be copies of records that the query's group does not count as read")
+    elif lost.size or later.size or more.size:
+        unchecked.append(
+            f"the values do not say where they come from, and the contents differ: {len(lost):,} of the source's "
+            f"records are not in the output, {len(later) + len(more):,} of the output's are not in the source. That "
+            "may be what the job makes of them; --copy says that it copies them as they are"
+        )
+    return Finding(
+        invariant=Invariant.ONCE,
+        checked=len(output.content),
+        violations=merged(found),
+        unchecked="; ".join(unchecked),
+        note="" if found or unchecked else "keys and values are the source's, compared by their digests",
+    )
+
+
+def _count(content: Offsets, *, of: Offsets) -> Offsets:
+    """How often each content in `of` is in `content`."""
+    size = 1 + max((int(each.max()) for each in (content, of) if len(each)), default=0)
+    return np.bincount(content, minlength=size)[of]
+
+
+def _rank(content: Offsets) -> Offsets:
+    """How many records before it are alike, for each."""
+    by_content = np.argsort(content, kind="stable")
+    first = np.concatenate([[True], np.diff(content[by_content]) != 0])[: len(content)]
+    place = np.arange(len(content))
+    rank = np.empty(len(content), np.int64)
+    rank[by_content] = place - np.maximum.accumulate(np.where(first, place, 0))
+    return rank
+
+
+def _missing(source: _Records, lost: Offsets, output: _Records) -> Iterator[Violation]:
+    if lost.size:
+        there = int((output.content == source.content[lost[0]]).sum())
+        what = "is not in the committed output" + (f" once more, only {there:,} alike" if there else "")
+        yield _violation("missing", source, lost, what)
+
+
+def _surplus(output: _Records, more: Offsets, source: _Records) -> Iterator[Violation]:
+    known = _count(source.content, of=output.content[more]) > 0
+    if (again := more[known]).size:
+        content = output.content[again[0]]
+        origin, first = (int(np.flatnonzero(each.content == content)[0]) for each in (source, output))
+        what = f"is one more copy of {source.at(origin)}, which is at {output.at(first)}"
+        yield _violation("more than once", output, again, what)
+    if (foreign := more[~known]).size:
+        yield _violation("not in the source", output, foreign, "has a key and value that no record of the source has")
+
+
+def _violation(kind: str, records: _Records, concerned: Offsets, what: str) -> Violation:
+    where, *also = (records.at(record) for record in concerned[:_EXAMPLES].tolist())
+    return Violation(kind=kind, where=where, what=what, count=len(concerned), also=tuple(also))
+
+
+# -- 2
+
+
+def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Finding:
+    """Of records that no other one is like: only of those it is known where they come from."""
+    if not (copy or same):
+        return Finding(invariant=Invariant.ORDER, unchecked="the contents are not the source's")
+    unique = [_count(each.content, of=output.content) == 1 for each in (source, output)]
+    alone = np.flatnonzero(unique[0] & unique[1])
+    by_content = np.argsort(source.content)
+    origin = by_content[np.searchsorted(source.content, output.content[alone], sorter=by_content)]
+    found = []
+    for number in range(len(output.partitions)):
+        mine = output.partition[alone] == number
+        record, of = alone[mine], origin[mine]
+        pairs = backwards(source.partition[of], source.offset[of])
+        if pairs:
+            earlier, later = pairs[0]
+            what = f"is a copy of {source.at(of[later])}, behind that of a later one, "
+            what += f"{source.at(of[earlier])}, at {output.at(record[earlier])}"
+            where = output.at(record[later])
+            found.append(Violation(kind="out of order", where=where, what=what, count=len(pairs)))
+    unchecked = []
+    if found and not copy:
+        unchecked.append(f"{merged(found)[0]}; that may be what the job does, --copy says that it does not")
+    if others := len(output.content) - len(alone):
+        unchecked.append(f"of {others:,} records it cannot be told which ones of the source they are")
+    return Finding(
+        invariant=Invariant.ORDER,
+        checked=len(alone),
+        violations=merged(found) if copy else (),
+        unchecked="; ".join(unchecked),
+    )

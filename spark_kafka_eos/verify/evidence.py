@@ -1,0 +1,155 @@
+"""What a checker knows of an output topic: its log, its source, what its readers were shown, its ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_kafka_eos.model import LedgerEntry, TopicPartition
+from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, Outcomes, outcomes
+from spark_kafka_eos.verify.provenance_bytes import MAGIC, Provenance
+
+Offsets = NDArray[np.int64]
+Contents = NDArray[np.uint64]  # a digest of each record's key and value, two halves a row
+
+_NO_OFFSETS: Offsets = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionLog:
+    """All of one output partition: its record batches, and every data record, aborted ones too, in log order.
+
+    `high_watermark` and `last_stable_offset` are the broker's word; `start` is the first offset that it still has.
+    `contents` of the data records, None where nobody took them.
+    """
+
+    partition: TopicPartition
+    batches: Batches
+    offset: Offsets
+    provenance: Provenance
+    high_watermark: int
+    last_stable_offset: int
+    start: int = 0
+    contents: Contents | None = None
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        return outcomes(self.batches)
+
+    @cached_property
+    def batch_of(self) -> NDArray[np.int64]:
+        """For each record the index of its record batch."""
+        return np.repeat(np.arange(len(self.batches.records)), self.batches.records)
+
+    @cached_property
+    def committed(self) -> NDArray[np.bool_]:
+        """Which records are."""
+        return np.repeat(self.outcomes.of == Outcome.COMMITTED, self.batches.records)
+
+    @cached_property
+    def committed_provenance(self) -> Provenance:
+        return self.provenance if self.committed.all() else self.provenance[self.committed]
+
+    @cached_property
+    def committed_offset(self) -> Offsets:
+        return self.offset if self.committed.all() else self.offset[self.committed]
+
+    @cached_property
+    def committed_contents(self) -> Contents:
+        assert self.contents is not None
+        return self.contents[self.committed]
+
+    @cached_property
+    def traced(self) -> int:
+        """How many data records, committed or not, say where they come from."""
+        return int((self.provenance["magic"] == MAGIC).sum())
+
+    @cached_property
+    def gone(self) -> Offsets:
+        """The offsets from `start` to `high_watermark` that hold neither a record nor a marker: compaction took them.
+
+        A broker leaves out no offset by itself. Nor does compaction leave out a batch's last one, but the record there.
+        """
+        held = np.zeros(self.high_watermark - self.start, np.bool_)
+        for offsets in (self.offset, self.batches.base_offset[self.batches.kind != Kind.DATA]):
+            held[offsets[(offsets >= self.start) & (offsets < self.high_watermark)] - self.start] = True
+        return self.start + np.flatnonzero(~held)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything that was ever written is still there: neither deleted nor compacted."""
+        return not self.start and not self.gone.size
+
+    def at(self, record: int) -> str:
+        """Where the `record`th committed record is."""
+        return f"{self.partition}@{self.committed_offset[record]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePartition:
+    """The records of one source partition: `visible[i]` is whether offset `start + i` holds one for its readers.
+
+    The output must have those below `end`; later ones may be there. What was before `start` is deleted, what was at the
+    offsets `gone` is compacted away. `contents` of the visible ones, None where nobody took them; `traced` of them say
+    where they come from in their turn.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    visible: NDArray[np.bool_]
+    gone: Offsets = field(default_factory=_NO_OFFSETS.copy)
+    contents: Contents | None = None
+    traced: int = 0
+
+    @property
+    def shown_contents(self) -> Contents:
+        assert self.contents is not None
+        return self.contents
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything that was ever written is still there: neither deleted nor compacted."""
+        return not self.start and not self.gone.size
+
+
+def source_partition(log: PartitionLog, end: int) -> SourcePartition:
+    """What readers of a source see of its log. `end`: how far the output must have got."""
+    stable = log.last_stable_offset
+    shown = log.committed & (log.offset >= log.start) & (log.offset < stable)
+    visible = np.zeros(stable - log.start, np.bool_)
+    visible[log.offset[shown] - log.start] = True
+    return SourcePartition(
+        partition=log.partition,
+        start=log.start,
+        end=end,
+        visible=visible,
+        gone=log.gone[log.gone < stable],
+        contents=None if log.contents is None else log.contents[shown],
+        traced=int((log.provenance["magic"][shown] == MAGIC).sum()),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a reader was shown of a partition in `[start, end)`, in the order in which it was shown."""
+
+    start: int
+    end: int
+    offset: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Where the ledger stands, and the coordinator's word on the transaction ("Empty", "Ongoing", …), if asked.
+
+    `record` is the last one in the ledger's topic, `pointer` what its group says of it; None for none.
+    """
+
+    batch_id: int | None
+    transaction_state: str = ""
+    record: LedgerEntry | None = None
+    pointer: LedgerEntry | None = None

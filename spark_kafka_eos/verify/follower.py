@@ -1,0 +1,157 @@
+"""Independent readers of an output topic: librdkafka's consumers, read_committed; they share no code with this package.
+
+A `Follower` reads all along, while transactions come and go and brokers die, and remembers what it was shown.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RdTopicPartition
+
+from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
+from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.verify.evidence import Seen
+
+_BATCH, _POLL_SECONDS = 10_000, 0.05
+# What no patience mends; all else (a broker that is away) librdkafka tries again by itself.
+_FINAL = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class Follower:
+    """Reads `topic` from its start in a thread of its own, from `start()` until `stop()`, as any consumer would.
+
+    Broken connections are librdkafka's to mend. One object, one run.
+    """
+
+    def __init__(self, client: ClientOptions, topic: str, partitions: int) -> None:
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._reader = _Reader(client, dict.fromkeys(self._partitions, 0))
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"follower of {topic}", daemon=True)
+        self._error: KafkaException | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    @property
+    def records(self) -> int:
+        """How many it was shown so far."""
+        return self._reader.records
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self, until: Mapping[TopicPartition, int], timeout: float = 30.0) -> dict[TopicPartition, Seen]:
+        """What it was shown, once it got to the last stable offsets `until`, or had nothing new for `timeout` s.
+
+        A reader that cannot get there shows too little, and that is what the check finds. ToolFailed if it broke.
+        """
+        while self._thread.is_alive() and not self._reader.reached(until) and self._reader.idle < timeout:
+            self._thread.join(_POLL_SECONDS)
+        self._stopping.set()
+        self._thread.join()
+        if self._error is not None:
+            raise ToolFailed(f"a follower broke: {self._error}") from self._error
+        return self._reader.seen(until)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._reader.read()
+        except KafkaException as error:
+            self._error = error
+        finally:
+            self._reader.close()
+
+
+def witness(client: ClientOptions, ranges: Sequence[OffsetRange], timeout: float = 30.0) -> dict[TopicPartition, Seen]:
+    """What librdkafka shows of `ranges`, which end at the last stable offset. BrokerUnreachable if it gets nowhere."""
+    until = {wanted.partition: wanted.end for wanted in ranges}
+    reader = _Reader(client, {wanted.partition: wanted.start for wanted in ranges})
+    try:
+        while not reader.reached(until):
+            if reader.idle > timeout:
+                raise BrokerUnreachable(f"librdkafka has read nothing for {timeout:g} s, before the end")
+            reader.read()
+        return reader.seen(until)
+    finally:
+        reader.close()
+
+
+class _Reader:
+    """A consumer and all that it was shown."""
+
+    def __init__(self, client: ClientOptions, start: Mapping[TopicPartition, int]) -> None:
+        self._start = dict(start)
+        self._shown = {tp: array("q") for tp in start}  # 8 bytes an offset: a soak test reads for days
+        self._position = dict(start)
+        self._heard = time.monotonic()
+        config = client.librdkafka() | {
+            "log_level": 2,  # what matters is raised, or shows in what was read
+            "group.id": "nobody",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # a follower is to be close behind, and a witness at the end soon
+            "fetch.queue.backoff.ms": 1,
+        }
+        self._consumer = Consumer(config)
+        self._consumer.assign([RdTopicPartition(tp.topic, tp.partition, at) for tp, at in start.items()])
+
+    @property
+    def idle(self) -> float:
+        """Seconds since something new was read."""
+        return time.monotonic() - self._heard
+
+    @property
+    def records(self) -> int:
+        """How many were shown so far."""
+        return sum(len(shown) for shown in self._shown.values())
+
+    def read(self) -> None:
+        """Take what is there, for a moment."""
+        for message in self._consumer.consume(_BATCH, _POLL_SECONDS):
+            tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
+            offset, error = int(message.offset() or 0), message.error()
+            if error is None:
+                self._shown[tp].append(offset)
+                self._moved(tp, offset + 1)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                self._moved(tp, offset)  # behind the markers, which no message tells of
+            elif error.fatal() or error.code() in _FINAL:
+                raise KafkaException(error)
+
+    def _moved(self, tp: TopicPartition, position: int) -> None:
+        if position > self._position[tp]:
+            self._position[tp] = position
+            self._heard = time.monotonic()
+
+    def reached(self, until: Mapping[TopicPartition, int]) -> bool:
+        return all(self._position[tp] >= end for tp, end in until.items())
+
+    def seen(self, until: Mapping[TopicPartition, int]) -> dict[TopicPartition, Seen]:
+        return {
+            tp: Seen(start=self._start[tp], end=max(until[tp], self._position[tp]), offset=np.array(shown, np.int64))
+            for tp, shown in self._shown.items()
+        }
+
+    def close(self) -> None:
+        self._consumer.close()

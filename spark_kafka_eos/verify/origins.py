@@ -1,0 +1,293 @@
+"""Invariants 1 to 3 of values that say where they come from: once, in order, in one batch of one identity.
+
+Each value of the log has its provenance; `verify.contents` is for those that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from spark_kafka_eos.verify.evidence import Offsets, PartitionLog, SourcePartition
+from spark_kafka_eos.verify.findings import Finding, Invariant, Violation, merged
+from spark_kafka_eos.verify.history import HistoryEntry
+from spark_kafka_eos.verify.outcomes import Outcome
+
+Identity = tuple[int, int]  # producer id, epoch
+Source = Mapping[int, SourcePartition]
+
+
+def once(logs: Sequence[PartitionLog], source: Source | None) -> Finding:
+    checked = sum(len(log.committed_offset) for log in logs)
+    found: list[Violation] = []
+    if source is None:
+        for number in np.unique([n for log in logs for n in np.unique(log.committed_provenance["partition"])]).tolist():
+            found += _repeated(logs, f"source partition {number}", number, _more_than_once(_offsets(logs, number)))
+        return Finding(invariant=Invariant.ONCE, checked=checked, violations=merged(found))
+    found += [violation for log in logs for violation in _foreign(log, source)]
+    whole = all(log.whole for log in logs)
+    unchecked: list[Violation] = []
+    of_gone = 0
+    for number, origin in sorted(source.items()):
+        offset = _offsets(logs, number)
+        before = offset[offset < origin.start]
+        at = offset[(offset >= origin.start) & (offset < origin.start + len(origin.visible))] - origin.start
+        count = np.bincount(at, minlength=len(origin.visible))
+        twice = np.concatenate([_more_than_once(before), origin.start + np.flatnonzero(count > 1)])
+        found += _repeated(logs, str(origin.partition), number, twice)
+        due = np.arange(len(count)) < origin.end - origin.start
+        if (missing := np.flatnonzero(origin.visible & (count == 0) & due)).size:
+            lost = origin.start + int(missing[0])
+            what = f"is not in the committed output{_elsewhere(logs, number, lost)}"
+            violation = Violation(kind="missing", where=f"{origin.partition}@{lost}", what=what, count=len(missing))
+            (found if whole else unchecked).append(violation)
+        of_gone += len(before) + int(count[origin.gone - origin.start].sum())
+    return Finding(
+        invariant=Invariant.ONCE,
+        checked=checked,
+        violations=merged(found),
+        unchecked=f"{merged(unchecked)[0]}; but some of the output is deleted or compacted" if unchecked else "",
+        note=f"{of_gone:,} are copies of records that the source no longer has" if of_gone else "",
+    )
+
+
+def _offsets(logs: Sequence[PartitionLog], number: int) -> Offsets:
+    """The source offsets of the committed records that come from one source partition."""
+    provenance = [log.committed_provenance for log in logs]
+    return np.concatenate([each["offset"][each["partition"] == number] for each in provenance]).astype(np.int64)
+
+
+def _more_than_once(offsets: Offsets) -> Offsets:
+    unique, count = np.unique(offsets, return_counts=True)
+    return unique[count > 1]
+
+
+def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
+    """Committed records that no source record is the origin of, nor one that the source had once."""
+    provenance = log.committed_provenance
+    wrong = np.ones(len(provenance), np.bool_)
+    for number, origin in source.items():
+        mine = np.flatnonzero(provenance["partition"] == number)
+        at = provenance["offset"][mine].astype(np.int64) - origin.start
+        possible = origin.visible.copy()
+        possible[origin.gone - origin.start] = True
+        inside = (at >= 0) & (at < len(possible))
+        wrong[mine[inside][possible[at[inside]]]] = False
+        wrong[mine[(at < 0) & (at >= -origin.start)]] = False
+    if (found := np.flatnonzero(wrong)).size:
+        what = f"is a copy of {_origin(provenance[found[0]])}, which readers of the source cannot see"
+        yield Violation(kind="not in the source", where=log.at(found[0]), what=what, count=len(found))
+
+
+def _repeated(logs: Sequence[PartitionLog], topic: str, number: int, offsets: Offsets) -> Iterator[Violation]:
+    """One violation for source offsets that are in the output more than once, where the first's second copy is."""
+    if not offsets.size:
+        return
+    copies = _copies(logs, number, int(offsets[0]), Outcome.COMMITTED)
+    what = f"is one more copy of {topic}@{offsets[0]}, which is at {copies[0]}"
+    yield Violation(kind="more than once", where=copies[1], what=what, count=len(offsets))
+
+
+def _elsewhere(logs: Sequence[PartitionLog], number: int, offset: int) -> str:
+    """Where copies are that are not committed."""
+    kinds = ((Outcome.ABORTED, "aborted"), (Outcome.OPEN, "in an open transaction"))
+    where = [f"{at} ({name})" for kind, name in kinds for at in _copies(logs, number, offset, kind)]
+    return f", only at {', '.join(where[:3])}" if where else ""
+
+
+def _copies(logs: Sequence[PartitionLog], number: int, offset: int, outcome: Outcome) -> list[str]:
+    """Where the records of this outcome are that come from one source offset: by batch, then by place."""
+    found = []
+    for log in logs:
+        same = (log.provenance["offset"] == offset) & (log.provenance["partition"] == number)
+        same &= log.outcomes.of[log.batch_of] == outcome
+        found += [(int(log.provenance["batch"][i]), f"{log.partition}@{log.offset[i]}") for i in np.flatnonzero(same)]
+    return [where for _, where in sorted(found, key=lambda each: each[0])]
+
+
+def _origin(record: np.void) -> str:
+    return f"offset {record['offset']} of source partition {record['partition']} (batch {record['batch']})"
+
+
+def order(logs: Sequence[PartitionLog]) -> Finding:
+    found = []
+    for log in logs:
+        provenance = log.committed_provenance
+        pairs = backwards(provenance["partition"].astype(np.int64), provenance["offset"].astype(np.int64))
+        if pairs:
+            earlier, later = pairs[0]
+            what = f"is {_origin(provenance[later])}, behind a later one, offset "
+            what += f"{provenance['offset'][earlier]} at {log.at(earlier)}"
+            found.append(Violation(kind="out of order", where=log.at(later), what=what, count=len(pairs)))
+    checked = sum(len(log.committed_offset) for log in logs)
+    return Finding(invariant=Invariant.ORDER, checked=checked, violations=merged(found))
+
+
+def backwards(number: Offsets, offset: Offsets) -> list[tuple[int, int]]:
+    """Of records from these source partitions and offsets, in the order of the log: pairs of places whose second is the
+    next record of the same partition, and has a lower offset; by the second."""
+    if number.size and int(number.min()) >= 0 and int(number.max()) < 1 << 16:
+        number = number.astype(np.uint16)  # which numpy sorts by radix
+    by_source = np.argsort(number, kind="stable")
+    offset, number = offset[by_source], number[by_source]
+    back = np.flatnonzero((number[1:] == number[:-1]) & (offset[1:] < offset[:-1]))
+    pairs = zip(by_source[back].tolist(), by_source[back + 1].tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: pair[1])
+
+
+def identity(
+    logs: Sequence[PartitionLog],
+    source: Source | None,
+    history: Sequence[HistoryEntry],
+    done: Sequence[HistoryEntry],
+) -> Finding:
+    first: dict[tuple[int, Identity], str] = {}  # where a batch's first record under an identity is
+    counts: dict[int, int] = {}
+    for log in logs:
+        for batch, identity, records, where in _runs(log):
+            first.setdefault((batch, identity), where)
+            counts[batch] = counts.get(batch, 0) + records
+    torn = list(_several_identities(first, done))
+    anew = bool(torn) and not done and begins_anew(logs)
+    found = [] if anew else torn
+    found += [*_several_batches(first), *_given_up(first, history), *_other_identity(first, done)]
+    if source is not None:
+        found += [violation for log in logs for violation in _out_of_plan(log, source, done)]
+        if all(log.whole for log in logs):
+            found += _wrong_counts(counts, source, done)
+    return Finding(
+        invariant=Invariant.IDENTITY,
+        checked=len(counts),
+        unit="batches",
+        violations=merged(found),
+        unchecked="batch numbers begin anew, as another query's do: only a history tells them apart" if anew else "",
+    )
+
+
+def begins_anew(logs: Sequence[PartitionLog]) -> bool:
+    """Whether batch 0 goes on behind later batches, in some source partition: it is another query's, then."""
+    ends: dict[int, int] = {}
+    starts: dict[int, int] = {}
+    for log in logs:
+        provenance = log.committed_provenance
+        for batch_0, found, pick in ((True, ends, np.max), (False, starts, np.min)):
+            some = provenance[(provenance["batch"] == 0) == batch_0]
+            for number in np.unique(some["partition"]).tolist():
+                at = int(pick(some["offset"][some["partition"] == number]))
+                found[number] = int(pick([at, found.get(number, at)]))
+    return any(ends[number] > starts[number] for number in ends.keys() & starts.keys())
+
+
+def _runs(log: PartitionLog) -> Iterator[tuple[int, Identity, int, str]]:
+    """Neighbours of one batch and one identity: batch, identity, records, where the first is."""
+    batch = log.committed_provenance["batch"].astype(np.int64)
+    if not batch.size:
+        return
+    record_batch = log.batch_of[log.committed]
+    producer, epoch = log.batches.producer_id[record_batch], log.batches.epoch[record_batch]
+    change = (batch[1:] != batch[:-1]) | (producer[1:] != producer[:-1]) | (epoch[1:] != epoch[:-1])
+    starts = np.concatenate([[0], np.flatnonzero(change) + 1])
+    records = np.diff(np.append(starts, len(batch)))
+    for at, number in zip(starts.tolist(), records.tolist(), strict=True):
+        yield int(batch[at]), (int(producer[at]), int(epoch[at])), number, log.at(at)
+
+
+def _several_identities(first: Mapping[tuple[int, Identity], str], done: Sequence[HistoryEntry]) -> Iterator[Violation]:
+    """Batches of one number are one batch, unless they were committed by several queries, one after the other."""
+    queries: dict[int, set[str]] = {}
+    for entry in done:
+        queries.setdefault(entry.batch_id, set()).add(entry.query_id)
+    batches: dict[int, list[Identity]] = {}
+    for batch, identity in first:
+        batches.setdefault(batch, []).append(identity)
+    for batch, under in batches.items():
+        if len(under) > max(1, len(queries.get(batch, ()))):
+            what = f"belongs to batch {batch} under {_name(under[1])}, which was committed under {_name(under[0])}, too"
+            yield Violation(kind="several identities", where=first[batch, under[1]], what=what)
+
+
+def _several_batches(first: Mapping[tuple[int, Identity], str]) -> Iterator[Violation]:
+    identities: dict[Identity, list[int]] = {}
+    for batch, identity in first:
+        identities.setdefault(identity, []).append(batch)
+    for identity, held in identities.items():
+        if len(held) > 1 and identity[0] >= 0:
+            what = f"was committed in batch {held[1]} under {_name(identity)}, which had served batch {held[0]}"
+            yield Violation(kind="several batches", where=first[held[1], identity], what=what)
+
+
+def _given_up(first: Mapping[tuple[int, Identity], str], history: Sequence[HistoryEntry]) -> Iterator[Violation]:
+    """What a driver aborted and is committed all the same."""
+    aborted = {(entry.producer_id, entry.epoch) for entry in history if entry.verdict == "aborted"} - {(-1, -1)}
+    for (batch, identity), where in first.items():
+        if identity in aborted:
+            what = f"was committed under {_name(identity)}, a try of batch {batch} that was given up"
+            yield Violation(kind="given up", where=where, what=what)
+
+
+def _other_identity(first: Mapping[tuple[int, Identity], str], done: Sequence[HistoryEntry]) -> Iterator[Violation]:
+    """What is committed under an identity that its batch was not committed under."""
+    noted: dict[int, list[Identity]] = {}
+    for entry in done:
+        if entry.producer_id >= 0:
+            noted.setdefault(entry.batch_id, []).append((entry.producer_id, entry.epoch))
+    for (batch, identity), where in first.items():
+        if batch in noted and identity not in noted[batch]:
+            what = f"belongs to batch {batch} under {_name(identity)}, but that was committed under "
+            yield Violation(kind="other identity", where=where, what=what + _name(noted[batch][0]))
+
+
+def _out_of_plan(log: PartitionLog, source: Source, done: Sequence[HistoryEntry]) -> Iterator[Violation]:
+    """Records in another batch than the one that was to read them."""
+    for number, origin in source.items():
+        planned = np.full(len(origin.visible), -1, np.int64)
+        for entry in done:
+            start, end = _range(entry, origin)
+            planned[start:end] = entry.batch_id
+        provenance = log.committed_provenance
+        mine = np.flatnonzero(provenance["partition"] == number)
+        at = provenance["offset"][mine].astype(np.int64) - origin.start
+        inside = (at >= 0) & (at < len(planned))
+        mine, at = mine[inside], at[inside]
+        wrong = np.flatnonzero((planned[at] >= 0) & (planned[at] != provenance["batch"][mine]))
+        if wrong.size:
+            record = mine[wrong[0]]
+            what = f"is {_origin(provenance[record])}, which was planned for batch {planned[at[wrong[0]]]}"
+            yield Violation(kind="not as planned", where=log.at(record), what=what, count=len(wrong))
+
+
+def _wrong_counts(counts: Mapping[int, int], source: Source, done: Sequence[HistoryEntry]) -> Iterator[Violation]:
+    planned: dict[int, int] = {}
+    gone: set[int] = set()
+    for entry in done:
+        if entry.start is not None and entry.end is not None:
+            records = sum(int(origin.visible[slice(*_range(entry, origin))].sum()) for origin in source.values())
+            planned[entry.batch_id] = planned.get(entry.batch_id, 0) + records
+            if any(_is_gone(entry, origin) for origin in source.values()):
+                gone.add(entry.batch_id)
+    for batch, records in planned.items():
+        if batch not in gone and counts.get(batch, 0) != records:
+            what = f"has {counts.get(batch, 0)} records in the committed output, planned were {records}"
+            yield Violation(kind="wrong count", where=f"batch {batch}", what=what)
+
+
+def _is_gone(entry: HistoryEntry, origin: SourcePartition) -> bool:
+    """Whether the source may lack something that a batch was to read of it."""
+    if entry.start is None or entry.end is None or origin.partition not in entry.end:
+        return False
+    start, end = entry.start.get(origin.partition, 0), entry.end[origin.partition]
+    return start < min(end, origin.start) or bool(((origin.gone >= start) & (origin.gone < end)).any())
+
+
+def _range(entry: HistoryEntry, origin: SourcePartition) -> tuple[int, int]:
+    """The positions in `origin.visible` that a batch was to read; nothing if nobody noted them."""
+    if entry.start is None or entry.end is None or origin.partition not in entry.end:
+        return 0, 0
+    # A partition that was not there before the batch begins with it.
+    start, end = entry.start.get(origin.partition, 0), entry.end[origin.partition]
+    return max(0, start - origin.start), max(0, end - origin.start)
+
+
+def _name(identity: Identity) -> str:
+    return f"producer {identity[0]}, epoch {identity[1]}"

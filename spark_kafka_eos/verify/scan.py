@@ -1,0 +1,131 @@
+"""Reads topics whole, through this package's own fetcher and decoder, into the columns that a checker works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.core.visibility import Marker
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.options import SourceOptions
+from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen
+from spark_kafka_eos.verify.outcomes import Batches, Kind
+from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance, unpack
+from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.digests import digests
+
+Progress = Callable[[int], None]  # is told how many offsets more were read
+TakeContents = Literal["never", "without provenance", "always"]
+
+_KINDS: Mapping[Marker, Kind] = {None: Kind.DATA, "commit": Kind.COMMIT, "abort": Kind.ABORT, "other": Kind.OTHER}
+_FETCH_WAIT_MS = 100
+
+
+@dataclass(slots=True)
+class _Columns:
+    batches: list[tuple[int, int, int, int, bool, int, int]] = field(default_factory=list)
+    offset: list[NDArray[np.int64]] = field(default_factory=list)
+    provenance: list[Provenance] = field(default_factory=list)
+    contents: list[Contents] = field(default_factory=list)
+
+
+def logs(
+    cluster: Cluster,
+    ranges: Sequence[OffsetRange],
+    stable: Mapping[TopicPartition, int],
+    progress: Progress,
+    take_contents: TakeContents = "never",
+) -> list[PartitionLog]:
+    """Everything in `ranges`, which end at the high watermark, read uncommitted; `stable`: the last stable offsets.
+
+    The records' contents cost about as much as all else. "without provenance": only if no value says where it comes
+    from, so the first one that does spares the others. Raises what `Fetcher.fetch` and `decode` raise.
+    """
+    found = {wanted.partition: _Columns() for wanted in ranges}
+    at = {wanted.partition: wanted.start for wanted in ranges}
+    fetcher = Fetcher(cluster, isolation="read_uncommitted", max_wait_ms=_FETCH_WAIT_MS)
+    for part in fetcher.fetch(ranges):
+        progress(part.next_offset - at[part.partition])
+        at[part.partition] = part.next_offset
+        columns, data = found[part.partition], []
+        for position, header in part.batches:
+            marker: Marker = control_marker(part.buffer, position, header) if header.is_control else None
+            columns.batches.append(_row(header, _KINDS[marker]))
+            if marker is None:
+                data.append((position, header))
+        for records in _named(part, decode_in_parts(part.buffer, data)):
+            columns.offset.append(records["offset"].to_numpy())
+            columns.provenance.append(unpack(records["value"]))
+            if take_contents == "without provenance" and (columns.provenance[-1]["magic"] == MAGIC).any():
+                take_contents = "never"
+            if take_contents != "never":
+                columns.contents.append(digests(records["key"], records["value"]))
+    return [
+        _log(wanted, found[wanted.partition], stable[wanted.partition], with_contents=take_contents != "never")
+        for wanted in ranges
+    ]
+
+
+def _row(header: RecordBatchHeader, kind: Kind) -> tuple[int, int, int, int, bool, int, int]:
+    records = header.record_count if kind is Kind.DATA else 0
+    producer = header.producer_id, header.producer_epoch, header.is_transactional
+    return header.base_offset, header.next_offset, *producer, kind, records
+
+
+def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: bool) -> PartitionLog:
+    table = np.array(columns.batches, np.int64).reshape(-1, 7).T
+    return PartitionLog(
+        partition=wanted.partition,
+        batches=Batches(
+            base_offset=table[0],
+            next_offset=table[1],
+            producer_id=table[2],
+            epoch=table[3],
+            transactional=table[4].astype(np.bool_),
+            kind=table[5].astype(np.int8),
+            records=table[6],
+        ),
+        offset=np.concatenate([np.zeros(0, np.int64), *columns.offset]),
+        provenance=np.concatenate([np.zeros(0, PROVENANCE), *columns.provenance]),
+        high_watermark=wanted.end,
+        last_stable_offset=stable,
+        start=wanted.start,
+        contents=np.concatenate([np.zeros((0, 2), np.uint64), *columns.contents]) if with_contents else None,
+    )
+
+
+def seen(cluster: Cluster, topic: str, ranges: Sequence[OffsetRange], progress: Progress) -> dict[TopicPartition, Seen]:
+    """The offsets that this package's source shows of `ranges` of `topic`, which end at the last stable offset.
+
+    Exactly what a query reads: `reading.records`. Raises what that raises.
+    """
+    found: dict[TopicPartition, list[NDArray[np.int64]]] = {wanted.partition: [] for wanted in ranges}
+    for rows in read(ranges, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):
+        number, offset = rows["partition"].to_numpy(), rows["offset"].to_numpy()
+        for each in np.unique(number).tolist():
+            found[TopicPartition(topic, each)].append(offset[number == each])
+        progress(rows.num_rows)
+    return {
+        wanted.partition: Seen(
+            start=wanted.start,
+            end=wanted.end,
+            offset=np.concatenate([np.zeros(0, np.int64), *found[wanted.partition]]),
+        )
+        for wanted in ranges
+    }
+
+
+def _named(part: Fetched, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from records
+    except CorruptRecordBatch as error:
+        raise CorruptRecordBatch(f"{part.partition}: {error.what}", action=error.action) from error

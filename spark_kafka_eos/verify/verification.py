@@ -1,0 +1,287 @@
+"""Proves or refutes "exactly once" of an output topic: reads it whole, several ways, and checks every invariant.
+
+    report = verify("localhost:9092", "orders-clean", source="orders", transactional_id="orders-clean")
+    assert report.holds, report
+
+To be asked when the query stands still: an open transaction is waited for, and counts as a violation if it stays. What
+is read: the output's log with everything in it, the output as this package's source shows it, the output as librdkafka
+shows it where it is not too large, the source's log (which may be on another cluster), the ledger, the group's offsets.
+See `verify.invariants`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from spark_kafka_eos.broker import describe, offsets
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.ledger_topic import LedgerTopic
+from spark_kafka_eos.core import ledger as ledgers
+from spark_kafka_eos.core.preflight import TransactionFacts
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
+from spark_kafka_eos.reading.sink_progress import committed_by
+from spark_kafka_eos.verify import history as histories
+from spark_kafka_eos.verify import scan
+from spark_kafka_eos.verify.evidence import Ledger, Seen, SourcePartition, source_partition
+from spark_kafka_eos.verify.findings import Finding, Invariant, Verdict
+from spark_kafka_eos.verify.follower import Follower, witness
+from spark_kafka_eos.verify.history import HistoryEntry
+from spark_kafka_eos.verify.invariants import check
+
+_POLL_SECONDS = 0.1
+_ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
+
+Progress = Callable[[str, int, int], None]  # what is read, how many offsets of how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The verdict on one topic: six findings in their order, and what it took to get them.
+
+    `records` are the committed ones, `uncommitted` all others that the log holds.
+    """
+
+    topic: str
+    findings: tuple[Finding, ...]
+    records: int
+    uncommitted: int
+    readers: tuple[str, ...]
+    seconds: float
+
+    @property
+    def violated(self) -> tuple[Invariant, ...]:
+        return tuple(finding.invariant for finding in self.findings if finding.violations)
+
+    @property
+    def unproven(self) -> tuple[Invariant, ...]:
+        """What was asked for and could not be checked."""
+        return tuple(finding.invariant for finding in self.findings if finding.unproven)
+
+    @property
+    def verdict(self) -> Verdict:
+        """ "not checked": nothing is violated, but something that was asked for could not be checked."""
+        if self.violated:
+            return "violated"
+        return "not checked" if self.unproven else "holds"
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was asked for was checked and holds."""
+        return self.verdict == "holds"
+
+    def __str__(self) -> str:
+        lines = [f"{self.topic}: {self.records:,} records committed, {self.uncommitted:,} not; {self.seconds:.1f} s"]
+        for finding in self.findings:
+            name = f"{finding.invariant} {finding.invariant.name.lower()}"
+            lines.append(f"{name}: {finding.verdict} ({finding.checked:,} {finding.unit})")
+            lines += [f"{finding.invariant} {violation.kind}: {violation}" for violation in finding.violations]
+            lines += [f"{finding.invariant} {remark}" for remark in (finding.unchecked, finding.note) if remark]
+        return "\n".join(lines)
+
+
+def verify(
+    client: ClientOptions | str,
+    topic: str,
+    *,
+    source: str | None = None,
+    source_client: ClientOptions | str | None = None,
+    copy: bool = False,
+    transactional_id: str | None = None,
+    group: str | None = None,
+    ledger_topic: str = LEDGER_TOPIC,
+    history: Sequence[HistoryEntry] | Path = (),
+    followers: Iterable[Follower] = (),
+    readers: Mapping[str, Mapping[TopicPartition, Seen]] = MappingProxyType({}),
+    wait_s: float = 30.0,
+    witness_records: int = 1_000_000,
+    progress: Progress = lambda *_: None,
+) -> Report:
+    """Check `topic`. `client`: options, or the brokers' addresses.
+
+    `source`: the topic of which it is to hold every record, once; as far as the query's `group` (default:
+    `transactional_id`) has committed, else as its ledger says, else to its end. `source_client` leads to the source's
+    cluster, where that is another one: how far is the ledger's word alone then. Records are told by the provenance in
+    their values, or by what they hold; `copy`: the output is a plain copy, so that what it holds may differ in nothing.
+    `transactional_id` leads to the ledger, in `ledger_topic`. `history`: entries, or their file. `followers` are
+    stopped, and what they saw all along is checked, as is what other `readers`, by name, were shown. Topics of at most
+    `witness_records` are read through librdkafka, too. An open transaction is waited for `wait_s`. Raises UnknownTopic,
+    BrokerUnreachable and the like; ToolFailed for a history that cannot be read, ValueError for a `copy` of nothing.
+    """
+    if copy and source is None:
+        raise ValueError("a copy of which source?")
+    started = time.monotonic()
+    options = _options(client)
+    entries = _read_history(history) if isinstance(history, Path) else list(history)
+    with Cluster(options) as cluster, Cluster(_options(source_client or options)) as origin:
+        # Before the output is read, as what comes into the source meanwhile need not be there.
+        due: Mapping[TopicPartition, int] = {}
+        if source is not None:
+            read = _partitions(origin, source)
+            due = (
+                _committed(cluster, origin, read, group, transactional_id, ledger_topic)
+                or _ended(entries)
+                or offsets.latest(origin, read)
+            )
+        partitions = _partitions(cluster, topic)
+        end, stable = _ends(cluster, partitions, wait_s)
+        earliest = offsets.earliest(cluster, partitions)
+        everything = [OffsetRange(partition=tp, start=earliest[tp], end=end[tp]) for tp in partitions]
+        take: scan.TakeContents = "always" if copy else "never" if source is None else "without provenance"
+        logs = scan.logs(cluster, everything, stable, _counted(progress, "everything", everything), take)
+        origins = None
+        if source is not None:
+            origins = _source(origin, source, due, progress, with_contents=logs[0].contents is not None)
+        visible = [OffsetRange(partition=tp, start=earliest[tp], end=stable[tp]) for tp in partitions]
+        shown = scan.seen(cluster, topic, visible, _counted(progress, "read_committed", visible))
+        seen = {**readers, "spark-kafka-eos": shown}
+        if sum(wanted.size for wanted in visible) <= witness_records:
+            seen["librdkafka"] = witness(options, visible)
+        for number, follower in enumerate(followers, 1):
+            seen[f"follower {number}"] = follower.stop(stable)
+        findings = check(
+            logs,
+            source=origins,
+            copy=copy,
+            readers=seen,
+            history=entries,
+            ledger=None if transactional_id is None else _ledger(cluster, transactional_id, ledger_topic),
+        )
+    records = sum(len(log.committed_offset) for log in logs)
+    return Report(
+        topic=topic,
+        findings=tuple(findings),
+        records=records,
+        uncommitted=sum(len(log.offset) for log in logs) - records,
+        readers=tuple(seen),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _options(client: ClientOptions | str) -> ClientOptions:
+    if isinstance(client, ClientOptions):
+        return client
+    pairs = (address.strip().rpartition(":") for address in client.split(","))
+    return ClientOptions(bootstrap_servers=tuple((host, int(port)) for host, _, port in pairs))
+
+
+def _read_history(path: Path) -> list[HistoryEntry]:
+    try:
+        with path.open() as lines:
+            return list(histories.from_lines(lines))
+    except (OSError, ValueError) as error:
+        raise ToolFailed(f"the history {path} cannot be read: {error}") from error
+
+
+def _partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in sorted(cluster.topic(topic).partitions)]
+
+
+def _ends(
+    cluster: Cluster, partitions: Sequence[TopicPartition], wait_s: float
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """High watermarks and last stable offsets, once they agree or the time is over.
+
+    The stable ones are asked first: what is stable then, is so because of markers below the high watermark of later.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        stable = offsets.latest(cluster, partitions)
+        end = offsets.latest(cluster, partitions, isolation="read_uncommitted")
+        if stable == end or time.monotonic() > deadline:
+            return end, stable
+        time.sleep(_POLL_SECONDS)
+
+
+def _source(
+    cluster: Cluster, topic: str, due: Mapping[TopicPartition, int], progress: Progress, *, with_contents: bool
+) -> dict[int, SourcePartition]:
+    partitions = _partitions(cluster, topic)
+    earliest = offsets.earliest(cluster, partitions)
+    end, stable = _ends(cluster, partitions, wait_s=0)
+    ranges = [OffsetRange(partition=tp, start=earliest[tp], end=end[tp]) for tp in partitions]
+    take: scan.TakeContents = "always" if with_contents else "never"
+    logs = scan.logs(cluster, ranges, stable, _counted(progress, "the source", ranges), take)
+    return {log.partition.partition: source_partition(log, due.get(log.partition, 0)) for log in logs}
+
+
+def _committed(
+    cluster: Cluster,
+    origin: Cluster,
+    partitions: Sequence[TopicPartition],
+    group: str | None,
+    transactional_id: str | None,
+    ledger_topic: str,
+) -> Mapping[TopicPartition, int]:
+    """Up to where the query has committed these partitions of its source; nothing where nobody tells.
+
+    The group on the sink's cluster knows the topics of that cluster only: of another one it may have the same names.
+    """
+    group = group or transactional_id
+    if group is not None and origin.cluster_id() == cluster.cluster_id():
+        found = GroupCoordinator(cluster, group).fetch_offsets(partitions)
+        standing = {tp: at.offset for tp, at in found.items() if at is not None}
+        if standing:
+            return standing
+    if transactional_id is None:
+        return {}
+    sink = SinkLedger(client=cluster.options, transactional_id=transactional_id, topic=ledger_topic)
+    progress = committed_by(sink, origin.cluster_id())
+    return {tp: progress[tp] for tp in partitions if tp in progress}
+
+
+def _ended(history: Sequence[HistoryEntry]) -> Mapping[TopicPartition, int]:
+    """Where the history's last batch ended."""
+    ends = (entry.end for entry in reversed(histories.committed(history)) if entry.end is not None)
+    return next(ends, {})
+
+
+def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
+    kept = LedgerTopic(cluster, topic, transactional_id)
+    # In this order: what is committed meanwhile leaves the pointer behind, which proves nothing.
+    committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
+    settled = kept.read_settled()
+    value = None if settled is None else settled.value
+    found = ledgers.newest(value, committed, kept.at)
+    record, pointer = _entries(value, committed.get(kept.at))
+    if isinstance(found, ledgers.Unreadable):
+        if record is None:
+            raise ToolFailed(found.found)
+        found = record  # it contradicts its pointer, which is a finding
+    state = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1000))
+    return Ledger(
+        batch_id=None if found is None else found.batch_id,
+        transaction_state=state.state if isinstance(state, TransactionFacts) else "",
+        record=record,
+        pointer=pointer,
+    )
+
+
+def _entries(value: bytes | None, committed: OffsetAndMetadata | None) -> tuple[LedgerEntry | None, LedgerEntry | None]:
+    """The record and its pointer; neither where one cannot be read, as `newest` says then."""
+    try:
+        return (
+            None if value is None else ledgers.decode_record(value),
+            None if committed is None else ledgers.decode_committed(committed),
+        )
+    except ledgers.NotAnEntry:
+        return None, None
+
+
+def _counted(progress: Progress, what: str, ranges: Sequence[OffsetRange]) -> scan.Progress:
+    total, done = sum(wanted.size for wanted in ranges), 0
+    progress(what, 0, total)
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(what, done, total)
+
+    return count

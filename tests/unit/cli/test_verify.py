@@ -1,0 +1,137 @@
+"""How a report is shown: the table, its summary, the JSON; and what cannot be checked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from spark_kafka_eos.cli import verify as cli_verify
+from spark_kafka_eos.cli.main import app
+from spark_kafka_eos.cli.verify import summary, table, to_json
+from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
+from spark_kafka_eos.verify.findings import Finding, Invariant, Violation
+from spark_kafka_eos.verify.verification import Report, verify
+
+MISSING = Violation(kind="missing", where="in-0@7", what="is not in the committed output [sic]", count=3,
+                    also=("in-0@8",))  # fmt: skip
+TWICE = Violation(kind="more than once", where="out-1@9", what="is one more copy of in-0@2, which is at out-1@3")
+UNPROVEN = "the contents differ"
+
+
+def report(*violations, unchecked="", note=""):
+    findings = [
+        Finding(
+            invariant=Invariant.ONCE, checked=1_234, violations=violations, unchecked=unchecked, note=note, asked=True
+        ),
+        Finding(invariant=Invariant.LEDGER, unit="batches", unchecked="no history"),
+        Finding(invariant=Invariant.HEALED, checked=2, unit="partitions"),
+    ]
+    readers = ("spark-kafka-eos", "librdkafka")
+    return Report(topic="out", findings=tuple(findings), records=1_234, uncommitted=5, readers=readers, seconds=1.25)
+
+
+def shown(renderable):
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def test_every_invariant_has_a_row_with_its_verdict_and_the_first_violation_of_each_kind():
+    text = shown(table(report(MISSING, TWICE)))
+    assert "1,234" in text
+    assert "violated" in text and "not checked: no history" in text and "holds" in text
+    assert "in-0@7 is not in the committed output [sic] (and 2 more, in-0@8)" in text
+    assert "out-1@9 is one more copy of in-0@2, which is at out-1@3" in text
+
+
+def test_the_summary_says_what_was_read_and_what_is_violated():
+    assert summary(report()) == (
+        "out: 1,234 records committed and 5 not, read by spark-kafka-eos, librdkafka, in 1.2 s; "
+        "every checked invariant holds."
+    )
+    assert summary(report(MISSING)).endswith("; violated: once.")
+
+
+def test_the_json_has_names_verdicts_and_every_violation():
+    found = json.loads(json.dumps(to_json(report(MISSING))))
+    assert (found["holds"], found["records"]) == (False, 1_234)
+    assert [(f["invariant"], f["verdict"]) for f in found["findings"]] == [
+        ("once", "violated"), ("ledger", "not checked"), ("healed", "holds")
+    ]  # fmt: skip
+    assert found["findings"][0]["violations"] == [
+        {"kind": "missing", "where": "in-0@7", "what": MISSING.what, "count": 3, "also": ["in-0@8"]}
+    ]
+
+
+def test_what_could_not_be_checked_is_shown_with_the_reason_and_beside_what_is_violated():
+    assert "not checked: the contents differ" in shown(table(report(unchecked=UNPROVEN)))
+    assert "holds: by their contents" in shown(table(report(note="by their contents")))
+    text = shown(table(report(MISSING, unchecked=UNPROVEN)))
+    assert "in-0@7 is not" in text and UNPROVEN in text
+    assert summary(report(unchecked=UNPROVEN)).endswith("; not checked: once.")
+    assert "1 the contents differ" in str(report(unchecked=UNPROVEN))
+
+
+def test_not_to_know_what_was_asked_for_is_no_success_and_what_nobody_asked_for_is_no_failure():
+    asked = report(unchecked=UNPROVEN)
+    assert (asked.verdict, asked.unproven, asked.holds) == ("not checked", (Invariant.ONCE,), False)
+    assert (report(MISSING, unchecked=UNPROVEN).verdict, report(MISSING).unproven) == ("violated", ())
+    assert (report().verdict, report().unproven) == ("holds", ())
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "exit_code"),
+    [
+        (report(), "holds", 0),
+        (report(MISSING), "violated", 1),
+        (report(MISSING, unchecked=UNPROVEN), "violated", 1),
+        (report(unchecked=UNPROVEN), "not checked", 3),
+    ],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_exit_code_and_the_json_say_which_of_the_three_it_is(monkeypatch, found, verdict, exit_code, as_json):
+    monkeypatch.setattr(cli_verify, "check_topic", lambda *_, **__: found)
+    arguments = ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out", *(["--json"] if as_json else [])]
+    ended = CliRunner().invoke(app, arguments)
+    assert ended.exit_code == exit_code, ended.output
+    if as_json:
+        assert json.loads(ended.stdout)["verdict"] == verdict
+
+
+def test_a_cluster_that_cannot_be_asked_refutes_nothing(monkeypatch):
+    def unreachable(*_, **__):
+        raise BrokerUnreachable("no broker answers")
+
+    monkeypatch.setattr(cli_verify, "check_topic", unreachable)
+    ended = CliRunner().invoke(app, ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out"])
+    assert ended.exit_code == 3
+    assert "Error: no broker answers" in ended.stderr
+    ended = CliRunner().invoke(app, ["verify", "--topic", "out"])
+    assert ended.exit_code == 3
+    assert "kafka.bootstrap.servers" in ended.stderr
+
+
+def test_a_copy_needs_a_source():
+    ended = CliRunner().invoke(app, ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out", "--copy"])
+    assert ended.exit_code == 2
+    with pytest.raises(ValueError, match="source"):
+        verify("broker:9092", "out", copy=True)
+
+
+def test_a_report_as_text_names_the_places_too():
+    assert "1 missing: in-0@7 is not in the committed output [sic] (and 2 more, in-0@8)" in str(report(MISSING, TWICE))
+    assert report(MISSING).violated == (Invariant.ONCE,)
+    assert not report(MISSING).holds and report().holds
+
+
+@pytest.mark.parametrize("text", ['{"batch": 0}\n', "{"])
+def test_a_history_that_cannot_be_read_is_named_before_anything_is_asked(tmp_path, text):
+    (tmp_path / "history").write_text(text)
+    with pytest.raises(ToolFailed, match="history.*line 1"):
+        verify("broker:9092", "out", history=tmp_path / "history")
+    with pytest.raises(ToolFailed, match="nowhere"):
+        verify("broker:9092", "out", history=tmp_path / "nowhere")

@@ -1,0 +1,12 @@
+"""The codec's benchmark, at a size that takes no time."""
+
+from spark_kafka_eos.lab.bench.codec import BLOCKS, DECODE, ENCODE, FLOOR, codec
+
+
+def test_every_direction_is_measured_beside_the_floor():
+    found = codec(records=1_000, runs=2)
+    assert [series.name for series in found.series] == [ENCODE, DECODE, BLOCKS, FLOOR]
+    assert {len(series.seconds) for series in found.series} == {2}
+    assert {series.records for series in found.series} == {1_000}
+    assert found.ratio(FLOOR, ENCODE) > 1
+    assert 108_000 < found.settings["bytes"] < 130_000

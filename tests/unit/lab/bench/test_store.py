@@ -1,0 +1,84 @@
+"""Measurements survive the way through their files, and can be shown and drawn."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from spark_kafka_eos.lab.bench import plots, show, store
+from spark_kafka_eos.lab.bench.figures import Comparison, Point, Series, Sweep
+from spark_kafka_eos.lab.bench.machine import cpu_model, machine
+from spark_kafka_eos.lab.bench.targets import TargetRow
+
+COMPARISON = Comparison(
+    title="source to noop",
+    series=(
+        Series(name="kafka-eos", records=10, seconds=(1.0, 2.0, 4.0)),
+        Series(name="built-in", records=10, seconds=(6.0, 6.0, 6.0)),
+    ),
+    settings={"records": 10, "transaction_ms": {"kafka-eos": {"p50": 7.25}}},
+)
+SWEEP = Sweep(
+    title="memory",
+    x="records",
+    y="MB",
+    points=(Point(line="a", at=1, value=5.0), Point(line="a", at=10, value=6.5), Point(line="b", at=1, value=7.0)),
+)
+
+
+@pytest.mark.parametrize("measured", [COMPARISON, SWEEP], ids=["comparison", "sweep"])
+def test_what_was_written_is_read_again_with_its_machine(tmp_path, measured):
+    here = machine()
+    store.write(tmp_path / "a.json", measured, here)
+    assert store.read(tmp_path / "a.json") == (measured, here)
+
+
+@pytest.mark.parametrize("measured", [COMPARISON, SWEEP], ids=["comparison", "sweep"])
+def test_a_plot_is_a_png(tmp_path, measured):
+    plots.plot(measured, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_plot_of_ratios_is_a_png_too(tmp_path):
+    plots.ratios("t", {"source": {"lz4": 2.0, "zstd": 1.5}, "copy": {"zstd": 3.0}}, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def shown(table):
+    text = io.StringIO()
+    Console(width=160, file=text).print(table)
+    return text.getvalue()
+
+
+def test_a_comparison_shows_medians_spread_and_how_much_longer_others_take():
+    text = shown(show.measured(COMPARISON))
+    assert [cell in text for cell in ("2.000", "150%", "3.00 ×")] == [True] * 3
+    assert list(show.details(COMPARISON)) == ["transaction_ms, kafka-eos: p50 7.2"]
+
+
+def test_a_sweep_shows_a_column_for_each_place():
+    text = shown(show.measured(SWEEP))
+    assert [cell in text for cell in ("6.5", "10", "7.0")] == [True] * 3
+    assert list(show.details(SWEEP)) == []
+
+
+def test_the_table_of_targets_is_shown_and_is_markdown():
+    rows = [TargetRow(what="source", target="≥ 1.5 ×", measured="1.40 ×", holds=False)]
+    assert "missed" in shown(show.targets(rows))
+    text = show.markdown(rows, machine())
+    assert text.splitlines()[2] == "| source | ≥ 1.5 × | 1.40 × | missed |"
+    assert "pyspark" in text.splitlines()[-1]
+
+
+def test_the_cpu_is_named_as_linux_names_it():
+    assert cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n") == "Some CPU @ 3 GHz"
+    assert cpu_model("Features : fp asimd\n") == ""
+
+
+def test_a_page_takes_the_table_between_its_marks_again_and_again():
+    page = "# P\n<!-- targets: begin -->\nold\n<!-- targets: end -->\nrest\n"
+    once = show.insert(page, "| new |\n")
+    assert once == "# P\n<!-- targets: begin -->\n| new |\n<!-- targets: end -->\nrest\n"
+    assert show.insert(once, "| new |\n") == once
+    with pytest.raises(ValueError, match="has no"):
+        show.insert("# P\n", "| new |\n")

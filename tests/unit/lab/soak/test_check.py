@@ -1,0 +1,120 @@
+"""The check of a soak finds whatever is done to an output that is right, and nothing in one that is."""
+
+from dataclasses import asdict
+
+import pytest
+
+from spark_kafka_eos.lab.soak.check import (
+    Copied,
+    Figures,
+    SourceRecord,
+    expected_copies,
+    expected_figures,
+    judge_copies,
+    judge_figures,
+)
+
+# Two partitions; offset 2 of the first is a marker, offset 1 of the second was aborted.
+SOURCE = [
+    SourceRecord(0, 0, "a", 1),
+    SourceRecord(0, 1, "b", 2),
+    SourceRecord(0, 3, "a", 4),
+    SourceRecord(1, 0, "a", 8),
+    SourceRecord(1, 2, "c", 16),
+    SourceRecord(1, 3, "c", 32),
+]
+PLAN = [{0: 2, 1: 0}, {0: 4, 1: 1}, {0: 5, 1: 5}]
+COPIES = [
+    (0, Copied(0, 0, "a", "1")),
+    (0, Copied(0, 1, "b", "2")),
+    (1, Copied(0, 3, "a", "4")),
+    (1, Copied(1, 0, "a", "8")),
+    (2, Copied(1, 2, "c", "16")),
+    (2, Copied(1, 3, "c", "32")),
+]
+FIGURES = [
+    (0, Figures("a", 1, 1, 0)),
+    (0, Figures("b", 1, 2, 0)),
+    (1, Figures("a", 3, 13, 0)),
+    (2, Figures("c", 2, 48, 0)),
+]
+
+
+def faults(outcome):
+    """What of an outcome is not 0, or not as it should be."""
+    found = {name: figure for name, figure in asdict(outcome).items() if figure}
+    return {name: figure for name, figure in found.items() if name not in ("batches", "expected", "found")}
+
+
+def test_the_expected_rows_follow_from_source_and_plan():
+    assert expected_copies(SOURCE, PLAN) == {row: batch for batch, row in COPIES}
+    assert expected_figures(SOURCE, PLAN) == {row: batch for batch, row in FIGURES}
+
+
+def test_what_is_right_is_found_right():
+    copies, figures = judge_copies(SOURCE, PLAN, COPIES), judge_figures(SOURCE, PLAN, FIGURES)
+    assert (copies.batches, copies.expected, copies.found, faults(copies)) == (3, 6, 6, {})
+    assert (figures.batches, figures.expected, figures.found, faults(figures)) == (3, 4, 4, {})
+    assert copies.holds
+    assert figures.holds
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param(COPIES[:4], {"lost": 2}, id="a lost batch"),
+        pytest.param(COPIES[2:], {"lost": 2}, id="a lost first batch"),
+        pytest.param([*COPIES[:3], *COPIES[4:]], {"lost": 1, "torn": 1}, id="a torn batch"),
+        pytest.param([*COPIES, *COPIES[4:]], {"duplicated": 2}, id="a batch written twice"),
+        pytest.param([*COPIES, (3, COPIES[4][1])], {"duplicated": 1}, id="a record again in the next batch"),
+        pytest.param([*COPIES, (2, Copied(1, 1, "a", "x64"))], {"aborted_visible": 1}, id="a copy of an aborted one"),
+        pytest.param([*COPIES, (0, Copied(-1, -1, "a", ""))], {"aborted_visible": 1}, id="from nowhere"),
+        pytest.param([*COPIES[:-1], (1, COPIES[-1][1])], {"wrong": 1}, id="in another batch than planned"),
+        pytest.param([*COPIES[:-2], COPIES[-1], COPIES[-2]], {"wrong": 1}, id="out of order"),
+        pytest.param(
+            [*COPIES[:-1], (2, Copied(1, 3, "c", "33"))], {"lost": 1, "torn": 1, "wrong": 1}, id="another payload"
+        ),
+    ],
+)
+def test_what_is_done_to_the_stateless_output_is_found(rows, expected):
+    outcome = judge_copies(SOURCE, PLAN, rows)
+    assert faults(outcome) == expected
+    assert not outcome.holds
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param(FIGURES[:3], {"lost": 1}, id="a lost batch"),
+        pytest.param(FIGURES[1:], {"lost": 1, "torn": 1}, id="a torn batch"),
+        pytest.param([*FIGURES, FIGURES[2]], {"duplicated": 1}, id="a batch written twice"),
+        pytest.param(
+            [*FIGURES[:3], (2, Figures("c", 4, 96, 0))],
+            {"lost": 1, "wrong": 1},
+            id="a batch counted twice in the state",
+        ),
+        pytest.param(
+            [*FIGURES[:2], (1, Figures("a", 2, 12, 0)), FIGURES[3]], {"lost": 1, "wrong": 1}, id="state that was lost"
+        ),
+        pytest.param(
+            [*FIGURES[:2], (1, Figures("a", 4, 77, 1)), FIGURES[3]],
+            {"lost": 1, "aborted_visible": 1},
+            id="an aborted record counted",
+        ),
+        pytest.param([FIGURES[2], *FIGURES[:2], FIGURES[3]], {"wrong": 1}, id="a key's figures in the wrong order"),
+    ],
+)
+def test_what_is_done_to_the_stateful_output_is_found(rows, expected):
+    outcome = judge_figures(SOURCE, PLAN, rows)
+    assert faults(outcome) == expected
+    assert not outcome.holds
+
+
+def test_a_source_record_that_no_batch_was_to_read_is_lost():
+    assert faults(judge_copies(SOURCE, PLAN[:2], COPIES[:4])) == {"lost": 2}
+    assert faults(judge_figures(SOURCE, PLAN[:2], FIGURES[:3])) == {"lost": 1}
+
+
+def test_a_partition_that_a_later_batch_is_the_first_to_read_is_read_from_its_beginning():
+    plan = [{0: 2}, {0: 4, 1: 1}, {0: 5, 1: 5}]
+    assert judge_copies(SOURCE, plan, COPIES).holds

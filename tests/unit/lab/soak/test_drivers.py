@@ -1,0 +1,109 @@
+"""A query's driver is started again whenever it is gone, and its log says why it went by itself."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_eos.lab.soak import drivers
+from spark_kafka_eos.lab.soak.drivers import Query, cause
+from spark_kafka_eos.testing import driver
+
+LOG = """
+26/11/21 14:45:18 WARN ProcessingTimeExecutor: Current batch is falling behind.
+Traceback (most recent call last):
+  File "writer.py", line 1, in <module>
+spark_kafka_eos.errors.ProducerFenced: another driver runs under the transactional.id. The batch was not committed.
+pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Query terminated with exception
+"""
+# In spark-submit's place: notes that it runs, and ends once it is told to.
+JOB = """
+import pathlib, subprocess, sys, time
+folder = pathlib.Path(sys.argv[-1]).parent
+runs = folder / "runs"
+runs.write_text(runs.read_text() + "." if runs.exists() else ".")
+while not (folder / "end").exists():
+    time.sleep(0.02)
+    if (folder / "work").exists():
+        (folder / "work").unlink()
+        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", "pyspark.daemon"])
+(folder / "end").unlink()
+raise SystemExit("spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist.")
+"""
+
+
+@pytest.fixture
+def query(tmp_path, monkeypatch):
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    monkeypatch.setattr(driver, "spark_submit", lambda: Path(sys.executable))
+    monkeypatch.setattr(drivers, "JOB", job)
+    monkeypatch.setattr(drivers, "submit_arguments", lambda *_: [])
+    found = Query(name="stateless", bootstrap="localhost:1", folder=tmp_path, spark_home=tmp_path)
+    found.start()
+    yield found
+    found.stop()
+
+
+def await_runs(query, count):
+    runs, deadline = query.folder / "runs", time.monotonic() + 20
+    while not runs.exists() or len(runs.read_text()) < count:
+        assert time.monotonic() < deadline, "no driver runs"
+        time.sleep(0.02)
+
+
+def test_a_driver_that_ended_by_itself_is_followed_by_another_and_its_reason_kept(query):
+    await_runs(query, 1)
+    assert query.revive() is None
+    (query.folder / "end").touch()
+    deadline = time.monotonic() + 20
+    while (why := query.revive()) is None:
+        assert time.monotonic() < deadline, "the driver does not end"
+        time.sleep(0.02)
+    assert why == "UnknownTopic: topic 'x' does not exist."
+    await_runs(query, 2)
+    assert (query.started, query.ended) == (2, [why])
+
+
+def test_a_driver_that_is_killed_is_followed_by_another_and_did_not_end_by_itself(query):
+    await_runs(query, 1)
+    assert query.kill() == "1 processes, between two batches"
+    await_runs(query, 2)
+    assert (query.started, query.ended) == (2, [])
+
+
+def test_a_query_that_is_stopped_stays_so(query):
+    await_runs(query, 1)
+    query.stop()
+    assert query.revive() is None
+    assert query.started == 1
+
+
+def test_a_driver_is_at_work_once_it_has_workers(query):
+    await_runs(query, 1)
+    assert not query.at_work
+    (query.folder / "work").touch()
+    deadline = time.monotonic() + 20
+    while not query.at_work:
+        assert time.monotonic() < deadline, "no worker is seen"
+        time.sleep(0.02)
+
+
+def test_a_driver_without_executors_loses_none(query):
+    await_runs(query, 1)
+    assert query.kill_executor() is None
+
+
+def test_the_last_error_of_this_package_is_why():
+    expected = "ProducerFenced: another driver runs under the transactional.id. The batch was not committed."
+    assert cause(LOG.splitlines()) == expected
+
+
+def test_without_one_it_is_what_spark_says_last():
+    lines = [line for line in LOG.splitlines() if "kafka_eos" not in line]
+    assert cause(lines) == "[STREAM_FAILED] Query terminated with exception"
+
+
+def test_a_silent_end_is_called_one():
+    assert cause([]) == "it does not say why"

@@ -1,0 +1,64 @@
+"""Any bytes, whatever they come as, end in sound values or in an error of `errors.py`; so do damaged ones.
+
+`kafka-eos fuzz` does the same for as long as one likes, led by coverage.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_eos.errors import AuthenticationFailed
+from spark_kafka_eos.lab.fuzz import TARGETS, seeds
+from spark_kafka_eos.lab.fuzzed_broker import APIS, converse
+
+targets = pytest.mark.parametrize("name", sorted(TARGETS))
+
+
+@targets
+def test_good_input_is_taken(name):
+    assert seeds(name)
+    for seed in seeds(name):
+        TARGETS[name](seed)
+
+
+@pytest.mark.parametrize("api", sorted(set(APIS) - {"SaslHandshake", "SaslAuthenticate"}))
+def test_a_good_answer_ends_in_no_error(api):
+    (body,) = seeds(api)
+    assert converse(body, api) is None
+
+
+def test_a_refused_login_is_all_that_comes_of_a_challenge_to_somebody_else():
+    (body,) = seeds("SaslAuthenticate")
+    assert isinstance(converse(body, "SaslAuthenticate"), AuthenticationFailed)
+
+
+@targets
+@settings(deadline=None, max_examples=20)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_taken_or_refused(name, data):
+    TARGETS[name](data)
+
+
+@targets
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_damaged_input_is_taken_or_refused(name, data):
+    damaged = bytearray(data.draw(st.sampled_from(seeds(name))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(damaged)))
+        how = data.draw(st.sampled_from(["flip", "set", "cut", "insert", "number"]))
+        if how == "flip" and at < len(damaged):
+            damaged[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif how == "set":
+            damaged[at : at + 1] = bytes([data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))])
+        elif how == "cut":
+            del damaged[at : at + data.draw(st.integers(1, 8))]
+        elif how == "insert":
+            damaged[at:at] = data.draw(st.binary(min_size=1, max_size=8))
+        else:
+            damaged[at : at + 4] = data.draw(st.sampled_from([0, -1, 2**31 - 1, -(2**31), 1 << 24])).to_bytes(
+                4, "big", signed=True
+            )
+    TARGETS[name](bytes(damaged))

@@ -1,0 +1,251 @@
+"""From a Fetch response's part to rows, without a broker: what is cut, joined, or left out when data is lost."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.broker import offsets as broker_offsets
+from spark_kafka_eos.broker.fetch import Fetched
+from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
+from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.options import source_options
+from spark_kafka_eos.reading import records as reading
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.headers import HEADERS
+from spark_kafka_eos.wire.record_batch import scan
+
+T0 = TopicPartition("t", 0)
+RECEIVED = 1_700_000_000_123
+
+
+def options(**given):
+    return source_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"} | given)
+
+
+def part(first, *sizes, partition=T0, width=0):
+    """Record batches of `sizes` records from offset `first` on; each value is its offset, odd ones have a header.
+
+    `width`: so many bytes at least in each value, blanks before the number.
+    """
+    buffer = bytearray()
+    offset = first
+    for size in sizes:
+        values = pa.array([str(number).rjust(width).encode() for number in range(offset, offset + size)], pa.binary())
+        headers = [[{"key": "n", "value": value}] if int(value[-9:]) % 2 else [] for value in values.to_pylist()]
+        batch = encode(pa.nulls(size, pa.binary()), values, RECEIVED, pa.array(headers, HEADERS))
+        batch[:8] = offset.to_bytes(8, "big")
+        buffer += batch
+        offset += size
+    return Fetched(
+        partition=partition,
+        buffer=memoryview(buffer),
+        batches=tuple(scan(buffer)),
+        aborted=(),
+        next_offset=offset,
+        high_watermark=offset,
+        last_stable_offset=offset,
+    )
+
+
+@pytest.fixture
+def fetches(monkeypatch):
+    """`fetches(answers…)`: each call of `fetch` gives the next answer's parts and raises what it ends with."""
+
+    def prepare(*answers):
+        asked = []
+
+        class Fetcher:
+            def __init__(self, cluster, **settings):
+                self.answers = iter(answers)
+
+            def fetch(self, ranges):
+                asked.append(ranges)
+                for item in next(self.answers):
+                    if isinstance(item, Exception):
+                        raise item
+                    yield item
+
+        monkeypatch.setattr(reading, "Fetcher", Fetcher)
+        return asked
+
+    return prepare
+
+
+def wanted(start, end, partition=T0):
+    return OffsetRange(partition=partition, start=start, end=end)
+
+
+TOPICS = {name: SimpleNamespace(id=uuid.UUID(int=8), partitions=range(1)) for name in "tu"}
+
+
+def read(ranges, *, topics=TOPICS, **given):
+    def topic(name):
+        if name not in topics:
+            raise UnknownTopic(f"no topic {name!r}")
+        return topics[name]
+
+    cluster: Any = SimpleNamespace(topic=topic)
+    return list(reading.read(ranges, options(**given), cluster))
+
+
+def offsets(batches):
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
+def test_a_row_has_the_built_in_sources_columns(fetches):
+    fetches([part(5, 1)])
+    [row] = read([wanted(5, 6)])[0].to_pylist()
+    assert row.pop("timestamp").timestamp() == RECEIVED / 1000
+    assert row == {"key": None, "value": b"5", "topic": "t", "partition": 0, "offset": 5, "timestampType": 0}
+
+
+def test_a_row_has_the_chosen_columns_in_their_order(fetches):
+    fetches([part(5, 1)])
+    nobody: Any = None
+    chosen = reading.read([wanted(5, 6)], replace(options(), columns=("topic", "value")), nobody)
+    assert [batch.to_pydict() for batch in chosen] == [{"topic": ["t"], "value": [b"5"]}]
+
+
+@pytest.mark.parametrize(("start", "end"), [(10, 30), (13, 27), (10, 11), (29, 30), (15, 25), (19, 21)])
+def test_record_batches_that_straddle_a_range_are_cut_by_offset(fetches, start, end):
+    fetches([part(10, 10, 10)])
+    assert offsets(read([wanted(start, end)])) == list(range(start, end))
+
+
+def test_headers_stay_with_their_rows_when_a_batch_is_cut(fetches):
+    fetches([part(0, 10)])
+    [batch] = read([wanted(3, 6)], includeHeaders="true")
+    assert batch["headers"].to_pylist() == [[{"key": "n", "value": b"3"}], None, [{"key": "n", "value": b"5"}]]
+
+
+def test_a_part_outside_the_range_makes_no_batch(fetches):
+    fetches([part(10, 5), part(15, 5)])
+    assert offsets(read([wanted(15, 20)])) == list(range(15, 20))
+
+
+def test_small_parts_of_many_partitions_are_joined_in_order(fetches):
+    partitions = [TopicPartition("t", number) for number in range(200)]
+    fetches([part(0, 2, partition=partition) for partition in partitions])
+    [joined] = read([wanted(0, 2, partition) for partition in partitions])
+    assert joined["partition"].to_pylist() == sorted(list(range(200)) * 2)
+    assert joined["offset"].to_pylist() == [0, 1] * 200
+
+
+def test_large_parts_are_cut_and_keep_their_order(fetches):
+    fetches([part(0, 100), part(100, 70_000), part(70_100, 70_000)])
+    batches = read([wanted(0, 140_100)])
+    assert offsets(batches) == list(range(140_100))
+    assert max(batch.num_rows for batch in batches) <= 65_536
+    assert len(batches) == 4
+
+
+def test_parts_of_large_values_are_handed_on_as_they_are(fetches):
+    fetches([part(first, 2, width=2_500_000) for first in (0, 2, 4)])
+    batches = read([wanted(0, 6)])
+    assert [batch["offset"].to_pylist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_damaged_bytes_name_the_partition(fetches):
+    damaged = part(0, 3)
+    damaged.buffer[-1] ^= 1
+    fetches([damaged])
+    with pytest.raises(CorruptRecordBatch, match="t-0.*offset 0"):
+        read([wanted(0, 3)])
+
+
+def test_a_timestamp_that_spark_cannot_hold_names_the_record(fetches):
+    values = pa.array([b"a", b"b"], pa.binary())
+    buffer = encode(pa.nulls(2, pa.binary()), values, np.array([RECEIVED, 2**62]))
+    broken = replace(part(0, 2), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
+    fetches([broken])
+    with pytest.raises(CorruptRecordBatch, match=f"t-0: the record at offset 1 has timestamp {2**62} ms"):
+        read([wanted(0, 2)])
+
+
+def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches):
+    damaged = part(0, 3)
+    damaged.buffer[-2] ^= 1
+    fetches([damaged])
+    assert offsets(read([wanted(0, 3)], **{"kafka.check.crcs": "false"})) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_small_batch_that_would_decompress_to_far_too_much_is_refused(fetches, monkeypatch, codec):
+    monkeypatch.setattr(reading, "_DECOMPRESSED_BYTES", 1_000_000)
+    buffer = encode(pa.nulls(1, pa.binary()), pa.array([bytes(2 << 20)]), RECEIVED, compression=codec)
+    bomb = replace(part(0, 1), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
+    option = "kafka.max.partition.fetch.bytes"
+    fetches([bomb])
+    with pytest.raises(CorruptRecordBatch, match=f"t-0: .* more than 1000000 bytes.*{option}"):
+        read([wanted(0, 1)], **{option: 1_000})
+    fetches([bomb])
+    assert offsets(read([wanted(0, 1)], **{option: 100_000})) == [0]
+
+
+def holds(monkeypatch, earliest, latest):
+    """What the broker says it still holds of every partition."""
+    monkeypatch.setattr(broker_offsets, "earliest", lambda cluster, partitions: dict.fromkeys(partitions, earliest))
+    monkeypatch.setattr(broker_offsets, "latest", lambda cluster, partitions, **_: dict.fromkeys(partitions, latest))
+
+
+def test_offsets_lost_while_reading_fail_the_task(fetches):
+    fetches([part(0, 5), DataLoss("gone")])
+    with pytest.raises(DataLoss, match="gone"):
+        read([wanted(0, 20)])
+
+
+def test_offsets_lost_while_reading_are_left_out_on_request(fetches, monkeypatch):
+    asked = fetches([part(0, 5), DataLoss("gone")], [part(12, 8)])
+    holds(monkeypatch, 12, 20)
+    assert offsets(read([wanted(0, 20)], failOnDataLoss="false")) == [0, 1, 2, 3, 4, *range(12, 20)]
+    assert asked == [(wanted(0, 20),), (wanted(12, 20),)]
+
+
+def test_what_is_lost_is_logged_range_by_range(fetches, monkeypatch, caplog):
+    fetches([DataLoss("gone")], [part(12, 4)])
+    holds(monkeypatch, 12, 16)
+    read([wanted(0, 20)], failOnDataLoss="false")
+    assert "t-0 from 0 to 12 (deleted by retention, or by request)" in caplog.text
+    assert "t-0 from 16 to 20 (the log ends at 16)" in caplog.text
+
+
+def test_what_is_deleted_in_the_middle_of_a_record_batch_does_not_come_back_with_it(fetches, monkeypatch):
+    fetches([DataLoss("gone")], [part(10, 10)])
+    holds(monkeypatch, 15, 20)
+    assert offsets(read([wanted(0, 20)], failOnDataLoss="false")) == [15, 16, 17, 18, 19]
+
+
+def test_a_topic_created_again_is_left_out_on_request_and_the_others_are_read_on(fetches, monkeypatch, caplog):
+    other = TopicPartition("u", 0)
+    fetches([DataLoss("another id")], [part(0, 5, partition=other)])
+    holds(monkeypatch, 0, 20)
+    both = [replace(wanted(3, 9), topic_id=uuid.UUID(int=7)), wanted(0, 5, other)]
+    assert [row["topic"] for batch in read(both, failOnDataLoss="false") for row in batch.to_pylist()] == ["u"] * 5
+    assert "t-0 from 3 to 9 (the partition is gone)" in caplog.text
+
+
+def test_a_topic_deleted_while_it_is_read_is_data_loss(fetches):
+    fetches([part(0, 5), UnknownTopic("no topic 't'")])
+    with pytest.raises(DataLoss, match=r"a topic was deleted.*no topic 't'.*t-0 from 5 to 20"):
+        read([wanted(0, 20)])
+
+
+def test_a_topic_deleted_while_it_is_read_is_left_out_on_request(fetches, monkeypatch, caplog):
+    fetches([part(0, 5), UnknownTopic("no topic 't'")])
+    holds(monkeypatch, 0, 20)
+    assert offsets(read([wanted(0, 20)], topics={}, failOnDataLoss="false")) == [0, 1, 2, 3, 4]
+    assert "t-0 from 5 to 20 (the partition is gone)" in caplog.text
+
+
+def test_a_loss_that_cannot_be_located_fails_the_task_when_it_comes_again(fetches, monkeypatch):
+    fetches([DataLoss("stuck")], [DataLoss("stuck")])
+    holds(monkeypatch, 0, 20)
+    with pytest.raises(DataLoss, match="stuck"):
+        read([wanted(0, 20)], failOnDataLoss="false")

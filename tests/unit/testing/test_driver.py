@@ -1,0 +1,195 @@
+"""A driver dies whole and only where it should; its checkpoint says in which micro-batch it died."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing import driver as module
+from spark_kafka_eos.testing.driver import Driver, Kill, batch_in_flight, committed_batches, spark_home, spark_submit
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+with open(sys.argv[1] + ".part", "w") as file:
+    file.write(str(child.pid))
+import os
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+child.wait()
+"""
+
+CLUSTER = """
+import subprocess, sys
+code, *codes = sys.argv[2:]
+child = subprocess.Popen([sys.executable, "-c", code, sys.argv[1], *codes])
+print("executor ended with", child.wait(), flush=True)
+import signal
+signal.pause()
+"""
+WORKER = """
+import os, signal, sys
+with open(sys.argv[1] + ".part", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+signal.pause()
+"""
+
+
+def idle() -> None:
+    """Nothing to do meanwhile."""
+
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Starts Python code in the place of spark-submit."""
+    monkeypatch.setattr(module, "spark_submit", lambda: Path(sys.executable))
+
+    def starter(code: str, *arguments: str, env: dict[str, str] | None = None) -> Driver:
+        job = tmp_path / "job.py"
+        job.write_text(code)
+        return Driver(job, arguments, conf=(), env=env or {}, log=tmp_path / "driver.log")
+
+    return starter
+
+
+def checkpoint(folder: Path, *, offsets: list[str], commits: list[str]) -> Path:
+    for log, names in (("offsets", offsets), ("commits", commits)):
+        (folder / log).mkdir()
+        for name in names:
+            (folder / log / name).touch()
+    return folder
+
+
+def test_a_kill_takes_the_children_along(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "child"
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        child = psutil.Process(int(pid_file.read_text()))
+        assert driver.kill() == 2
+    _, alive = psutil.wait_procs([child], timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_worker_dies_with_its_executor_and_the_driver_lives_on(start: Start, tmp_path: Path) -> None:
+    pid_file, log = tmp_path / "worker", tmp_path / "driver.log"
+    with start(CLUSTER, str(pid_file), CLUSTER, WORKER) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        worker = psutil.Process(int(pid_file.read_text()))
+        assert driver.kill_executor(worker.pid) == 2
+        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), meanwhile=idle, timeout=20)
+    _, alive = psutil.wait_procs([worker], timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_process_of_the_driver_itself_has_no_executor_to_kill(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "child"
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        with pytest.raises(ToolFailed, match="not a worker of an executor"):
+            driver.kill_executor(int(pid_file.read_text()))
+        assert driver.kill() == 2, "nothing was killed"
+
+
+def test_any_executor_can_be_killed_once_there_is_one(start: Start, tmp_path: Path) -> None:
+    pid_file, log = tmp_path / "worker", tmp_path / "driver.log"
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        assert driver.kill_an_executor() == 0, "that child is none"
+    pid_file.unlink()
+    with start(CLUSTER, str(pid_file), WORKER, module._EXECUTOR) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        assert driver.kill_an_executor() == 1
+        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), meanwhile=idle, timeout=20)
+        assert driver.running
+    assert not driver.running
+
+
+def test_a_pause_stops_the_children_too_until_it_ends(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "child"
+
+    def stopped(driver: Driver) -> list[bool]:
+        pids = (driver.pid, int(pid_file.read_text()))
+        return [psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in pids]
+
+    with start(PARENT, str(pid_file)) as driver:
+        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
+        driver.pause()
+        driver.wait_until(lambda: all(stopped(driver)), meanwhile=idle, timeout=20)
+        driver.resume()
+        driver.wait_until(lambda: not any(stopped(driver)), meanwhile=idle, timeout=20)
+        driver.pause()
+        assert driver.kill() == 2, "a paused one can be killed"
+
+
+def test_a_driver_that_ends_before_its_point_is_a_failure_that_shows_its_log(start: Start) -> None:
+    with (
+        start("raise SystemExit('no such topic')") as driver,
+        pytest.raises(ToolFailed, match="exit code 1") as failure,
+    ):
+        driver.wait_until(lambda: False, meanwhile=idle, timeout=20)
+    assert "no such topic" in str(failure.value)
+
+
+def test_a_failure_shows_what_a_spark_log_hides_among_its_lines(start: Start) -> None:
+    code = """
+print("26/11/21 14:45:18 INFO Executor: Exception handling ready")
+print("spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist.")
+print("\\tat org.apache.spark.Something")
+for _ in range(50): print("+- Project")
+raise SystemExit(1)
+"""
+    with start(code) as driver, pytest.raises(ToolFailed) as failure:
+        driver.wait(meanwhile=idle, timeout=20)
+    assert failure.value.action.splitlines()[1:] == ["spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist."]
+
+
+def test_a_driver_that_fails_is_not_taken_for_one_that_is_done(start: Start) -> None:
+    with start("raise SystemExit(3)") as driver, pytest.raises(ToolFailed, match="exit code 3"):
+        driver.wait(meanwhile=idle, timeout=20)
+
+
+def test_a_driver_that_takes_too_long_is_given_up(start: Start) -> None:
+    with (
+        start("import signal; signal.pause()") as driver,
+        pytest.raises(ToolFailed, match=r"within 0\.3 s"),
+    ):
+        driver.wait(meanwhile=idle, timeout=0.3)
+    assert not psutil.pid_exists(driver.pid)
+
+
+def test_the_environment_reaches_the_driver(start: Start, tmp_path: Path) -> None:
+    kill = Kill(point="half appended", batch=3)
+    code = "import os; assert os.environ['KAFKA_EOS_FAILPOINT'] == 'half appended@3'"
+    with start(code, env=kill.environment(tmp_path)) as driver:
+        driver.wait(meanwhile=idle, timeout=20)
+
+
+def test_a_batch_planned_and_not_committed_is_in_flight(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, offsets=["8", "9", "10", ".10.crc"], commits=["8", "9", ".9.crc"])
+    assert committed_batches(folder) == 10
+    assert batch_in_flight(folder) == 10
+
+
+def test_between_batches_none_is_in_flight(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, offsets=["0", "1"], commits=["0", "1"])
+    assert batch_in_flight(folder) is None
+
+
+def test_a_checkpoint_that_is_not_there_yet_has_no_batches(tmp_path: Path) -> None:
+    assert committed_batches(tmp_path) == 0
+    assert batch_in_flight(tmp_path) is None
+
+
+def test_what_executors_leave_in_a_spark_home_of_links_does_not_reach_the_package(tmp_path: Path) -> None:
+    home, package = spark_home(tmp_path / "spark"), spark_submit().parent.parent
+    assert (home / "bin" / "spark-submit").resolve() == spark_submit().resolve()
+    assert (home / "jars").is_dir()
+    assert not list(home.rglob("pyspark.zip")), "compiled anew by each Python process that Spark does not fork"
+    (home / "work" / "app-of-this-test").mkdir(parents=True)
+    assert not (package / "work" / "app-of-this-test").exists()

@@ -1,0 +1,174 @@
+"""The jar cache: what counts as complete, how damage is mended, and that only one process fetches."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.jars import (
+    MANIFEST,
+    Bundle,
+    argument_file,
+    cache_directory,
+    class_path,
+    is_complete,
+    ivy_module,
+    kafka,
+    perf_tools,
+    perf_tools_class_path,
+    provide,
+)
+
+JARS = {"kafka_2.13-9.9.9.jar": b"broker", "slf4j-simple.jar": b"log"}
+
+
+class Fetch:
+    """Counts its calls and fills the directory."""
+
+    def __init__(self, jars: Mapping[str, bytes] = JARS) -> None:
+        self.calls, self.jars = 0, jars
+
+    def __call__(self, bundle: Bundle, directory: Path) -> None:
+        self.calls += 1
+        for name, content in self.jars.items():
+            (directory / name).write_bytes(content)
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {jar.name: jar.read_bytes() for jar in place.glob("*.jar")}
+
+
+def refuse(version, directory):
+    raise AssertionError("a filled cache fetched again")
+
+
+def test_jars_are_fetched_once(tmp_path):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    assert contents(place) == JARS
+    assert provide(kafka("9.9.9"), tmp_path, refuse) == place
+
+
+def test_versions_lie_side_by_side(tmp_path):
+    fetch = Fetch()
+    assert provide(kafka("1.0.0"), tmp_path, fetch) != provide(kafka("2.0.0"), tmp_path, fetch)
+    assert fetch.calls == 2
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut short", "no manifest", "half a manifest", "empty manifest"])
+def test_a_half_filled_cache_is_noticed_and_mended(tmp_path, damage):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    jar, manifest = place / "kafka_2.13-9.9.9.jar", place / MANIFEST
+    match damage:
+        case "missing":
+            jar.unlink()
+        case "cut short":
+            jar.write_bytes(b"bro")
+        case "no manifest":
+            manifest.unlink()
+        case "half a manifest":
+            manifest.write_text(manifest.read_text()[:10])
+        case "empty manifest":
+            manifest.write_text("{}")
+    assert not is_complete(place)
+    fetch = Fetch()
+    assert contents(provide(kafka("9.9.9"), tmp_path, fetch)) == JARS
+    assert fetch.calls == 1
+    assert is_complete(place)
+
+
+def test_what_a_repair_does_not_need_is_gone_from_the_class_path(tmp_path):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch({"old.jar": b"old"}))
+    (place / MANIFEST).unlink()
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
+
+
+def test_a_failed_fetch_leaves_nothing_that_looks_complete(tmp_path):
+    def fail(version, directory):
+        (directory / "kafka_2.13-9.9.9.jar").write_bytes(b"half")
+        raise ToolFailed("no network")
+
+    with pytest.raises(ToolFailed, match="no network"):
+        provide(kafka("9.9.9"), tmp_path, fail)
+    assert [file.name for file in (tmp_path / "kafka").iterdir()] == ["9.9.9.lock"]
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
+
+
+def test_a_failed_repair_leaves_the_damage_to_be_noticed_again(tmp_path):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    (place / "slf4j-simple.jar").unlink()
+    with pytest.raises(ToolFailed, match="gave no jar"):
+        provide(kafka("9.9.9"), tmp_path, Fetch({}))
+    assert not is_complete(place)
+
+
+def test_of_many_that_need_the_jars_at_once_one_fetches(tmp_path):
+    fetch = Fetch()
+    with ThreadPoolExecutor(8) as pool:
+        places = list(pool.map(lambda _: provide(kafka("9.9.9"), tmp_path, fetch), range(8)))
+    assert fetch.calls == 1
+    assert {place for place in places if is_complete(place)} == set(places)
+
+
+def test_the_lock_of_a_killed_process_is_free_again(tmp_path):
+    holder = (
+        "import sys; from pathlib import Path; from spark_kafka_eos.testing.jars import kafka, provide\n"
+        "def fetch(bundle, directory): print('holds', flush=True); sys.stdin.read()\n"
+        "provide(kafka('9.9.9'), Path(sys.argv[1]), fetch)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        process.kill()
+        process.wait()
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
+
+
+def test_the_manifest_names_every_jar_with_its_size(tmp_path):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    assert json.loads((place / MANIFEST).read_text()) == {name: len(content) for name, content in JARS.items()}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"KAFKA_EOS_CACHE": "/own", "XDG_CACHE_HOME": "/xdg"}, "/own"),
+        ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/spark-kafka-eos"),
+        ({}, "/home/someone/.cache/spark-kafka-eos"),
+        ({"KAFKA_EOS_CACHE": "", "XDG_CACHE_HOME": ""}, "/home/someone/.cache/spark-kafka-eos"),
+    ],
+)
+def test_the_cache_lies_where_the_user_says(environment, expected):
+    assert cache_directory(environment, Path("/home/someone")) == Path(expected)
+
+
+def test_a_filled_cache_needs_neither_java_nor_network(tmp_path, monkeypatch):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    monkeypatch.setenv("KAFKA_EOS_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java here"))
+    assert class_path("9.9.9") == f"{place}/*"
+
+
+def test_a_java_option_with_quotes_and_backslashes_survives_the_argument_file():
+    assert argument_file(['-Dp=a"b\\c d', "-Dx=y"]) == '"-Dp=a\\"b\\\\c d"\n"-Dx=y"\n'
+
+
+def test_the_ivy_module_asks_for_the_broker_and_a_log_binding():
+    module = ivy_module(kafka('4.3.1"'))
+    assert 'name="kafka_2.13" rev=\'4.3.1"\'' in module
+    assert 'name="slf4j-simple" rev="1.7.36"' in module
+
+
+def test_the_perf_tools_run_on_the_jars_of_their_own_release_whatever_the_brokers(tmp_path, monkeypatch):
+    for bundle in (kafka("9.9.9"), perf_tools("9.9.9")):
+        provide(bundle, tmp_path, Fetch({f"{bundle.name}.jar": b"x"}))
+    monkeypatch.setenv("KAFKA_EOS_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java here"))
+    expected = [tmp_path / "kafka" / "9.9.9" / "*", tmp_path / "kafka-tools" / "9.9.9" / "kafka-tools.jar"]
+    assert perf_tools_class_path("9.9.9") == ":".join(map(str, expected))

@@ -1,0 +1,61 @@
+"""Local files and those of pyarrow's file systems behave alike."""
+
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from spark_kafka_eos.writing.files import ArrowFiles, Files, LocalFiles, files_at
+
+
+@pytest.fixture(params=["local", "arrow"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    if request.param == "local":
+        return LocalFiles(tmp_path / "root")
+    return ArrowFiles(fs.LocalFileSystem(), str(tmp_path / "root"))
+
+
+def write(files: Files, path: str, content: bytes) -> None:
+    with files.create(path) as stream:
+        stream.write(content)
+
+
+def test_what_was_written_is_read_from_any_position(files: Files) -> None:
+    write(files, "a/b/file", b"0123456789")
+    with files.open("a/b/file") as stream:
+        stream.seek(4)
+        assert stream.read(3) == b"456"
+    assert files.read_text("a/b/file") == "0123456789"
+
+
+def test_a_file_that_is_not_there_is_no_text_and_cannot_be_opened(files: Files) -> None:
+    assert files.read_text("a/file") is None
+    with pytest.raises(FileNotFoundError):
+        files.open("a/file")
+
+
+def test_only_directories_right_below_are_listed_and_nothing_is_no_error(files: Files) -> None:
+    assert files.directories() == []
+    write(files, "7/deep/file", b"")
+    write(files, "8/file", b"")
+    write(files, "file", b"")
+    assert sorted(files.directories()) == ["7", "8"]
+
+
+def test_a_directory_is_removed_with_all_in_it_and_a_second_time_is_fine(files: Files) -> None:
+    write(files, "7/deep/file", b"")
+    write(files, "8/file", b"")
+    files.remove("7")
+    files.remove("7")
+    assert files.directories() == ["8"]
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_a_plain_path_and_a_file_uri_are_this_machines(prefix: str, tmp_path: Path) -> None:
+    assert files_at(f"{prefix}{tmp_path}", "stagingDir") == LocalFiles(tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://", "file://localhost", "FILE:"])
+def test_a_local_path_is_taken_letter_by_letter_as_spark_does(prefix: str, tmp_path: Path) -> None:
+    name = "a b#c?d%20e"
+    assert files_at(f"{prefix}{tmp_path}/{name}", "stagingDir") == LocalFiles(tmp_path / name)

@@ -1,0 +1,113 @@
+"""What the preflight does with its findings: errors stop, warnings are said once."""
+
+import logging
+import pickle
+
+import pytest
+
+from spark_kafka_eos.broker import offsets
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.preflight import Finding, Severity
+from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
+from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.options import ClientOptions, sink_options
+from spark_kafka_eos.writing import preflight as module
+from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
+
+CLUSTER = Cluster(ClientOptions(bootstrap_servers=(("b", 1),)))  # never connected
+OK = Finding(severity=Severity.OK, subject="cluster", found="reachable")
+ERRORS = [
+    Finding(severity=Severity.ERROR, subject=f"topic {name}", found="does not exist", action="Create it")
+    for name in ("a", "b")
+]
+
+
+def warning(subject):
+    return Finding(severity=Severity.WARNING, subject=subject, found="replication factor 1")
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """What `examine` finds."""
+    findings = [OK]
+    monkeypatch.setattr(module, "examine", lambda cluster, options: findings)
+    return findings
+
+
+def options(**more):
+    return sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "topic": "a"} | more)
+
+
+IN = TopicPartition("in", 0)
+
+
+def first_batch(end, batch_id=0):
+    return MicroBatch(query_id="q", batch_id=batch_id, digest="", start={IN: 0}, end={IN: end})
+
+
+@pytest.mark.parametrize(
+    ("given", "batch", "refused"),
+    [
+        ({}, first_batch(7), False),
+        ({}, first_batch(8), True),
+        ({}, first_batch(8, batch_id=1), False),
+        ({"sourceClusters": "there"}, first_batch(8), False),
+    ],
+    ids=["it ends there", "it ends before", "not the first batch", "the user says so"],
+)
+def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another_cluster(
+    monkeypatch, given, batch, refused
+):
+    monkeypatch.setattr(offsets, "latest", lambda cluster, partitions, isolation: {IN: 7})
+    if not refused:
+        check_source_cluster(CLUSTER, options(**given), batch)
+        return
+    with pytest.raises(
+        ConfigurationError, match=r"in-0 up to 8, .* ends at 7, so the source is another cluster"
+    ) as error:
+        check_source_cluster(CLUSTER, options(**given), batch)
+    assert error.value.option == "sourceClusters"
+    assert "Nothing was committed" in str(error.value)
+
+
+def test_nothing_wrong_is_silent(found, caplog):
+    preflight(CLUSTER, options())
+    assert not caplog.records
+
+
+def test_errors_stop_the_query_all_in_one_message(found):
+    found += ERRORS
+    with pytest.raises(PreflightFailed) as caught:
+        preflight(CLUSTER, options())
+    assert str(caught.value) == (
+        "the preflight found 2 errors:\n- topic a: does not exist. Create it\n- topic b: does not exist. Create it. "
+        "Nothing was committed. Correct that and start again; preflight=false starts the query in spite of it."
+    )
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_one_error_is_enough_to_stop_the_query(found):
+    found.append(ERRORS[0])
+    with pytest.raises(PreflightFailed, match="found 1 error:"):
+        preflight(CLUSTER, options())
+
+
+def test_a_warning_is_logged_once_in_a_process(found, caplog):
+    found.append(warning("topic logged-once"))
+    for _ in range(3):
+        preflight(CLUSTER, options())
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == "preflight: topic logged-once: replication factor 1"
+
+
+def test_warnings_are_logged_beside_errors(found, caplog):
+    found += [warning("topic beside"), *ERRORS]
+    with pytest.raises(PreflightFailed):
+        preflight(CLUSTER, options())
+    assert "topic beside" in caplog.text
+
+
+def test_preflight_false_asks_nothing(monkeypatch):
+    monkeypatch.setattr(module, "examine", lambda cluster, options: pytest.fail("asked"))
+    preflight(CLUSTER, options(preflight=False))

@@ -1,0 +1,195 @@
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing.blocks import Block
+from spark_kafka_eos.writing.files import LocalFiles
+from spark_kafka_eos.writing.staging import INLINE_BYTES, Staging, folder_of, staging_of
+
+
+def blocks(task: int, *sizes: int) -> list[Block]:
+    return [
+        Block(
+            partition=TopicPartition("t", number % 2),
+            task=task,
+            number=number,
+            records=size,
+            data=bytearray([number]) * size,
+        )
+        for number, size in enumerate(sizes)
+    ]
+
+
+def contents(staging: Staging, *reports):
+    return [(block.partition.partition, block.records, bytes(data)) for block, data in staging.read(reports)]
+
+
+def expected(*made: Block):
+    return [(block.partition.partition, block.records, bytes(block.data)) for block in made]
+
+
+def test_few_small_blocks_travel_inline_and_leave_no_file(tmp_path: Path):
+    staging, made = Staging(str(tmp_path)), blocks(0, 10, 20)
+    report = staging.stage("3", 0, made)
+    assert report.path is None and not list(tmp_path.iterdir())
+    assert contents(staging, report) == expected(*made)
+
+
+def test_without_a_directory_blocks_that_do_not_fit_into_the_report_are_dropped_and_it_says_so():
+    nowhere = Staging(None, inline_bytes=100)
+    assert contents(nowhere, nowhere.stage("3", 0, blocks(0, 60, 40))) == expected(*blocks(0, 60, 40))
+    report = nowhere.stage("3", 0, blocks(0, 60, 41, 5))
+    assert (report.too_large, report.blocks) == (True, ())
+    nowhere.clean("3")
+    nowhere.clean_before(3)
+
+
+def test_large_blocks_come_back_from_a_file_in_order(tmp_path: Path):
+    staging, made = Staging(str(tmp_path)), blocks(0, 10, INLINE_BYTES, 7, INLINE_BYTES, 1)
+    report = staging.stage("3", 0, made)
+    assert report.path is not None and report.bytes == sum(len(block.data) for block in made)
+    assert contents(staging, report) == expected(*made)
+
+
+def test_blocks_are_read_in_the_tasks_order_whatever_the_reports_order(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    first, second = blocks(0, 5), blocks(1, INLINE_BYTES + 1)
+    reports = [staging.stage("3", 1, second), staging.stage("3", 0, first)]
+    assert contents(staging, *reports) == expected(*first, *second)
+
+
+def test_two_attempts_of_a_task_write_two_files_and_the_reported_one_is_read(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    staging.stage("3", 0, blocks(0, INLINE_BYTES + 9))
+    made = blocks(0, INLINE_BYTES + 1)
+    report = staging.stage("3", 0, made)
+    assert len(list((tmp_path / "3").iterdir())) == 2
+    assert contents(staging, report) == expected(*made)
+
+
+def staged(staging: Staging, *folders: str) -> None:
+    """A file in each of these folders."""
+    for folder in folders:
+        staging.stage(folder, 0, blocks(0, INLINE_BYTES + 1))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_earlier_batches_left_behind_goes_and_nothing_of_this_one_or_a_later_one(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    staged(staging, "2", "9-a", "9-b", "10-a", "10-b", "11-a", "run", "run-2")
+    staging.clean_before(10)
+    assert names(tmp_path) == ["10-a", "10-b", "11-a", "run", "run-2"]
+
+
+def test_two_calls_for_a_batch_clean_up_after_themselves_only(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    overtaken, successor = folder_of(7), folder_of(7)
+    staging.stage(overtaken, 0, blocks(0, INLINE_BYTES + 1))
+    report = staging.stage(successor, 0, made := blocks(0, INLINE_BYTES + 2))
+    staging.clean(overtaken)
+    assert names(tmp_path) == [successor]
+    assert contents(staging, report) == expected(*made)
+    staging.clean_before(8)
+    assert names(tmp_path) == []
+
+
+def test_cleaning_what_was_never_written_is_fine(tmp_path: Path, caplog):
+    never = Staging(str(tmp_path / "never"))
+    never.clean("1")
+    never.clean_before(1)
+    assert caplog.messages == []
+
+
+def test_cleaning_never_fails_and_says_what_stays_behind(tmp_path: Path, monkeypatch, caplog):
+    def remove(files: LocalFiles, directory: str) -> None:
+        if directory != "2-b":
+            raise PermissionError(13, "Permission denied")
+        real(files, directory)
+
+    real = LocalFiles.remove
+    staging = Staging(str(tmp_path))
+    staged(staging, "1-a", "2-b", "3-c")
+    monkeypatch.setattr(LocalFiles, "remove", remove)
+    staging.clean("3-c")
+    staging.clean_before(3)
+    assert names(tmp_path) == ["1-a", "3-c"]
+    assert sorted(message.split(" (")[0] for message in caplog.messages) == [
+        f"staging files stay behind in {tmp_path}/{folder}" for folder in ("1-a", "3-c")
+    ]
+    assert all("Permission denied" in message for message in caplog.messages)
+
+
+def test_cleaning_a_directory_that_cannot_be_listed_does_not_fail_either(caplog):
+    Staging("nosuchscheme://somewhere/dir").clean_before(3)
+    Staging("nosuchscheme://somewhere/dir").clean("2-a")
+    assert len(caplog.messages) == 2
+    assert all("nosuchscheme://somewhere/dir" in message for message in caplog.messages)
+
+
+def test_a_vanished_file_is_an_error_that_names_the_option(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
+    (tmp_path / (report.path or "")).unlink()
+    with pytest.raises(KafkaEosError, match="stagingDir"):
+        contents(staging, report)
+
+
+def test_a_file_cut_short_is_an_error(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
+    (tmp_path / (report.path or "")).write_bytes(b"short")
+    with pytest.raises(KafkaEosError, match="ends before"):
+        contents(staging, report)
+
+
+def test_a_location_nobody_can_open_names_the_option():
+    with pytest.raises(ConfigurationError, match="stagingDir"):
+        Staging("nosuchscheme://somewhere/dir").stage("1", 0, blocks(0, INLINE_BYTES + 1))
+
+
+def directory(transactional_id: str, **more: str) -> str:
+    """Where an id's files are, below the stagingDir `root`."""
+    options = {"kafka.bootstrap.servers": "b:1", "topic": "t", "stagingDir": "root"} | more
+    if transactional_id:
+        options["kafka.transactional.id"] = transactional_id
+    return staging_of(sink_options(options), "/checkpoint").directory or ""
+
+
+IDS = [
+    "orders",
+    "orders/7",
+    "orders~2F7",
+    "orders%2F7",
+    ".",
+    "..",
+    "...",
+    "~2E",
+    "a b",
+    "é",
+    "x" * 300,
+    "x" * 299 + "y",
+]
+
+
+def test_each_transactional_id_has_a_directory_that_lies_in_no_other_ones():
+    parents = [PurePosixPath(directory(name)).parent for name in IDS]
+    last = [PurePosixPath(directory(name)).name for name in IDS]
+    assert parents == [PurePosixPath("root/kafka-eos-staging")] * len(IDS)
+    assert len(set(last)) == len(IDS)
+    assert all(name not in ("", ".", "..") and len(name.encode()) < 255 for name in last)
+    assert last[0] == "orders"
+
+
+def test_an_escaped_id_is_one_folder_also_where_the_directory_is_an_uri():
+    assert "%" not in "".join(directory(name) for name in IDS)
+
+
+def test_without_a_transactional_id_the_checkpoint_tells_whose_directory_it_is():
+    found = directory("", deliveryGuarantee="at-least-once")
+    assert found == "root/kafka-eos-staging/~2Fcheckpoint"
