@@ -1,9 +1,9 @@
-"""`kafka-eos chaos soak`: two queries for minutes or days, while everything they need is killed, paused and cut.
+"""`kafka-eos chaos soak`: three queries for minutes or days, while everything they need is killed, paused and cut.
 
 schedule    which fault when, of a seed; pure
-queries     the two queries, the program of each driver
+queries     the queries, the program of each driver
 drivers     keeps a query's driver alive, and makes it die
-brokers     waits until the replicas are in sync again
+brokers     the two clusters: takes a broker away, and waits until the replicas are in sync again
 source      feeds the source topic, a part of it in aborted transactions
 faults      carries the schedule out
 screen      shows how it goes

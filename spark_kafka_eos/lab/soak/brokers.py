@@ -1,15 +1,46 @@
-"""Whether a cluster has got over a broker's loss."""
+"""The clusters of a soak: a broker that is taken away and given back, and whether its cluster has got over that."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.proxy import Proxy
 
 _SECONDS, _POLL_SECONDS = 120.0, 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A cluster and the proxy that all but the soak itself reach it through."""
+
+    kafka: EmbeddedKafka
+    proxy: Proxy
+
+    def heal(self) -> None:
+        """Bring back every broker that is away, and return when the replicas are in sync."""
+        self.kafka.resume()
+        self.kafka.start()
+        await_in_sync(self.kafka.bootstrap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """One node of a site."""
+
+    site: Site
+    node: int
+
+    def kill(self) -> None:
+        self.site.kafka.kill(self.node)
+
+    def pause(self) -> None:
+        self.site.kafka.pause(self.node)
 
 
 def await_in_sync(bootstrap: str) -> None:

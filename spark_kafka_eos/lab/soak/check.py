@@ -1,6 +1,6 @@
 """What must have come out of a soak, computed from the source and the plans alone, and what is wrong with what did.
 
-Both queries are judged alike. A row is expected of one micro-batch: of the stateless query each record that the batch
+All queries are judged alike. A row is expected of one micro-batch: of a query that copies each record that the batch
 was to read, of the stateful one the figures of each key that occurs in it. All rows differ from each other: a key's
 count of records grows with each of its records.
 """
@@ -10,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
+
+from spark_kafka_eos.verify.history import HistoryEntry
 
 Plan = Sequence[Mapping[int, int]]  # for each micro-batch, from 0 on: where it ends in each source partition
 
@@ -26,7 +28,7 @@ class SourceRecord(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A record of the stateless output: where it comes from, and its payload as it was read."""
+    """A record of a copy: where it comes from, and its payload as it was read."""
 
     partition: int
     offset: int
@@ -69,8 +71,35 @@ class Outcome:
         return not (self.lost or self.duplicated or self.torn or self.aborted_visible or self.wrong)
 
 
+def succession(checkpoints: Sequence[Sequence[HistoryEntry]]) -> list[list[HistoryEntry]]:
+    """What was committed of what the checkpoints of a query hold, each of which went on where the one before was lost.
+
+    The batch that was in flight then was committed if the next checkpoint begins where it ends: its batch 0 reads
+    nothing. Else nothing of it may be in the output. The first checkpoint begins at the source's beginning.
+    """
+    found: list[list[HistoryEntry]] = []
+    for number, entries in enumerate(checkpoints):
+        after = next((later[0].end for later in checkpoints[number + 1 :] if later), None)
+        done = [entry for entry in entries if entry.verdict == "committed" or entry.end == after]
+        if number == 0 and done:
+            done[0] = replace(done[0], start=dict.fromkeys(done[0].end or (), 0))
+        found.append([replace(entry, verdict="committed") for entry in done])
+    return found
+
+
+def plan_of(entries: Iterable[HistoryEntry]) -> Plan:
+    """Where each batch ends in the source."""
+    return [{tp.partition: offset for tp, offset in (entry.end or {}).items()} for entry in entries]
+
+
+def places_of(committed: Sequence[Sequence[HistoryEntry]]) -> dict[tuple[int, int], int]:
+    """For each batch, by the number of its checkpoint and its id: which of all batches it is, from 0 on."""
+    batches = [(number, entry.batch_id) for number, entries in enumerate(committed) for entry in entries]
+    return {batch: place for place, batch in enumerate(batches)}
+
+
 def expected_copies(source: Iterable[SourceRecord], plan: Plan) -> dict[Copied, int]:
-    """The rows of the stateless query, each with its batch."""
+    """The rows of a query that copies, each with its batch."""
     batch_of = _batch_of(plan)
     return {Copied(r.partition, r.offset, r.key, str(r.number)): batch_of(r) for r in source}
 

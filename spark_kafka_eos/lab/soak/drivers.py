@@ -12,7 +12,6 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.redone import redone
 from spark_kafka_eos.lab.soak import queries
 from spark_kafka_eos.testing.driver import Driver, batch_in_flight, committed_batches, python_environment
-from spark_kafka_eos.testing.read_offsets import group_offsets
 
 JOB = Path(queries.__file__)
 
@@ -25,22 +24,29 @@ _SPARK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
-_MASTER = {queries.STATELESS: "local[2]", queries.STATEFUL: "local-cluster[2,1,1024]"}
+_MASTER = {
+    queries.STATELESS: "local[2]",
+    queries.STATEFUL: "local-cluster[2,1,1024]",
+    queries.MIRROR: "local[2]",
+}
 _CAUSE = re.compile(r"spark_kafka_eos\.errors\.(\w+): (.+)|^pyspark\.\S+: (.+)")
 
 
 @dataclass(slots=True)
 class Query:
-    """One query and its present driver. `folder` takes the checkpoint and the log of all its drivers.
+    """One query and its present driver. `source` and `sink`: addresses of the clusters that it reads and writes.
+    `folder` takes its checkpoints, and its drivers' logs, one for each checkpoint.
 
     Threads may call: one fault at a time for each query, and `revive` from another thread.
     """
 
     name: str
-    bootstrap: str
+    source: str
+    sink: str
     folder: Path
     spark_home: Path
     started: int = 0
+    lost: int = 0  # checkpoints
     ended: list[str] = field(default_factory=list)  # why drivers ended that nobody killed
     _driver: Driver | None = None
     _logged: int = 0  # the log's size when the present driver was started
@@ -48,22 +54,32 @@ class Query:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
+    def checkpoints(self) -> list[Path]:
+        """The lost ones, which the check needs, and the present one."""
+        return [self.folder / f"checkpoint-{self.name}-{number}" for number in range(self.lost + 1)]
+
+    @property
     def checkpoint(self) -> Path:
-        return self.folder / f"checkpoint-{self.name}"
+        return self.checkpoints[-1]
+
+    @property
+    def logs(self) -> list[Path]:
+        return [self.folder / f"driver-{self.name}-{number}.log" for number in range(self.lost + 1)]
 
     @property
     def log(self) -> Path:
-        return self.folder / f"driver-{self.name}.log"
+        return self.logs[-1]
 
     @property
     def batches(self) -> int:
-        """Micro-batches that Spark has noted as done."""
+        """Micro-batches that Spark has noted as done in the present checkpoint."""
         return committed_batches(self.checkpoint)
 
     @property
     def redone(self) -> int:
         """Batches that were written again within a driver's life, because a try was aborted."""
-        return len(redone(self.log.read_text(errors="replace").splitlines())) if self.log.exists() else 0
+        found = [redone(log.read_text(errors="replace").splitlines()) for log in self.logs if log.exists()]
+        return sum(map(len, found))
 
     def start(self) -> None:
         """Start a driver, which goes on where the checkpoint stands."""
@@ -72,7 +88,7 @@ class Query:
             self._logged = self.log.stat().st_size if self.log.exists() else 0
             self._driver = Driver(
                 JOB,
-                [self.name, self.bootstrap, str(self.checkpoint)],
+                [self.name, self.source, self.sink, str(self.lost), str(self.checkpoint)],
                 conf=submit_arguments(self.name, environment["PYTHONPATH"]),
                 env=environment | {"SPARK_HOME": str(self.spark_home)},
                 log=self.log,
@@ -98,11 +114,13 @@ class Query:
         with self._lock:
             return self._present().at_work
 
-    def kill(self) -> str:
-        """SIGKILL to the driver and all its processes, and a new driver; where it was when it died."""
+    def kill(self, *, lose_checkpoint: bool = False) -> str:
+        """SIGKILL to the driver and all its processes, and a new driver, perhaps with a new checkpoint; where it was
+        when it died."""
         with self._lock:
             processes = self._present().kill()
             batch = batch_in_flight(self.checkpoint)
+            self.lost += lose_checkpoint
             self.start()
         where = "between two batches" if batch is None else f"in batch {batch}"
         return f"{processes} processes, {where}"
@@ -132,11 +150,10 @@ class Query:
             if self._driver is not None:
                 self._driver.kill()
 
-    def stands_at(self, ends: dict[int, int], bootstrap: str) -> bool:
-        """Whether all up to `ends` of the source is committed, and Spark has noted it."""
-        done = group_offsets(bootstrap, self.name, queries.SOURCE)
-        reached = all(done.get(partition, 0) >= end for partition, end in ends.items())
-        return reached and batch_in_flight(self.checkpoint) is None
+    @property
+    def at_rest(self) -> bool:
+        """Whether Spark has noted all batches as done that it has planned, one at least."""
+        return self.batches > 0 and batch_in_flight(self.checkpoint) is None
 
     def _present(self) -> Driver:
         if self._driver is None:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from confluent_kafka import Message
 
-from spark_kafka_eos.lab.soak.check import Copied, Figures, Plan, SourceRecord
-from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE, STATEFUL, STATELESS, output
-from spark_kafka_eos.testing.driver import committed_batches
-from spark_kafka_eos.testing.read_offsets import ends
+from spark_kafka_eos.lab.soak.check import Copied, Figures, SourceRecord
+from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE, STATEFUL, output
+from spark_kafka_eos.options import ClientOptions, source_options
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
+from spark_kafka_eos.reading.sink_progress import cluster_id, committed_by
+from spark_kafka_eos.testing.driver import batch_in_flight, committed_batches
+from spark_kafka_eos.testing.read_offsets import ends, group_offsets
 from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
 from spark_kafka_eos.writing.checkpoint import micro_batch
 from spark_kafka_eos.writing.files import files_at
+
+
+def client(bootstrap: str) -> ClientOptions:
+    """How the soak itself reaches a cluster with this package."""
+    return source_options(
+        {"kafka.bootstrap.servers": bootstrap, "kafka.request.timeout.ms": 10_000, "subscribe": SOURCE}
+    ).client
 
 
 def source_records(bootstrap: str) -> list[SourceRecord]:
@@ -29,13 +38,15 @@ def source_records(bootstrap: str) -> list[SourceRecord]:
     ]
 
 
-def copies(bootstrap: str) -> Iterator[tuple[int, Copied]]:
-    """The stateless output: batch and row. A value without provenance comes from nowhere, partition -1."""
-    for message in read_topic(bootstrap, output(STATELESS), "read_committed"):
+def copies(bootstrap: str, query: str, places: Mapping[tuple[int, int], int]) -> Iterator[tuple[int, Copied]]:
+    """The output of a query that copies: row, and its batch's place in the plan, by checkpoint and batch id; -1 for a
+    batch that is not in the plan. A value without provenance comes from nowhere, partition -1."""
+    for message in read_topic(bootstrap, output(query), "read_committed"):
         value = bytes(message.value() or b"")
         origin = unpack(pa.array([value], pa.binary()))[0]
         partition, offset = (int(origin[name]) if origin["magic"] else -1 for name in ("partition", "offset"))
-        yield int(origin["batch"]), Copied(partition, offset, _text(message.key()), value[SIZE:].decode())
+        place = places.get((int(origin["attempt"]), int(origin["batch"])), -1)
+        yield place, Copied(partition, offset, _text(message.key()), value[SIZE:].decode())
 
 
 def figures(bootstrap: str) -> Iterator[tuple[int, Figures]]:
@@ -45,26 +56,38 @@ def figures(bootstrap: str) -> Iterator[tuple[int, Figures]]:
 
 
 def history(checkpoint: Path) -> list[HistoryEntry]:
-    """The micro-batches that Spark has noted as done, with what they were to read, from batch 0 on."""
+    """The micro-batches from batch 0 on, with what they were to read: committed ones, as Spark has noted, and planned
+    the one that was in flight. Where batch 0 starts, a checkpoint does not say."""
     read = files_at(str(checkpoint), "checkpointLocation").read_text
+    done, in_flight = committed_batches(checkpoint), batch_in_flight(checkpoint)
     found = []
-    for number in range(committed_batches(checkpoint)):
+    for number in [*range(done), *([] if in_flight is None else [in_flight])]:
         batch = micro_batch(read, number)
-        start = dict.fromkeys(batch.end, 0) if number == 0 else batch.start  # the first one reads from the beginning
-        entry = HistoryEntry(batch_id=number, verdict="committed", start=start, end=batch.end)
-        found.append(replace(entry, query_id=batch.query_id))
+        entry = HistoryEntry(
+            batch_id=number,
+            verdict="committed" if number < done else "planned",
+            start=batch.start,
+            end=batch.end,
+            query_id=batch.query_id,
+        )
+        found.append(entry)
     return found
 
 
-def plan(entries: list[HistoryEntry]) -> Plan:
-    """Where each batch ends in the source."""
-    return [{tp.partition: offset for tp, offset in (entry.end or {}).items()} for entry in entries]
+def progress(query: str, source: str, sink: str) -> dict[int, int]:
+    """By partition, up to where a query has committed the source: as its group says, or, where source and sink are on
+    two clusters, its ledger."""
+    if source == sink:
+        return group_offsets(sink, query, SOURCE)
+    ledger = SinkLedger(client=client(sink), transactional_id=query, topic=LEDGER_TOPIC)
+    origin = cluster_id({"kafka.bootstrap.servers": source})
+    return {tp.partition: offset for tp, offset in committed_by(ledger, origin).items()}
 
 
-def hanging(bootstrap: str) -> int:
-    """Partitions of source, outputs and the groups' offsets whose last stable offset is not the high watermark."""
+def hanging(bootstrap: str, topics: Sequence[str]) -> int:
+    """Partitions whose last stable offset is not the high watermark: of `topics`, ledger and the groups' offsets."""
     count = 0
-    for topic in (SOURCE, output(STATELESS), output(STATEFUL), "__consumer_offsets"):
+    for topic in (*topics, LEDGER_TOPIC, "__consumer_offsets"):
         stable, end = (ends(bootstrap, topic, level) for level in ("read_committed", "read_uncommitted"))
         count += sum(stable[partition] != end[partition] for partition in end)
     return count

@@ -7,11 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_kafka_eos.lab.soak.brokers import await_in_sync
+from spark_kafka_eos.lab.soak.brokers import Broker
 from spark_kafka_eos.lab.soak.drivers import Query
 from spark_kafka_eos.lab.soak.schedule import Fault, Kind
-from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.proxy import Proxy
 
 _LOOK_SECONDS = 0.2
 
@@ -30,18 +28,18 @@ class Injected:
 
 
 class Faults:
-    """The faults of one soak. `tell` is called as each one happens, from the lanes' threads."""
+    """The faults of one soak. `brokers` and `queries` have the schedule's targets by name. `tell` is called as each
+    fault happens, from the lanes' threads."""
 
     def __init__(
         self,
         schedule: Sequence[Fault],
         *,
-        kafka: EmbeddedKafka,
-        proxy: Proxy,
+        brokers: Mapping[str, Broker],
         queries: Mapping[str, Query],
         tell: Callable[[Injected], None],
     ) -> None:
-        self._kafka, self._proxy, self._queries, self._tell = kafka, proxy, queries, tell
+        self._brokers, self._queries, self._tell = brokers, queries, tell
         self.injected: list[Injected] = []
         self._errors: list[BaseException] = []
         self._over = threading.Event()
@@ -96,6 +94,8 @@ class Faults:
         match fault.kind:
             case Kind.DRIVER_KILLED:
                 self._done(fault, self._now(), self._queries[fault.target].kill())
+            case Kind.CHECKPOINT_LOST:
+                self._done(fault, self._now(), self._queries[fault.target].kill(lose_checkpoint=True))
             case Kind.EXECUTOR_KILLED:
                 self._kill_executor(fault)
             case Kind.DRIVER_PAUSED:
@@ -104,17 +104,16 @@ class Faults:
                 self._lasting(fault)
                 query.resume()
             case Kind.BROKER_KILLED:
-                self._kafka.kill(int(fault.target))
+                self._brokers[fault.target].kill()
                 self._lasting(fault)
-                self._kafka.start(int(fault.target))
-                await_in_sync(self._kafka.bootstrap)
+                self._brokers[fault.target].site.heal()
             case Kind.BROKER_PAUSED:
-                self._kafka.pause(int(fault.target))
+                self._brokers[fault.target].pause()
                 self._lasting(fault)
-                self._kafka.resume(int(fault.target))
-                await_in_sync(self._kafka.bootstrap)
+                self._brokers[fault.target].site.heal()
             case Kind.CONNECTIONS_CUT:
-                self._proxy.cut()
+                for site in {broker.site for broker in self._brokers.values()}:
+                    site.proxy.cut()
                 self._done(fault, self._now())
 
     def _kill_executor(self, fault: Fault) -> None:

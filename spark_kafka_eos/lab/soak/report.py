@@ -18,11 +18,13 @@ from spark_kafka_eos.lab.bench.machine import Machine
 from spark_kafka_eos.lab.bench.plots import new_figure
 from spark_kafka_eos.lab.soak.check import Outcome
 from spark_kafka_eos.lab.soak.faults import Injected
+from spark_kafka_eos.lab.soak.queries import STATEFUL
 from spark_kafka_eos.lab.soak.schedule import Kind
 
 _BIN_SECONDS = 5.0
 _COLOURS = {
     Kind.DRIVER_KILLED: "#d62728",
+    Kind.CHECKPOINT_LOST: "#8c564b",
     Kind.EXECUTOR_KILLED: "#ff7f0e",
     Kind.DRIVER_PAUSED: "#e377c2",
     Kind.BROKER_KILLED: "#000000",
@@ -43,12 +45,14 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One query. `ended`: why drivers ended that nobody killed; `redone`: batches written again within a driver's life;
-    `violated`: invariants that `kafka-eos verify` found violated, with the place, or could not prove."""
+    `lost`: checkpoints that were lost; `violated`: invariants that `kafka-eos verify` found violated, with the place,
+    or could not prove."""
 
     name: str
     drivers: int
     ended: tuple[str, ...]
     redone: int
+    lost: int
     outcome: Outcome
     violated: tuple[str, ...]
 
@@ -56,7 +60,7 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soaked:
     """All that is known of a soak. `records` of the source that readers see, `aborted` those sent to be aborted;
-    `hanging`: partitions that end in an open transaction; `drained`: whether both queries got to the source's end."""
+    `hanging`: partitions that end in an open transaction; `drained`: whether all queries got to the source's end."""
 
     seed: int
     minutes: float
@@ -83,7 +87,7 @@ class Soaked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the table: a figure for each query, or one for both; `due` is what each of them must be."""
+    """A line of the table: a figure for each query, or one for all; `due` is what each of them must be."""
 
     name: str
     figures: tuple[int, ...]
@@ -108,6 +112,7 @@ def rows(soaked: Soaked) -> Iterator[Row]:
     yield Row(name="… written again", figures=tuple(side.redone for side in sides))
     yield Row(name="drivers started", figures=tuple(side.drivers for side in sides))
     yield Row(name="… ended by themselves", figures=tuple(len(side.ended) for side in sides))
+    yield Row(name="checkpoints lost", figures=tuple(side.lost for side in sides))
     for name in ("lost", "duplicated", "torn", "aborted_visible", "wrong"):
         found = tuple(int(getattr(outcome, name)) for outcome in outcomes)
         yield Row(name=name.replace("_", " "), figures=found, due=(0,) * len(sides))
@@ -216,18 +221,20 @@ def rates(samples: Sequence[Sample], width: float = _BIN_SECONDS) -> list[tuple[
 def plot(soaked: Soaked) -> bytes:
     """A PNG: throughput over time, the faults marked. ToolFailed without matplotlib.
 
-    Each output has its own scale: an aggregation writes fewer records than it reads.
+    The aggregation has its own scale: it writes fewer records than it reads.
     """
     figure, axes = new_figure(11, 4.5)
     found = rates(soaked.samples)
     at = [seconds for seconds, _, _ in found]
     axes.step(at, [source for _, source, _ in found], where="pre", color="#bbbbbb", label="source")
     for number, side in enumerate(soaked.sides):
-        scale = axes if number == 0 else axes.twinx()
+        scale = axes.twinx() if side.name == STATEFUL else axes
         name = f"{side.name} output"
         scale.step(at, [outputs[number] for _, _, outputs in found], where="pre", color=f"C{number}", label=name)
         scale.set_ylim(bottom=0)
-        scale.set_ylabel(f"records per second: {name}{' and source' if number == 0 else ''}", color=f"C{number}")
+        if side.name == STATEFUL:
+            scale.set_ylabel(f"records per second: {name}", color=f"C{number}")
+    axes.set_ylabel("records per second: source and copies")
     named: set[Kind] = set()
     for injected in soaked.faults:
         kind = injected.fault.kind

@@ -1,4 +1,4 @@
-"""`kafka-eos chaos soak`: the cluster, the source, the queries, the faults, and in the end the check."""
+"""`kafka-eos chaos soak`: the clusters, the source, the queries, the faults, and in the end the check."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.machine import machine
 from spark_kafka_eos.lab.bench.plots import new_figure
 from spark_kafka_eos.lab.soak import evidence
-from spark_kafka_eos.lab.soak.brokers import await_in_sync
-from spark_kafka_eos.lab.soak.check import SourceRecord, judge_copies, judge_figures
+from spark_kafka_eos.lab.soak.brokers import Broker, Site
+from spark_kafka_eos.lab.soak.check import SourceRecord, judge_copies, judge_figures, places_of, plan_of, succession
 from spark_kafka_eos.lab.soak.drivers import Query
 from spark_kafka_eos.lab.soak.faults import Faults, Injected
-from spark_kafka_eos.lab.soak.queries import SOURCE, STATEFUL, STATELESS, output
+from spark_kafka_eos.lab.soak.queries import MIRROR, SOURCE, STATEFUL, STATELESS, output
 from spark_kafka_eos.lab.soak.report import Sample, Side, Soaked, faults, remarks, summary, table, write
-from spark_kafka_eos.lab.soak.schedule import schedule
+from spark_kafka_eos.lab.soak.schedule import ELSEWHERE, schedule
 from spark_kafka_eos.lab.soak.screen import Screen
 from spark_kafka_eos.lab.soak.source import Source
-from spark_kafka_eos.options import ClientOptions, source_options
 from spark_kafka_eos.testing import read_offsets
 from spark_kafka_eos.testing.driver import spark_home
-from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.verify.follower import Follower
 from spark_kafka_eos.verify.verification import verify
 
-NAMES = (STATELESS, STATEFUL)
+NAMES = (STATELESS, STATEFUL, MIRROR)
 PARTITIONS, SOURCE_PARTITIONS = 3, 4
 _START_SECONDS = 120.0  # for a broker, beside all that goes on then
 _LOOK_SECONDS, _SAMPLE_SECONDS = 0.25, 1.0
@@ -82,47 +81,68 @@ def run(settings: Settings, console: Console) -> bool:
 def _soak(settings: Settings, folder: Path, console: Console) -> Soaked:
     with ExitStack() as stack:
         screen = stack.enter_context(Screen(console, settings.seconds))
-        kafka = EmbeddedKafka(
-            settings.kafka_version, brokers=settings.brokers, directory=folder / "kafka", start_timeout=_START_SECONDS
-        )
-        stack.enter_context(kafka)
-        screen.say(f"{settings.brokers} broker(s) of Apache Kafka {settings.kafka_version}, each behind a proxy")
-        kafka.create_topic(SOURCE, SOURCE_PARTITIONS)
-        kafka.create_topics([output(name) for name in NAMES], PARTITIONS)
-        proxy = stack.enter_context(Proxy(kafka.bootstrap))
+        home = _site(stack, settings, folder / "kafka", settings.brokers)
+        elsewhere = _site(stack, settings, folder / ELSEWHERE, 1, "-Xmx256m")
+        brokers = f"{settings.brokers} broker(s) of Apache Kafka {settings.kafka_version}, and one of another cluster"
+        screen.say(f"{brokers}, each behind a proxy")
+        home.kafka.create_topic(SOURCE, SOURCE_PARTITIONS)
+        sites = {STATELESS: home, STATEFUL: home, MIRROR: elsewhere}
+        for name, site in sites.items():
+            site.kafka.create_topic(output(name), PARTITIONS)
         followers = [
-            stack.enter_context(Follower(_client(proxy.bootstrap), output(name), PARTITIONS)) for name in NAMES
+            stack.enter_context(Follower(evidence.client(site.proxy.bootstrap), output(name), PARTITIONS))
+            for name, site in sites.items()
         ]
-        home = spark_home(folder / "spark")
-        queries = {name: Query(name=name, bootstrap=proxy.bootstrap, folder=folder, spark_home=home) for name in NAMES}
+        spark = spark_home(folder / "spark")
+        reached = home.proxy.bootstrap
+        queries = {
+            name: Query(name=name, source=reached, sink=site.proxy.bootstrap, folder=folder, spark_home=spark)
+            for name, site in sites.items()
+        }
         for query in queries.values():
             stack.callback(query.stop)
-        soak = _Soak(settings, screen, kafka, proxy, Source(proxy.bootstrap, settings.rate), queries, followers)
+        soak = _Soak(settings, screen, home, sites, Source(reached, settings.rate), queries, followers)
         soak.warm_up()
         soak.play()
         drained = soak.drain()
         return soak.judge(drained=drained)
 
 
+def _site(stack: ExitStack, settings: Settings, folder: Path, brokers: int, *jvm_options: str) -> Site:
+    """A cluster that runs, until the stack is closed."""
+    kafka = EmbeddedKafka(
+        settings.kafka_version,
+        brokers=brokers,
+        directory=folder,
+        jvm_options=(*JVM_OPTIONS, *jvm_options),
+        start_timeout=_START_SECONDS,
+    )
+    stack.enter_context(kafka)
+    return Site(kafka=kafka, proxy=stack.enter_context(Proxy(kafka.bootstrap)))
+
+
 class _Soak:
-    """One soak on a running cluster, step by step; the caller cleans up."""
+    """One soak on running clusters, step by step; the caller cleans up. `home` has the source, `sites` each query's
+    output."""
 
     def __init__(
         self,
         settings: Settings,
         screen: Screen,
-        kafka: EmbeddedKafka,
-        proxy: Proxy,
+        home: Site,
+        sites: dict[str, Site],
         source: Source,
         queries: dict[str, Query],
         followers: list[Follower],
     ) -> None:
-        self._settings, self._screen, self._kafka = settings, screen, kafka
+        self._settings, self._screen, self._home, self._sites = settings, screen, home, sites
         self._source, self._queries, self._followers = source, queries, followers
         self._faults = Faults(
             schedule(settings.seed, settings.seconds, brokers=settings.brokers),
-            kafka=kafka,
-            proxy=proxy,
+            brokers={
+                **{str(node): Broker(site=home, node=node) for node in home.kafka.nodes},
+                ELSEWHERE: Broker(site=sites[MIRROR], node=1),
+            },
             queries=queries,
             tell=self._tell,
         )
@@ -130,7 +150,7 @@ class _Soak:
         self._started = time.monotonic()
 
     def warm_up(self) -> None:
-        """Start everything, and wait until both queries have caught up with what was sent while they started."""
+        """Start everything, and wait until the queries have caught up with what was sent while they started."""
         self._source.start()
         for query in self._queries.values():
             query.start()
@@ -146,7 +166,7 @@ class _Soak:
         self._started = time.monotonic()
         self._samples.clear()
         self._screen.begin()
-        self._screen.say("both queries write; the faults begin")
+        self._screen.say("all queries write; the faults begin")
         self._faults.start()
         while (now := self._now()) < self._settings.seconds:
             self._look()
@@ -156,9 +176,8 @@ class _Soak:
     def drain(self) -> bool:
         """End faults and source, let the queries get to its end; whether they did."""
         self._source.stop()
-        self._kafka.resume()
-        self._kafka.start()
-        await_in_sync(self._kafka.bootstrap)
+        for site in set(self._sites.values()):
+            site.heal()
         self._screen.say("no more faults, no more input; the queries go on to its end")
         deadline = time.monotonic() + _PATIENCE
         drained = False
@@ -173,7 +192,7 @@ class _Soak:
     def judge(self, *, drained: bool) -> Soaked:
         """Read everything and compare."""
         self._screen.say("checking, with librdkafka's consumer and with this package's own checker")
-        records = evidence.source_records(self._kafka.bootstrap)
+        records = evidence.source_records(self._home.kafka.bootstrap)
         return Soaked(
             seed=self._settings.seed,
             minutes=self._settings.minutes,
@@ -188,21 +207,31 @@ class _Soak:
                 self._side(query, follower, records)
                 for query, follower in zip(self._queries.values(), self._followers, strict=True)
             ),
-            hanging=evidence.hanging(self._kafka.bootstrap),
+            hanging=sum(evidence.hanging(site.kafka.bootstrap, topics) for site, topics in self._topics().items()),
             drained=drained,
         )
 
+    def _topics(self) -> dict[Site, list[str]]:
+        """Source and outputs, by where they are."""
+        found = {self._home: [SOURCE]}
+        for name, site in self._sites.items():
+            found.setdefault(site, []).append(output(name))
+        return found
+
     def _side(self, query: Query, follower: Follower, records: list[SourceRecord]) -> Side:
-        history = evidence.history(query.checkpoint)
-        plan = evidence.plan(history)
-        if query.name == STATELESS:
-            outcome = judge_copies(records, plan, evidence.copies(self._kafka.bootstrap))
+        committed = succession([evidence.history(checkpoint) for checkpoint in query.checkpoints])
+        history = [entry for entries in committed for entry in entries]
+        plan = plan_of(history)
+        written = self._sites[query.name].kafka.bootstrap
+        if query.name == STATEFUL:
+            outcome = judge_figures(records, plan, evidence.figures(written))
         else:
-            outcome = judge_figures(records, plan, evidence.figures(self._kafka.bootstrap))
+            outcome = judge_copies(records, plan, evidence.copies(written, query.name, places_of(committed)))
         report = verify(
-            _client(self._kafka.bootstrap),
+            evidence.client(written),
             output(query.name),
-            source=SOURCE if query.name == STATELESS else None,
+            source=None if query.name == STATEFUL else SOURCE,
+            source_client=evidence.client(self._home.kafka.bootstrap),
             transactional_id=query.name,
             history=history,
             followers=[follower],
@@ -212,6 +241,7 @@ class _Soak:
             drivers=query.started,
             ended=tuple(query.ended),
             redone=query.redone,
+            lost=query.lost,
             outcome=outcome,
             violated=tuple(
                 f"{finding.invariant.name.lower()}: {problem}"
@@ -236,11 +266,15 @@ class _Soak:
         time.sleep(_LOOK_SECONDS)  # processes, files and a reader's count: none of them tells when it changes
 
     def _at_the_end(self) -> bool:
-        bootstrap = self._kafka.bootstrap
-        ends = read_offsets.ends(bootstrap, SOURCE, "read_committed")
-        if ends != read_offsets.ends(bootstrap, SOURCE, "read_uncommitted"):
+        source = self._home.kafka.bootstrap
+        ends = read_offsets.ends(source, SOURCE, "read_committed")
+        if ends != read_offsets.ends(source, SOURCE, "read_uncommitted"):
             return False
-        return all(query.stands_at(ends, bootstrap) for query in self._queries.values())
+        return all(query.at_rest and self._has_committed(query.name, ends) for query in self._queries.values())
+
+    def _has_committed(self, name: str, ends: dict[int, int]) -> bool:
+        done = evidence.progress(name, self._home.kafka.bootstrap, self._sites[name].kafka.bootstrap)
+        return all(done.get(partition, 0) >= end for partition, end in ends.items())
 
     def _figures(self) -> str:
         outputs = ", ".join(
@@ -250,9 +284,3 @@ class _Soak:
 
     def _tell(self, injected: Injected) -> None:
         self._screen.say(str(injected), "bold red")
-
-
-def _client(bootstrap: str) -> ClientOptions:
-    return source_options(
-        {"kafka.bootstrap.servers": bootstrap, "kafka.request.timeout.ms": 10_000, "subscribe": SOURCE}
-    ).client

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spark_kafka_eos.lab.soak.queries import STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
+from spark_kafka_eos.lab.soak.queries import MIRROR, STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
+
+ELSEWHERE = "elsewhere"  # the one broker of the cluster that the mirror writes
 
 
 class Kind(StrEnum):
     """What happens. A kill is SIGKILL, a pause SIGSTOP and, later, SIGCONT; a driver takes its processes along."""
 
     DRIVER_KILLED = "driver killed"
+    CHECKPOINT_LOST = "checkpoint lost"  # and the driver killed
     EXECUTOR_KILLED = "executor killed"
     DRIVER_PAUSED = "driver paused"
     BROKER_KILLED = "broker killed"
@@ -23,7 +26,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault, `at` seconds from the start. `target`: a query's name, a broker's node id, "" for all.
+    """One fault, `at` seconds from the start. `target`: a query's name, a broker's node id or ELSEWHERE, "" for
+    all.
 
     `seconds`: how long a pause lasts, or a broker is away; 0 for what is over at once (a driver is started again).
     """
@@ -41,7 +45,7 @@ class Fault:
         return self.target or "network"
 
     def __str__(self) -> str:
-        name = f"broker {self.target}" if self.kind in BROKERS else self.target
+        name = f"broker {self.target}" if self.target.isdigit() else self.target
         lasting = f" for {self.seconds:.0f} s" if self.seconds else ""
         return f"{self.kind}{f' ({name})' if name else ''}{lasting}"
 
@@ -56,7 +60,8 @@ _EVERY_LONG = 3  # one pause of so many outlasts the transaction timeout
 
 
 def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[Fault, ...]:
-    """The faults of `seconds` seconds in their order, on nodes 1 to `brokers`: each kind comes once in six faults."""
+    """The faults of `seconds` seconds in their order, on nodes 1 to `brokers` and ELSEWHERE: each kind comes once in
+    seven faults."""
     chance = random.Random(seed)  # noqa: S311 - it chooses faults, not keys
     found: list[Fault] = []
     now, brokers_free = _FIRST, 0.0
@@ -82,9 +87,11 @@ def _kinds(chance: random.Random) -> Iterator[Kind]:
 def _target(kind: Kind, brokers: int, chance: random.Random) -> str:
     match kind:
         case Kind.BROKER_KILLED | Kind.BROKER_PAUSED:
-            return str(chance.randint(1, brokers))
+            return chance.choice([*map(str, range(1, brokers + 1)), ELSEWHERE])
         case Kind.DRIVER_KILLED | Kind.DRIVER_PAUSED:
-            return chance.choice([STATELESS, STATEFUL])
+            return chance.choice([STATELESS, STATEFUL, MIRROR])
+        case Kind.CHECKPOINT_LOST:
+            return MIRROR  # the one that goes on where its sink's ledger says
         case Kind.EXECUTOR_KILLED:
             return STATEFUL  # the one that runs on a cluster
         case Kind.CONNECTIONS_CUT:

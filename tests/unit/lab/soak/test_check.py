@@ -12,7 +12,12 @@ from spark_kafka_eos.lab.soak.check import (
     expected_figures,
     judge_copies,
     judge_figures,
+    places_of,
+    plan_of,
+    succession,
 )
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.verify.history import HistoryEntry
 
 # Two partitions; offset 2 of the first is a marker, offset 1 of the second was aborted.
 SOURCE = [
@@ -118,3 +123,66 @@ def test_a_source_record_that_no_batch_was_to_read_is_lost():
 def test_a_partition_that_a_later_batch_is_the_first_to_read_is_read_from_its_beginning():
     plan = [{0: 2}, {0: 4, 1: 1}, {0: 5, 1: 5}]
     assert judge_copies(SOURCE, plan, COPIES).holds
+
+
+def batches(query, *ends, in_flight=None):
+    """What a checkpoint holds: where each of its batches ends in the one partition, and the one that was in flight."""
+    planned = [*ends] if in_flight is None else [*ends, in_flight]
+    return [
+        HistoryEntry(
+            batch_id=batch,
+            verdict="committed" if batch < len(ends) else "planned",
+            start=None if batch == 0 else at(planned[batch - 1]),
+            end=at(end),
+            query_id=query,
+        )
+        for batch, end in enumerate(planned)
+    ]
+
+
+def at(offset):
+    return {TopicPartition("in", 0): offset}
+
+
+def committed_of(*checkpoints):
+    """The batches of each checkpoint that count, by where they end."""
+    return [[end[0] for end in plan_of(entries)] for entries in succession(checkpoints)]
+
+
+def test_the_batch_in_flight_was_committed_if_the_next_checkpoint_begins_where_it_ends():
+    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 9, 12)) == [[0, 4, 9], [9, 12]]
+
+
+def test_the_batch_in_flight_was_not_committed_if_the_next_checkpoint_begins_before_it():
+    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 4, 12)) == [[0, 4], [4, 12]]
+
+
+def test_a_checkpoint_that_was_lost_before_it_planned_anything_tells_nothing_of_the_one_before():
+    assert committed_of(batches("a", 0, 4, in_flight=9), [], batches("c", 9)) == [[0, 4, 9], [], [9]]
+
+
+def test_the_batch_in_flight_of_the_last_checkpoint_does_not_count():
+    assert committed_of(batches("a", 0, 4, in_flight=9)) == [[0, 4]]
+
+
+def test_only_the_first_checkpoint_begins_at_the_beginning_of_the_source():
+    [first], [second, _] = succession([batches("a", 3), batches("b", 3, 7)])
+    assert (first.start, second.start) == (at(0), None)
+    assert {first.verdict, second.verdict} == {"committed"}
+
+
+def test_batches_of_several_checkpoints_have_their_places_in_one_plan():
+    committed = succession([batches("a", 0, 4, in_flight=9), batches("b", 4, 12)])
+    assert plan_of(entry for entries in committed for entry in entries) == [{0: 0}, {0: 4}, {0: 4}, {0: 12}]
+    assert places_of(committed) == {(0, 0): 0, (0, 1): 1, (1, 0): 2, (1, 1): 3}
+
+
+def test_a_batch_that_a_lost_checkpoint_planned_and_that_counts_not_is_found_in_the_output():
+    committed = succession([batches("a", 4, in_flight=9), batches("b", 4, 9)])
+    places, plan = places_of(committed), plan_of(entry for entries in committed for entry in entries)
+    source = [SourceRecord(0, offset, "a", offset) for offset in range(9)]
+    once = [(places[0 if row < 4 else 1, 0 if row < 4 else 1], Copied(0, row, "a", str(row))) for row in range(9)]
+    assert judge_copies(source, plan, once).holds
+    late = [(places.get((0, 1), -1), row) for _, row in once[4:]]
+    assert faults(judge_copies(source, plan, [*once[:4], *late])) == {"wrong": 5}
+    assert faults(judge_copies(source, plan, [*once, *late])) == {"duplicated": 5}

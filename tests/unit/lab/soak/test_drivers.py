@@ -40,7 +40,7 @@ def query(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "spark_submit", lambda: Path(sys.executable))
     monkeypatch.setattr(drivers, "JOB", job)
     monkeypatch.setattr(drivers, "submit_arguments", lambda *_: [])
-    found = Query(name="stateless", bootstrap="localhost:1", folder=tmp_path, spark_home=tmp_path)
+    found = Query(name="stateless", source="localhost:1", sink="localhost:1", folder=tmp_path, spark_home=tmp_path)
     found.start()
     yield found
     found.stop()
@@ -71,6 +71,37 @@ def test_a_driver_that_is_killed_is_followed_by_another_and_did_not_end_by_itsel
     assert query.kill() == "1 processes, between two batches"
     await_runs(query, 2)
     assert (query.started, query.ended) == (2, [])
+
+
+def test_a_driver_whose_checkpoint_is_lost_is_followed_by_one_with_a_new_checkpoint(query):
+    (query.checkpoint / "offsets").mkdir(parents=True)
+    (query.checkpoint / "offsets" / "0").touch()
+    assert not query.at_rest
+    await_runs(query, 1)
+    assert query.kill(lose_checkpoint=True) == "1 processes, in batch 0"
+    await_runs(query, 2)
+    before, now = query.checkpoints
+    assert (query.checkpoint, query.lost) == (now, 1)
+    assert (before / "offsets" / "0").exists(), "the check needs it"
+    assert not now.exists()
+
+
+def test_a_query_is_at_rest_when_all_planned_batches_are_noted_and_there_are_some(query):
+    assert not query.at_rest
+    for log in ("offsets", "commits"):
+        (query.checkpoint / log).mkdir(parents=True)
+        (query.checkpoint / log / "0").touch()
+    assert query.at_rest
+    (query.checkpoint / "offsets" / "1").touch()
+    assert not query.at_rest
+
+
+def test_batches_written_again_are_counted_over_all_checkpoints(query):
+    line = "batch 3 of query x, try 1: aborted\n"
+    query.log.write_text(2 * line)
+    query.kill(lose_checkpoint=True)
+    query.log.write_text(line)
+    assert query.redone == 2
 
 
 def test_a_query_that_is_stopped_stays_so(query):

@@ -28,7 +28,7 @@ RIGHT = Outcome(batches=80, expected=1_000, found=1_000, lost=0, duplicated=0, t
 
 
 def side(name="stateless", **changes):
-    found = Side(name=name, drivers=3, ended=(), redone=1, outcome=RIGHT, violated=())
+    found = Side(name=name, drivers=3, ended=(), redone=1, lost=0, outcome=RIGHT, violated=())
     return replace(found, **changes)
 
 
@@ -44,10 +44,12 @@ def soaked():
         kafka_version="4.3.1",
         machine=machine(),
         faults=tuple(happened),
-        samples=tuple(Sample(seconds=float(at), source=50 * at, outputs=(40 * at, 4 * at)) for at in range(30)),
+        samples=tuple(
+            Sample(seconds=float(at), source=50 * at, outputs=(40 * at, 4 * at, 30 * at)) for at in range(30)
+        ),
         records=1_000,
         aborted=100,
-        sides=(side(), side("stateful")),
+        sides=(side(), side("stateful"), side("mirror", lost=2)),
         hanging=0,
         drained=True,
     )
@@ -63,7 +65,7 @@ def shown(soaked):
 def test_a_right_outcome_holds_and_shows_every_zero(soaked):
     assert soaked.holds
     assert summary(soaked) == (
-        "faults injected 6, records 1,000 in and 2,000 out, lost 0, duplicated 0, torn 0, aborted visible 0, hanging 0"
+        "faults injected 7, records 1,000 in and 3,000 out, lost 0, duplicated 0, torn 0, aborted visible 0, hanging 0"
     )
     names = [row.name for row in rows(soaked) if row.due is not None]
     assert names == [
@@ -74,7 +76,7 @@ def test_a_right_outcome_holds_and_shows_every_zero(soaked):
 
 
 @pytest.mark.parametrize("name", ["lost", "duplicated", "torn", "aborted_visible", "wrong"])
-def test_a_figure_of_either_query_that_is_off_is_told(soaked, name):
+def test_a_figure_of_any_query_that_is_off_is_told(soaked, name):
     off = replace(RIGHT, **{name: 2})
     for sides in ((side(outcome=off), side()), (side(), side(outcome=off))):
         found = replace(soaked, sides=sides)
@@ -103,7 +105,7 @@ def test_why_drivers_ended_by_themselves_is_a_remark_and_no_fault(soaked):
 
 
 def test_the_kinds_of_faults_are_counted(soaked):
-    assert "broker killed 1, broker paused 1, connections cut 1" in faults(soaked)
+    assert "broker killed 1, broker paused 1, checkpoint lost 1, connections cut 1" in faults(soaked)
 
 
 def test_the_page_is_in_one_piece_and_the_json_has_all_figures(soaked, tmp_path):
@@ -128,5 +130,5 @@ def test_the_page_says_what_is_off_and_what_drivers_said_cannot_break_it(soaked)
 
 
 def test_throughput_is_per_second_and_in_intervals(soaked):
-    assert rates(soaked.samples, 10) == [(10.0, 50.0, (40.0, 4.0)), (20.0, 50.0, (40.0, 4.0))]
+    assert rates(soaked.samples, 10) == [(10.0, 50.0, (40.0, 4.0, 30.0)), (20.0, 50.0, (40.0, 4.0, 30.0))]
     assert rates(()) == []

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from spark_kafka_eos.lab.soak.queries import STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
-from spark_kafka_eos.lab.soak.schedule import BROKERS, Fault, Kind, schedule
+from spark_kafka_eos.lab.soak.queries import MIRROR, STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
+from spark_kafka_eos.lab.soak.schedule import BROKERS, ELSEWHERE, Fault, Kind, schedule
 
 SEEDS = range(200)
 FIVE_MINUTES = 300.0
@@ -46,9 +46,10 @@ def test_no_broker_goes_before_the_last_one_had_time_to_come_back():
 
 def test_every_broker_and_every_query_is_hit():
     faults = [fault for seed in SEEDS for fault in schedule(seed, FIVE_MINUTES, brokers=3)]
-    assert {fault.target for fault in faults if fault.kind in BROKERS} == {"1", "2", "3"}
+    assert {fault.target for fault in faults if fault.kind in BROKERS} == {"1", "2", "3", ELSEWHERE}
     for kind in (Kind.DRIVER_KILLED, Kind.DRIVER_PAUSED):
-        assert {fault.target for fault in faults if fault.kind is kind} == {STATELESS, STATEFUL}
+        assert {fault.target for fault in faults if fault.kind is kind} == {STATELESS, STATEFUL, MIRROR}
+    assert {fault.target for fault in faults if fault.kind is Kind.CHECKPOINT_LOST} == {MIRROR}
     assert {fault.target for fault in faults if fault.kind is Kind.EXECUTOR_KILLED} == {STATEFUL}
 
 
@@ -76,5 +77,6 @@ def test_faults_that_cannot_happen_at_once_share_a_lane():
 
 def test_a_fault_says_what_happens_to_what_and_for_how_long():
     assert str(Fault(at=1, kind=Kind.BROKER_PAUSED, target="2", seconds=4.6)) == "broker paused (broker 2) for 5 s"
+    assert str(Fault(at=1, kind=Kind.BROKER_KILLED, target=ELSEWHERE, seconds=2)) == "broker killed (elsewhere) for 2 s"
     assert str(Fault(at=1, kind=Kind.DRIVER_KILLED, target=STATEFUL)) == "driver killed (stateful)"
     assert str(Fault(at=1, kind=Kind.CONNECTIONS_CUT)) == "connections cut"
