@@ -22,6 +22,7 @@ from spark_kafka_eos.lab.soak.queries import STATEFUL
 from spark_kafka_eos.lab.soak.schedule import Kind
 
 _BIN_SECONDS = 5.0
+_TOP = 2.0  # times the source's highest rate
 _COLOURS = {
     Kind.DRIVER_KILLED: "#d62728",
     Kind.CHECKPOINT_LOST: "#8c564b",
@@ -221,7 +222,8 @@ def rates(samples: Sequence[Sample], width: float = _BIN_SECONDS) -> list[tuple[
 def plot(soaked: Soaked) -> bytes:
     """A PNG: throughput over time, the faults marked. ToolFailed without matplotlib.
 
-    The aggregation has its own scale: it writes fewer records than it reads.
+    The aggregation has its own scale: it writes fewer records than it reads. A copy that catches up after a long
+    outage does so in one batch, which goes beyond the top, so that the rest can be told apart.
     """
     figure, axes = new_figure(11, 4.5)
     found = rates(soaked.samples)
@@ -231,9 +233,10 @@ def plot(soaked: Soaked) -> bytes:
         scale = axes.twinx() if side.name == STATEFUL else axes
         name = f"{side.name} output"
         scale.step(at, [outputs[number] for _, _, outputs in found], where="pre", color=f"C{number}", label=name)
-        scale.set_ylim(bottom=0)
         if side.name == STATEFUL:
+            scale.set_ylim(bottom=0)
             scale.set_ylabel(f"records per second: {name}", color=f"C{number}")
+    axes.set_ylim(0, _TOP * max([1.0, *(source for _, source, _ in found)]))
     axes.set_ylabel("records per second: source and copies")
     named: set[Kind] = set()
     for injected in soaked.faults:
