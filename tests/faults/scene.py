@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -24,6 +25,7 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Fault, Proxy
+from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.testing.read_topic import Isolation, read_topic
 from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
 from spark_kafka_eos.verify.verification import verify
@@ -115,8 +117,12 @@ class Scene:
         deadline = time.monotonic() + SECONDS
         while not condition():
             self.running[name].join(_LOOK_EVERY)
-            assert self.running[name].is_alive(), f"{name} has ended: {self.results(name)}"
+            assert self.running[name].is_alive() or condition(), f"{name} has ended: {self.results(name)}"
             assert time.monotonic() < deadline, f"{name} does not get there"
+
+    def settled(self, name: str, batch: int) -> None:
+        """Return when a driver has a report of a batch."""
+        self.until(lambda: any(line.get("batch") == batch for line in self.results(name)), name)
 
     def release(self, name: str) -> None:
         """Let a held driver go on."""
@@ -194,10 +200,19 @@ class Scene:
         assert report.holds, report
         assert (report.records, report.uncommitted) == (RECORDS * PARTITIONS, aborted)
         self.committed = self.records("read_committed")
+        if self.origin is not None:
+            self._check_origin(self.origin)
 
     def authors(self, batch: int) -> set[str]:
         """Which drivers wrote what `check` saw of the source records that are this batch's by plan."""
         return {copy.author for copy in self.committed if copy.offset in range(batch * STEP, (batch + 1) * STEP)}
+
+    def _check_origin(self, origin: EmbeddedKafka) -> None:
+        """It is that cluster's records that are there, and the group has no offsets of the topic's namesake here."""
+        wanted = Counter(message.value() for message in read_topic(origin.bootstrap, self.source, "read_committed"))
+        output = read_topic(self.proxy.bootstrap, self.target, "read_committed")
+        assert Counter(message.key() for message in output) == wanted
+        assert group_offsets(self.proxy.bootstrap, f"id-{self.target}", self.source) == {}
 
     def _has_open_transaction(self) -> bool:
         found = describe.transaction(self.cluster, f"id-{self.target}", now_ms=int(time.time() * 1000))
