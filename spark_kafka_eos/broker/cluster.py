@@ -123,8 +123,8 @@ class Cluster:
         response = self.call_any(request, lambda _: ())
         return sorted(topic.name for topic in response.topics if not topic.is_internal)
 
-    def refresh(self, names: Iterable[str], *, patience_ms: int = _UNKNOWN_TOPIC_PATIENCE_MS) -> None:
-        """Look these topics up again; raises UnknownTopic if one does not appear within a few seconds."""
+    def refresh(self, names: Iterable[str], *, patience_ms: int | None = None) -> None:
+        """Look these topics up again; raises UnknownTopic if one does not appear in this time, by default 5 s."""
         names = sorted(set(names))
         for name in names:
             self._topics.pop(name, None)
@@ -137,6 +137,7 @@ class Cluster:
 
         wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        patience_ms = _UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms
         response = self.call_any(request, errors, patience_ms=patience_ms)
         self._nodes |= {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         self._id = response.cluster_id or ""
