@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.broker.cluster import Cluster
@@ -19,24 +19,36 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
+from spark_kafka_eos.testing.read_topic import read_topic
 
 Headers = tuple[tuple[str, bytes | None], ...] | None
 Row = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
 
+_LOOK_EVERY_S = 0.005
 
-def await_stable(bootstrap: str, topic: str, behind: Sequence[int] = (0,)) -> None:
+
+def await_stable(bootstrap: str, topic: str, behind: Sequence[int] | None = None) -> None:
     """Until every transaction has its markers: they are written after its producer was told that it has ended.
 
-    `behind`: of each partition, how many offsets lie behind the last stable one for good.
+    `behind`: of each partition, how many offsets lie behind the last stable one for good; without it, none of any.
     """
-    partitions = [TopicPartition(topic, number) for number in range(len(behind))]
     deadline = time.monotonic() + 60
     with Cluster(source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}).client) as cluster:
+        partitions = [TopicPartition(topic, number) for number in sorted(cluster.topic(topic).partitions)]
+        wanted = [0] * len(partitions) if behind is None else [*behind]
         while True:
             stable, ends = latest(cluster, partitions), latest(cluster, partitions, isolation="read_uncommitted")
-            if [ends[tp] - stable[tp] for tp in partitions] == [*behind]:
+            if [ends[tp] - stable[tp] for tp in partitions] == wanted:
                 return
             assert time.monotonic() < deadline, f"{topic} is stable up to {stable} of {ends}"
+            cluster.sleep(_LOOK_EVERY_S)
+
+
+def read_committed(bootstrap: str, topic: str) -> list[Message]:
+    """What librdkafka's consumer sees of committed records once every transaction has its markers, in order within a
+    partition. Not for a topic in which a transaction stays open."""
+    await_stable(bootstrap, topic)
+    return list(read_topic(bootstrap, topic, "read_committed"))
 
 
 def table(bootstrap: str, topic: str, **given: str) -> pa.Table:

@@ -17,6 +17,7 @@ from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import AbortedTransaction, OffsetRange, TopicPartition
 from spark_kafka_eos.wire.decode import decode
+from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
 
@@ -56,7 +57,7 @@ def test_ranges_come_back_whole_and_in_order(cluster, new_topic, record_batch):
         assert (mine[-1].next_offset, mine[-1].high_watermark, mine[-1].last_stable_offset) == (100, 100, 100)
 
 
-def test_aborted_transactions_are_listed_and_end_by_their_marker(cluster, new_topic, record_batch):
+def test_aborted_transactions_are_listed_and_end_by_their_marker(either_kafka, cluster, new_topic, record_batch):
     tp = TopicPartition(new_topic(), 0)
     transaction = TransactionCoordinator(cluster, f"id-{tp.topic}", 30_000)
     for value, commit in [(b"1", True), (b"2", False), (b"3", True)]:
@@ -66,7 +67,7 @@ def test_aborted_transactions_are_listed_and_end_by_their_marker(cluster, new_to
             appender.append(tp, record_batch(identity, 0, [value]), 1, 0)
             appender.flush()
         transaction.end(identity, commit=commit)
-        await_stable(cluster, tp)
+        await_stable(either_kafka.bootstrap, tp.topic)
     (end,) = latest(cluster, [tp]).values()
     assert end == 6  # three records, three markers
     (found,) = Fetcher(cluster).fetch(ranges((tp, 0, end)))
@@ -76,14 +77,7 @@ def test_aborted_transactions_are_listed_and_end_by_their_marker(cluster, new_to
     assert everything.aborted == ()
 
 
-def await_stable(cluster, tp):
-    """Markers are written after EndTxn was answered; then the last stable offset is the high watermark."""
-    deadline = time.monotonic() + 20
-    while latest(cluster, [tp]) != latest(cluster, [tp], isolation="read_uncommitted"):
-        assert time.monotonic() < deadline
-
-
-def test_an_open_transaction_holds_the_end_of_committed_data(cluster, new_topic, record_batch):
+def test_an_open_transaction_holds_the_end_of_committed_data(either_kafka, cluster, new_topic, record_batch):
     tp = TopicPartition(new_topic(), 0)
     append(cluster, record_batch, tp, [b"before"])
     transaction = TransactionCoordinator(cluster, f"id-{tp.topic}", 30_000)
@@ -96,7 +90,7 @@ def test_an_open_transaction_holds_the_end_of_committed_data(cluster, new_topic,
     assert latest(cluster, [tp]) == {tp: 1}
     assert latest(cluster, [tp], isolation="read_uncommitted") == {tp: 3}
     transaction.end(identity, commit=False)
-    await_stable(cluster, tp)
+    await_stable(either_kafka.bootstrap, tp.topic)
     assert latest(cluster, [tp]) == {tp: 4}
 
 

@@ -50,7 +50,7 @@ def await_markers(cluster: Cluster, bootstrap: str, target: str) -> None:
     """What the broker does not know when it is paused, it does not tell afterwards; it says that it waits for it."""
     GroupCoordinator(cluster, f"id-{target}.ledger").fetch_offsets([TopicPartition(target, 0)])
     GroupCoordinator(cluster, f"id-{target}").fetch_offsets([TopicPartition("source", 0)])
-    await_stable(bootstrap, target, (0, 0))
+    await_stable(bootstrap, target)
 
 
 def await_successor(bootstrap: str, group: str, former: int) -> None:

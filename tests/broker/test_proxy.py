@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.testing.proxy import Proxy
-from spark_kafka_eos.testing.read_topic import read_topic
+from tests.reading import read_committed
 
 pytestmark = pytest.mark.broker
 
@@ -45,7 +45,7 @@ def transact(bootstrap: str, topic: str, value: bytes) -> None:
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes]:
-    return [bytes(message.value() or b"") for message in read_topic(bootstrap, topic, "read_committed")]
+    return [bytes(message.value() or b"") for message in read_committed(bootstrap, topic)]
 
 
 def test_a_transaction_of_another_client_survives_each_fault_and_is_committed_once(either_kafka):

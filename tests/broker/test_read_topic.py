@@ -12,6 +12,7 @@ from spark_kafka_eos.lab.flights_producer import Produced, produce
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
 from spark_kafka_eos.testing.read_topic import read_topic
+from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
 
@@ -34,6 +35,7 @@ def test_the_producer_tells_what_it_committed_and_aborted(sent: tuple[str, Produ
 def test_read_committed_leaves_out_what_read_uncommitted_shows(
     kafka: EmbeddedKafka, sent: tuple[str, Produced]
 ) -> None:
+    await_stable(kafka.bootstrap, sent[0])
     committed = [message.value() for message in read_topic(kafka.bootstrap, sent[0], "read_committed")]
     everything = [message.value() for message in read_topic(kafka.bootstrap, sent[0], "read_uncommitted")]
     assert len(committed) == 100

@@ -19,9 +19,7 @@ from confluent_kafka import Message
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.core.preflight import TransactionFacts
-from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Fault, Proxy
@@ -31,6 +29,7 @@ from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
 from spark_kafka_eos.verify.verification import verify
 from tests.faults import driver
 from tests.faults.driver import PARTITIONS, RECORDS, Job
+from tests.reading import await_stable
 
 SECONDS = 60
 STEP = 10  # records of each source partition in a batch, so 20 in all
@@ -173,16 +172,15 @@ class Scene:
         return [copy_of(message) for message in read_topic(self.proxy.bootstrap, self.target, isolation)]
 
     def await_stable(self) -> None:
-        """Return when no transaction is open in the target: its last stable offsets are its high watermarks."""
-        partitions = [TopicPartition(self.target, number) for number in range(PARTITIONS)]
-        self._await(
-            lambda: latest(self.cluster, partitions) == latest(self.cluster, partitions, isolation="read_uncommitted"),
-            "a transaction stays open",
-        )
+        """Return when no transaction is open in the target."""
+        await_stable(self.kafka.bootstrap, self.target)
 
     def await_ended(self) -> None:
         """Return when the coordinator has no transaction of the query open: it was ended, or took too long."""
-        self._await(lambda: not self._has_open_transaction(), "the transaction stays open")
+        deadline = time.monotonic() + SECONDS
+        while self._has_open_transaction():
+            assert time.monotonic() < deadline, "the transaction stays open"
+            self.cluster.sleep(_LOOK_EVERY)
         self.await_stable()
 
     def check(self, *, aborted: int, new_query: bool = False) -> None:
@@ -218,12 +216,6 @@ class Scene:
         found = describe.transaction(self.cluster, f"id-{self.target}", now_ms=int(time.time() * 1000))
         assert isinstance(found, TransactionFacts), found
         return found.state not in _ENDED
-
-    def _await(self, condition: Callable[[], bool], otherwise: str) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, otherwise
-            self.cluster.sleep(_LOOK_EVERY)
 
 
 def copy_of(message: Message) -> Copy:

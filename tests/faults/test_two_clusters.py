@@ -24,11 +24,10 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.failpoints import POINTS
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.reading.sink_progress import last_entry
-from spark_kafka_eos.testing.read_topic import read_topic
 from tests.faults.driver import PARTITIONS, Job, main
 from tests.faults.scene import SECONDS, client_of, processes
 from tests.producing import produce
-from tests.reading import await_stable
+from tests.reading import read_committed
 from tests.workload import seeds
 
 pytestmark = pytest.mark.broker
@@ -147,9 +146,8 @@ class Killing:
         with Cluster(client_of(b.bootstrap)) as at_b:
             entry = last_entry(at_b, LEDGER_TOPIC, f"id-{self.job.target}")
         assert entry is not None
-        await_stable(b.bootstrap, self.job.target, [0] * PARTITIONS)
-        wanted = Counter(found.value() for found in read_topic(a.bootstrap, self.job.source, "read_committed"))
-        output = Counter(found.key() for found in read_topic(b.bootstrap, self.job.target, "read_committed"))
+        wanted = Counter(found.value() for found in read_committed(a.bootstrap, self.job.source))
+        output = Counter(found.key() for found in read_committed(b.bootstrap, self.job.target))
         assert len(wanted) == PARTITIONS * self.end
         self.figures.committed = entry.serial
         self.figures.skipped = sum(line["outcome"] == "skipped" for line in lines)

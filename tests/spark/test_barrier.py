@@ -29,6 +29,7 @@ from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
 from tests.matrix import Cell
 from tests.producing import transact
+from tests.reading import await_stable
 from tests.spark.test_local_cluster import identities_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
@@ -81,6 +82,8 @@ class Query:
         return next(line for line in log.read_text().splitlines() if words in line)
 
     def records(self, isolation: Any) -> Counter[int]:
+        """The numbers in the output; whenever it is asked for, no transaction that has records is open."""
+        await_stable(self.bootstrap, self.target)
         return Counter(int(m.value() or b"") for m in read_topic(self.bootstrap, self.target, isolation))
 
     def committed_offset(self) -> int:

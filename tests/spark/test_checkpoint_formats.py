@@ -16,9 +16,9 @@ from spark_kafka_eos.model import SourceRange, TopicPartition
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.writing.checkpoint import micro_batch
 from spark_kafka_eos.writing.files import files_at
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 
@@ -62,7 +62,7 @@ def forget(checkpoint: Path, batch: int, logs: tuple[str, ...]) -> None:
 
 
 def written(options: dict[str, str]) -> list[int]:
-    messages = read_topic(options["kafka.bootstrap.servers"], options["topic"], "read_committed")
+    messages = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     return sorted(int(message.value() or b"") for message in messages)
 
 
@@ -159,7 +159,7 @@ class TwoTopics:
         (self.checkpoint / "offsets" / str(batch)).write_text("\n".join(["v2", metadata, *reversed(lines)]))
 
     def copied(self) -> Counter[int]:
-        messages = read_topic(self.bootstrap, self._target, "read_committed")
+        messages = read_committed(self.bootstrap, self._target)
         return Counter(int(message.value() or b"") for message in messages)
 
     def _driver(self, conf: Mapping[str, str], env: Mapping[str, str]) -> Driver:

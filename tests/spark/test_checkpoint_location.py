@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.testing.read_topic import read_topic
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -22,7 +22,7 @@ def options(bootstrap: str, topic: Callable[..., str]) -> dict[str, str]:
 
 
 def written(options: dict[str, str]) -> list[int]:
-    messages = read_topic(options["kafka.bootstrap.servers"], options["topic"], "read_committed")
+    messages = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     return sorted(int(message.value() or b"") for message in messages)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from spark_kafka_eos.testing.driver import python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.read_topic import read_topic
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -59,5 +59,5 @@ def test_a_stateful_batch_that_is_skipped_writes_its_state(errors: dict[str, str
 
 
 def test_each_record_is_there_once(kafka: EmbeddedKafka, topic: str, errors: dict[str, str | None]) -> None:
-    values = sorted(int(m.value() or b"") for m in read_topic(kafka.bootstrap, topic, "read_committed"))
+    values = sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, topic))
     assert values == [-50, -50, -25, -25, *range(100)]

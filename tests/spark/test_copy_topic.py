@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_kafka_eos.testing.driver import Driver, python_environment
-from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.verify.verification import verify
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -41,8 +41,7 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
         driver.wait(meanwhile=lambda: None, timeout=240)
 
     copied = [
-        (message.key(), message.value(), message.headers())
-        for message in read_topic(kafka.bootstrap, "copied-to", "read_committed")
+        (message.key(), message.value(), message.headers()) for message in read_committed(kafka.bootstrap, "copied-to")
     ]
     sent = [(f"k{n % 50}".encode(), f"v{n}".encode(), [("n", str(n).encode())]) for n in range(500)]
     assert sorted(copied) == sorted(sent)

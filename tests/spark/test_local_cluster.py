@@ -16,7 +16,7 @@ from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.read_topic import read_topic
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -56,7 +56,7 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
     ) as driver:
         driver.wait(meanwhile=lambda: None, timeout=240)
 
-    values = sorted(int(m.value() or b"") for m in read_topic(kafka.bootstrap, target, "read_committed"))
+    values = sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, target))
     assert values == list(range(RECORDS))
     appenders = executors_of_append_stages(events)
     assert len(appenders) == 2, "two micro-batches, each with one append stage"

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.driver import committed_batches
-from spark_kafka_eos.testing.read_topic import read_topic
 from tests.producing import produce
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -73,7 +73,7 @@ class Query:
         return int(json.loads(metadata)["batchTimestampMs"])
 
     def written(self) -> list[int]:
-        messages = read_topic(self._bootstrap, self._target, "read_committed")
+        messages = read_committed(self._bootstrap, self._target)
         return sorted(int(message.value() or b"") for message in messages)
 
 

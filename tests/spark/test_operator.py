@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.testing.read_topic import read_topic
 from tests.producing import produce
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -68,7 +68,7 @@ class Counting:
         return list(dict.fromkeys(re.findall(r"resolve='([^']+)'", str(refused.value))))
 
     def written(self) -> Counter[str]:
-        messages = read_topic(self._bootstrap, self._target, "read_committed")
+        messages = read_committed(self._bootstrap, self._target)
         return Counter((message.value() or b"").decode() for message in messages)
 
 

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.read_topic import read_topic
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -55,7 +55,7 @@ def test_the_readmes_example_writes_the_paid_orders_once(
     producer.flush()
 
     assert run("README.md", spark, kafka.bootstrap, tmp_path) == 1
-    keys = [int(bytes(found.key() or b"")) for found in read_topic(kafka.bootstrap, "orders-paid", "read_committed")]
+    keys = [int(bytes(found.key() or b"")) for found in read_committed(kafka.bootstrap, "orders-paid")]
     assert sorted(keys) == list(range(0, 300, 3))
 
 

@@ -12,10 +12,9 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.read_offsets import group_offsets
-from spark_kafka_eos.testing.read_topic import read_topic
 from tests.conftest import topic_factory
 from tests.producing import produce
-from tests.reading import await_stable
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -55,8 +54,7 @@ class Query:
         shutil.rmtree(self.checkpoint)
 
     def output(self):
-        await_stable(self.b.bootstrap, self.target, [0] * PARTITIONS)
-        found = read_topic(self.b.bootstrap, self.target, "read_committed")
+        found = read_committed(self.b.bootstrap, self.target)
         return Counter((message.value() or b"").decode() for message in found)
 
     def all_once(self):

@@ -23,10 +23,10 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.writing.staging import INLINE_BYTES
 from tests.matrix import Cell
 from tests.producing import KEEP, produce
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -73,7 +73,7 @@ class Pipe:
 
     def written(self) -> list[str]:
         """The values that a read_committed consumer sees, in order within a partition."""
-        return [(m.value() or b"").decode() for m in read_topic(self.kafka.bootstrap, self.out, "read_committed")]
+        return [(m.value() or b"").decode() for m in read_committed(self.kafka.bootstrap, self.out)]
 
     def committed(self, topic: str, partitions: int = 1) -> list[int | None]:
         """The offsets of the source topic that the group has, by partition."""
@@ -174,7 +174,7 @@ def test_rows_of_a_key_keep_their_order_over_many_blocks(pipe: Pipe) -> None:
     pipe.write(pipe.read(topic).select("key", "value"), topic=pipe.out, **{"kafka.max.request.size": str(block)})
     found: dict[str, list[str]] = defaultdict(list)
     places: dict[str, set[int | None]] = defaultdict(set)
-    for record in read_topic(pipe.kafka.bootstrap, pipe.out, "read_committed"):
+    for record in read_committed(pipe.kafka.bootstrap, pipe.out):
         key = (record.key() or b"").decode()
         found[key].append((record.value() or b"").decode())
         places[key].add(record.partition())

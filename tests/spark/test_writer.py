@@ -18,8 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos.spark import writer as writer_module
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.writing.report import CommitReport
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -63,7 +63,7 @@ def run(frame: DataFrame, function: Callable[[DataFrame, int], None], checkpoint
 
 
 def written(options: dict[str, str], topic: str | None = None) -> list[int]:
-    messages = read_topic(options["kafka.bootstrap.servers"], topic or options["topic"], "read_committed")
+    messages = read_committed(options["kafka.bootstrap.servers"], topic or options["topic"])
     return sorted(int(message.value() or b"") for message in messages)
 
 
@@ -185,7 +185,7 @@ def test_at_least_once_needs_no_transactional_id_and_writes_again_what_spark_run
 @pytest.mark.parametrize("partitioner", ["consistent", "roundrobin"])
 def test_the_partitioner_is_an_option(options, numbers, tmp_path, partitioner):
     run(numbers(0, 300), TransactionalWriter(options | {"partitioner": partitioner}), tmp_path / "checkpoint")
-    records = list(read_topic(options["kafka.bootstrap.servers"], options["topic"], "read_committed"))
+    records = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     for record in records:
         if partitioner == "consistent":
             assert record.partition() == zlib.crc32(record.key() or b"") % 3
@@ -230,7 +230,7 @@ def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors
     assert "at most 1,000,000" in found[0][1], "batch 0 is small"
     assert "not expected" in found[1][1], "batch 1 looks as small"
     assert "more than 1,000,000" in found[2][1], "and batch 2 does not"
-    messages = read_topic(options["kafka.bootstrap.servers"], options["topic"], "read_committed")
+    messages = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.key() or b"") for message in messages) == list(range(30))
 
 
