@@ -35,12 +35,13 @@ the next commit: a checkpoint restored from an older copy may plan the batches s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from spark_kafka_eos.core.committed_end import CommittedEnd, CommittedOffsets, some
 from spark_kafka_eos.core.ledger import Unreadable
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, Offsets, SourceProgress, SourceRange, TopicPartition
+from spark_kafka_eos.model import LedgerEntry, MicroBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +76,6 @@ class Refuse:
 
 
 Verdict = Write | Skip | Refuse
-CommittedOffsets = Mapping[TopicPartition, int | None]
-_Place = tuple[str, TopicPartition]  # a partition of the cluster with this id
 
 _RESUME = (
     "start the query with a new checkpointLocation, and its kafka-eos source with startingOffsets=committed and "
@@ -117,16 +116,11 @@ def decide(
     cluster id of each of the batch's sources (by default all on the sink's `own`). `take_over` is the id of a query
     that this one continues on its operator's word, `resolve` an operator's answer to a refusal.
     """
-    ended = _Ended.of(entry, batch, clusters, own, committed)
+    ended = CommittedEnd.of(entry, batch, clusters, own, committed)
     verdict = _decide(entry, batch, ended, strangers, ours, take_over, resolve)
     if not isinstance(verdict, Refuse) or not verdict.ways:
         return verdict
     return _resolved(verdict, verdict.found or f"{_name(entry)}/{_name(batch)}", resolve)
-
-
-def sources_of(batch: MicroBatch) -> tuple[SourceRange | None, ...]:
-    """The batch's sources; of a batch that does not tell them apart, all as one."""
-    return batch.sources or (SourceRange(start=batch.start, end=batch.end),)
 
 
 def decide_batch_write(
@@ -161,7 +155,7 @@ def _decide_batch_write(entry: LedgerEntry | Unreadable | None, write: MicroBatc
 def _decide(
     entry: LedgerEntry | Unreadable | None,
     batch: MicroBatch,
-    ended: _Ended,
+    ended: CommittedEnd,
     strangers: Sequence[str],
     ours: bool,
     take_over: str | None,
@@ -228,7 +222,7 @@ def _strangers(others: str) -> Refuse:
     )
 
 
-def _without_entry(batch: MicroBatch, ended: _Ended, *, ours: bool) -> Verdict:
+def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Verdict:
     obstacle = ended.obstacle()
     if batch.batch_id == 0 and (not ours or obstacle is None):
         return Write(reason="the first batch under this transactional.id")
@@ -251,7 +245,7 @@ def _without_entry(batch: MicroBatch, ended: _Ended, *, ours: bool) -> Verdict:
     )
 
 
-def _own_entry(entry: LedgerEntry, batch: MicroBatch, ended: _Ended) -> Verdict:
+def _own_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -> Verdict:
     if entry.incomplete and entry.batch_id <= batch.batch_id <= entry.batch_id + 1:
         return Refuse(
             reason=f"of batch {entry.batch_id} only the frames of the writer's first call are committed; a second call "
@@ -306,7 +300,7 @@ def _own_entry(entry: LedgerEntry, batch: MicroBatch, ended: _Ended) -> Verdict:
     )
 
 
-def _skipped_to(entry: LedgerEntry, ended: _Ended, resolve: str | None) -> Verdict | None:
+def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) -> Verdict | None:
     """What an operator's `skip-to` makes of a refused batch, whatever its number; None if it says nothing of it."""
     if resolve != f"skip-to:{_name(entry)}" or entry.incomplete:
         return None
@@ -317,7 +311,7 @@ def _skipped_to(entry: LedgerEntry, ended: _Ended, resolve: str | None) -> Verdi
     return None
 
 
-def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: _Ended) -> Verdict:
+def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -> Verdict:
     found = f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
     if batch.batch_id > 0:
         return Refuse(
@@ -341,7 +335,7 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: _Ended) -> Verd
     if obstacle is None and behind:
         return Refuse(
             reason=f"{found}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
-            f"committed offsets, {_some(behind)}",
+            f"committed offsets, {some(behind)}",
             meaning="Its records are committed already. Its own commit would set the group's offsets back, and the "
             "next batch would repeat what follows them",
             action=f"This checkpoint was left behind by another one: {_RESUME}.",
@@ -355,141 +349,6 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: _Ended) -> Verd
         action=f"To go on where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}.",
         ways=("write",),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    """Where the last committed transaction ended, beside the batch's own sources and their clusters.
-
-    `committed` has an offset, or None where nothing of a partition was committed; `entry` the same by source, where the
-    ledger tells.
-    """
-
-    sources: tuple[SourceRange | None, ...]
-    clusters: tuple[str, ...]
-    committed: Mapping[_Place, int | None]
-    entry: tuple[SourceProgress | None, ...] | None
-
-    @classmethod
-    def of(
-        cls,
-        entry: LedgerEntry | Unreadable | None,
-        batch: MicroBatch,
-        clusters: Sequence[str],
-        own: str,
-        committed: CommittedOffsets | None,
-    ) -> _Ended:
-        sources = sources_of(batch)
-        where = tuple(clusters) or (own,) * len(sources)
-        told = entry.sources if isinstance(entry, LedgerEntry) else None
-        places: dict[_Place, int | None] = {}
-        if told is not None:
-            for progress in filter(None, told):
-                for tp, offset in progress.offsets.items():
-                    place = progress.cluster, tp
-                    before = places.get(place)
-                    places[place] = offset if before is None else min(offset, before)
-        else:
-            places = {(own, tp): at for tp, at in (committed or {}).items()}
-        return cls(sources=sources, clusters=where, committed=places, entry=told)
-
-    def starts(self) -> dict[_Place, int]:
-        return {
-            (cluster, tp): offset
-            for cluster, source in zip(self.clusters, self.sources, strict=True)
-            for tp, offset in ((source and source.start) or {}).items()
-        }
-
-    def unknown(self) -> str | None:
-        """Why nobody can tell where the batch starts; None if it can be told of every source."""
-        if any(source is not None and source.start is None for source in self.sources):
-            return "whose first offsets the sink cannot see"
-        others = [number for number, source in enumerate(self.sources) if source is None or not source.start]
-        if len(others) == len(self.sources):
-            return "without a Kafka source"
-        return f"whose source {others[0] + 1} of {len(self.sources)} is not Kafka" if others else None
-
-    def obstacle(self) -> str | None:
-        """Why the batch does not start exactly where the last transaction ended; None if it does."""
-        start = self.starts()
-        if unknown := self.unknown():
-            return unknown
-        read = [(cluster, tp) for cluster, source in self._each() for tp in source.start or {}]
-        if len(set(read)) < len(read):
-            twice = next(place for place in sorted(read) if read.count(place) > 1)
-            return f"two of its sources read {_at(twice)}, and each may have ended elsewhere"
-        known = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
-        if not known:
-            return "no committed offsets are known of its partitions"
-        moved = [place for place in sorted(known) if known[place] != start[place]]
-        if moved:
-            return _some(f"{_at(place)} at {start[place]} (committed {known[place]})" for place in moved)
-        return self._why_not_new(start, known)
-
-    def _why_not_new(self, start: Mapping[_Place, int], known: Mapping[_Place, int]) -> str | None:
-        last: dict[tuple[str, str], int] = {}
-        for cluster, tp in known:
-            last[cluster, tp.topic] = max(tp.partition, last.get((cluster, tp.topic), -1))
-        for place in sorted(start.keys() - known.keys()):
-            cluster, tp = place
-            if (cluster, tp.topic) not in last:
-                return f"nothing is known of topic {tp.topic} (if it is new, read it with a query of its own first)"
-            if tp.partition < last[cluster, tp.topic]:
-                return f"no committed offset is known of {_at(place)}, which is not a new partition"
-            if start[place] != 0:
-                return f"the new partition {_at(place)} starts at {start[place]}, not at its beginning"
-        return None
-
-    def moved(self) -> str | None:
-        """How the start of the batch differs from the end of the one before, source by source; None if it does not."""
-        if self.entry is None or len(self.entry) != len(self.sources):
-            return None
-        found: list[str] = []
-        for cluster, source, before in zip(self.clusters, self.sources, self.entry, strict=True):
-            if source is None or before is None:
-                continue
-            if cluster and before.cluster and before.cluster != cluster and before.offsets:
-                found.append(f"the offsets are of cluster {cluster}, those committed of cluster {before.cluster}")
-            start: Offsets = source.start or {}
-            found += [
-                f"{tp} at {start[tp]} (committed {offset})"
-                for tp, offset in sorted(before.offsets.items())
-                if start.get(tp, offset) != offset
-            ]
-        return _some(found) or None
-
-    def covers(self) -> bool:
-        """Whether all that the batch reads is committed already. Not if it reads nothing, from where that ended: it may
-        write all the same (windows that close), and nobody can tell whether that is committed."""
-        if self.entry is None or self.unknown() or self.obstacle() is None:
-            return False
-        ends = [((cluster, tp), at) for cluster, source in self._each() for tp, at in source.end.items()]
-        return all((known := self.committed.get(place)) is not None and at <= known for place, at in ends)
-
-    def goes_on(self) -> bool:
-        """Whether the batch reads what follows the last committed transaction, from exactly where that ended."""
-        return self.obstacle() is None and any(source.start != source.end for _, source in self._each())
-
-    def behind(self) -> Iterator[str]:
-        """The partitions that the batch leaves before where it starts."""
-        for _, source in self._each():
-            for tp, start in sorted((source.start or {}).items()):
-                if source.end.get(tp, start) < start:
-                    yield f"{tp} at {source.end[tp]} (starts at {start})"
-
-    def _each(self) -> Iterator[tuple[str, SourceRange]]:
-        for cluster, source in zip(self.clusters, self.sources, strict=True):
-            if source is not None:
-                yield cluster, source
-
-
-def _at(place: _Place) -> str:
-    return str(place[1])
-
-
-def _some(items: Iterable[str]) -> str:
-    shown = list(items)
-    return ", ".join(shown[:3]) + (" and others" if len(shown) > 3 else "")
 
 
 def _batches(first: int, last: int) -> str:

@@ -31,8 +31,9 @@ from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.writing.checkpoint import micro_batch
 from spark_kafka_eos.writing.commit import StagedWrite, owner, settle
 from spark_kafka_eos.writing.files import files_at
+from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.staging import StageReport, Staging, staging_of
-from spark_kafka_eos.writing.transaction import Decide, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.writing.transaction import decide_batch_write, decide_micro_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,9 +20,10 @@ from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
+from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.report import CommitReport
 from spark_kafka_eos.writing.staging import StageReport, Staging, TooLargeToTravel
-from spark_kafka_eos.writing.transaction import Decide, SharedTransaction
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 _log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ import itertools
 import json
 import time
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,14 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
+from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker import offsets as broker_offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.core import barrier, ledger, recovery
 from spark_kafka_eos.core.barrier import AppendReport, Commit
+from spark_kafka_eos.core.committed_end import CommittedEnd
 from spark_kafka_eos.core.transaction import Event
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
@@ -37,6 +40,7 @@ from spark_kafka_eos.verify.follower import Follower
 from spark_kafka_eos.verify.history import to_line
 from spark_kafka_eos.verify.verification import verify
 from spark_kafka_eos.writing import blocks as eos_blocks
+from spark_kafka_eos.writing.ledger_keeper import LedgerKeeper
 from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
@@ -306,11 +310,10 @@ def stage_attempts_not_looked_at(patch):
 def abort_after_an_unknown_commit(patch):
     def settle(self, batch, error):
         self._transaction.apply(Event.COMMIT_IN_DOUBT)
-        known = self._entry
         with contextlib.suppress(KafkaEosError):
             self._coordinator.end(self.identity, commit=False)
-        self._initialise()
-        self._entry = known
+        with mock.patch.object(self._ledger, "read"):  # which knows of no commit
+            self._initialise()
         raise TransactionAborted("the commit was not answered, so the batch was aborted") from error
 
     patch.setattr(SharedTransaction, "_settle", settle)
@@ -320,9 +323,10 @@ def ledger_read_before_init(patch):
     initialise = SharedTransaction._initialise
 
     def early(self):
-        entry = self._read_ledger()
+        self._ledger.read()
+        entry = self._ledger._entry
         initialise(self)
-        self._entry = entry
+        self._ledger.keep(entry)
 
     patch.setattr(SharedTransaction, "_initialise", early)
 
@@ -335,7 +339,7 @@ def skip_by_batch_id_alone(patch):
 
     patch.setattr(recovery, "_own_entry", decide)
     # Or the batch after it is refused, since it does not start where the ledger says that this one ended.
-    patch.setattr(recovery._Ended, "moved", lambda self: None)
+    patch.setattr(CommittedEnd, "moved", lambda self: None)
 
 
 def no_ledger_taken_for_a_new_one(patch):
@@ -344,11 +348,21 @@ def no_ledger_taken_for_a_new_one(patch):
 
 def no_epoch_bump(patch):
     init = TransactionCoordinator.init_producer_id
-    patch.setattr(TransactionCoordinator, "init_producer_id", lambda self, held=None: held or init(self, held))
+
+    def keep(self, held=None):
+        if held is None:
+            return init(self)
+        deadline = time.monotonic() + 60
+        # InitProducerId waits for the last transaction's markers; without them its ledger entry is not seen.
+        while describe.transaction(self._cluster, self.transactional_id, now_ms=0).state.startswith("Prepare"):
+            assert time.monotonic() < deadline
+        return held
+
+    patch.setattr(TransactionCoordinator, "init_producer_id", keep)
 
 
 def offsets_outside_the_transaction(patch):
-    patch.setattr(SharedTransaction, "_send_offsets", lambda self, group, offsets: group.commit_offsets(offsets))
+    patch.setattr(LedgerKeeper, "_send_offsets", lambda self, identity, group, offsets: group.commit_offsets(offsets))
 
 
 def no_abort(patch):

@@ -15,6 +15,8 @@ from spark_kafka_eos.core import barrier, recovery
 from spark_kafka_eos.core.transaction import TRANSITIONS, Event, State
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.model import LedgerEntry, MicroBatch
+from spark_kafka_eos.writing.fence import Fence
+from spark_kafka_eos.writing.ledger_keeper import LedgerKeeper
 from spark_kafka_eos.writing.transaction import SharedTransaction
 
 
@@ -64,16 +66,13 @@ def _ledger_before_init() -> Iterator[None]:
     initialise = SharedTransaction._initialise
 
     def read_first(self: Any) -> None:
-        entry = self._read_ledger()
-        self._read_ledger = lambda: entry
-        try:
+        self._ledger.read()
+        with mock.patch.object(self._ledger, "read"):
             initialise(self)
-        finally:
-            del self._read_ledger
 
     with (
         mock.patch.object(SharedTransaction, "_initialise", read_first),
-        mock.patch.object(SharedTransaction, "_confirm_told", return_value=None),
+        mock.patch.object(LedgerKeeper, "_confirm_told", return_value=None),
     ):
         yield
 
@@ -125,7 +124,7 @@ def _stage_attempt_accepted() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_fence() -> Iterator[None]:
     """TV1's next epoch does not shut the last one out of the partitions; to be found without verification."""
-    with mock.patch.object(SharedTransaction, "_fence", return_value=None):
+    with mock.patch.object(Fence, "span", return_value=None):
         yield
 
 

@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from spark_kafka_eos.core.committed_end import CommittedOffsets
 from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.core.recovery import CommittedOffsets, Refuse, Skip, Verdict, Write, decide, decide_batch_write
+from spark_kafka_eos.core.recovery import Refuse, Skip, Verdict, Write, decide, decide_batch_write
 from spark_kafka_eos.model import (
     LedgerEntry,
     MicroBatch,

@@ -34,6 +34,7 @@ from spark_kafka_eos.model import (
     TopicPartition,
 )
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing import ledger_keeper
 from spark_kafka_eos.writing import transaction as module
 from spark_kafka_eos.writing.commit import Appended, settle
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
@@ -196,8 +197,8 @@ class Ledger:
 @pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
 def kafka(request, monkeypatch):
     monkeypatch.setattr(module, "TransactionCoordinator", Coordinator)
-    monkeypatch.setattr(module, "GroupCoordinator", Group)
-    monkeypatch.setattr(module, "LedgerTopic", Ledger)
+    monkeypatch.setattr(ledger_keeper, "GroupCoordinator", Group)
+    monkeypatch.setattr(ledger_keeper, "LedgerTopic", Ledger)
     monkeypatch.setattr(describe, "transaction", Kafka.transaction)
     monkeypatch.setattr(describe, "coordinator_settings", lambda *_: {VERIFICATION: "false"})
     return Kafka(request.param)

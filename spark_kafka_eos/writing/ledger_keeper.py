@@ -1,0 +1,235 @@
+"""The ledger of one transactional.id: read when the id is taken, written into each batch's transaction.
+
+A group's coordinator that was paused tells what it had until it hears of its successor, and so does a leader. But only
+the real ones append. So what a verdict was founded on is confirmed, before EndTxn, by those who took this batch's
+entry.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.ledger_topic import LedgerTopic
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core import ledger, recovery
+from spark_kafka_eos.core.committed_end import CommittedOffsets, sources_of
+from spark_kafka_eos.errors import ConfigurationError, TransactionAborted, UnknownTopic
+from spark_kafka_eos.model import (
+    LedgerEntry,
+    MicroBatch,
+    OffsetAndMetadata,
+    ProducerIdentity,
+    SourceProgress,
+    TopicPartition,
+)
+from spark_kafka_eos.options import SinkOptions
+
+_log = logging.getLogger(__name__)
+
+_Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class Decide(Protocol):
+    """The verdict on a batch: `recovery.decide` and its like, with an operator's options filled in."""
+
+    def __call__(
+        self,
+        entry: LedgerEntry | ledger.Unreadable | None,
+        batch: MicroBatch,
+        committed: CommittedOffsets | None = None,
+        *,
+        clusters: Sequence[str] = (),
+        own: str = "",
+        strangers: Sequence[str] = (),
+        ours: bool = False,
+    ) -> recovery.Verdict: ...
+
+
+class LedgerKeeper:
+    """Not safe for threads. `read` comes first; `verdict` and `send` speak of what it found, or of the last `keep`."""
+
+    def __init__(self, options: SinkOptions, cluster: Cluster, coordinator: TransactionCoordinator) -> None:
+        self._options, self._cluster, self._coordinator = options, cluster, coordinator
+        self.topic = LedgerTopic(cluster, options.ledger_topic, options.transactional_id)
+        self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
+        self._source_group = GroupCoordinator(cluster, options.group_id)
+        self._entry: LedgerEntry | ledger.Unreadable | None = None
+        self._position = 0  # where the next record of the ledger will be, or after it
+        # What the verdict is founded on and nobody confirmed yet: how to ask again, and what was told.
+        self._told: list[tuple[str, Callable[[], object], object]] = []
+
+    # -- reading
+
+    def read(self) -> None:
+        """Look up the last entry. Only the owner of the transactional.id may: before, one could still be committed."""
+        self._told.clear()
+        self.topic.ensure()
+        committed = self._ledger_group.fetch_all()
+        self._note_told(
+            self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
+        )
+        pointer = committed.get(self.topic.at)
+        record = self.topic.read(None if pointer is None else pointer.offset)
+        self._position = record.position
+        self._entry = ledger.newest(record.value, committed, self.topic.at)
+
+    def keep(self, entry: LedgerEntry) -> None:
+        """Note that `entry` is committed."""
+        self._entry = entry
+
+    def verdict(self, decide: Decide, batch: MicroBatch) -> recovery.Verdict:
+        """What `decide` makes of the last entry and, where that says nothing of the sources, of the group's offsets."""
+        own = self._cluster.cluster_id()
+        clusters = self._clusters(batch)
+        entry = self._entry
+        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        known = isinstance(entry, LedgerEntry) and (entry.query_id == batch.query_id or entry.sources is not None)
+        if not known and (asked := _starts(batch, clusters, own)):
+            ask = functools.partial(self._source_group.fetch_offsets, asked)
+            committed = ask(require_stable=True)
+            self._note_told(self._source_group, functools.partial(ask, require_stable=False), committed)
+        mine = ledger.source_mark(self._options.transactional_id)
+        return decide(
+            entry,
+            batch,
+            {tp: None if at is None else at.offset for tp, at in committed.items()} if committed else None,
+            clusters=clusters,
+            own=own,
+            strangers=ledger.strangers(committed, self._options.transactional_id),
+            ours=any(at is not None and at.metadata == mine for at in committed.values()),
+        )
+
+    def _note_told(self, group: GroupCoordinator, ask: Callable[[], object], told: object) -> None:
+        self._told.append((group.group_id, ask, told))
+
+    def _confirm_told(self) -> None:
+        """Raise TransactionAborted if the verdict on this batch was founded on an outdated coordinator's word."""
+        for group, ask, told in self._told:
+            found = ask()  # without waiting: what is pending there is our own
+            if found != told:
+                raise TransactionAborted(
+                    f"group {group!r} stands at {_shown(found)} and not at {_shown(told)}, as its coordinator "
+                    "said before the batch: that one was outdated",
+                    action="The batch is decided upon again.",
+                )
+
+    # -- writing
+
+    def send(self, identity: ProducerIdentity, batch: MicroBatch, *, incomplete: bool) -> LedgerEntry:
+        """The ledger's record, its pointer and the source offsets, into the open transaction; returns the new entry.
+
+        Raises TransactionAborted where the verdict on the batch was founded on an outdated answer.
+        """
+        clusters = self._clusters(batch)
+        entry = self._next_entry(batch, clusters, incomplete)
+        pointer = {self.topic.at: ledger.encode_pointer(entry, self._position)}
+        value, now_ms = ledger.encode_record(entry), int(time.time() * 1e3)
+        with self.topic.append(self._coordinator, identity, value, timestamp_ms=now_ms) as record:
+            self._send_offsets(identity, self._ledger_group, pointer)
+            if offsets := self._source_offsets(batch, clusters):
+                self._send_offsets(identity, self._source_group, offsets)
+            self._confirm_told()
+            acknowledged = record.acknowledged()
+        if self._told and not self.topic.follows(self._position, acknowledged):
+            raise TransactionAborted(
+                f"topic {self.topic.at.topic!r} has a later entry than its leader said before the batch: that one "
+                "was outdated",
+                action="The batch is decided upon again.",
+            )
+        self._told.clear()
+        self._position = max(self._position, acknowledged.base_offset + 1)
+        return entry
+
+    def send_source_offsets(self, identity: ProducerIdentity, batch: MicroBatch) -> None:
+        """The source offsets alone, where batches have no ledger entry."""
+        if offsets := self._source_offsets(batch, self._clusters(batch)):
+            self._send_offsets(identity, self._source_group, offsets)
+
+    def _clusters(self, batch: MicroBatch) -> tuple[str, ...]:
+        """The cluster id of each of the batch's sources."""
+        sources = sources_of(batch)
+        named, own = self._options.source_clusters, self._cluster.cluster_id()
+        if len(named) <= 1:
+            return ((named[0] if named else "") or own,) * len(sources)
+        if len(named) != len(sources):
+            raise ConfigurationError(
+                "sourceClusters",
+                f"names {len(named)} clusters, the query has {len(sources)} sources",
+                action="Name one cluster for all, or one for each source in their order.",
+            )
+        return tuple(name or own for name in named)
+
+    def _next_entry(self, batch: MicroBatch, clusters: Sequence[str], incomplete: bool) -> LedgerEntry:
+        last = self._entry
+        return LedgerEntry(
+            query_id=batch.query_id,
+            batch_id=batch.batch_id,
+            digest=batch.digest,
+            serial=1 + (last.serial if isinstance(last, LedgerEntry) else 0),
+            sources=tuple(
+                None if source is None else SourceProgress(cluster=cluster, offsets=source.end)
+                for cluster, source in zip(clusters, sources_of(batch), strict=True)
+            ),
+            incomplete=incomplete,
+        )
+
+    def _source_offsets(self, batch: MicroBatch, clusters: Sequence[str]) -> _Offsets:
+        """What goes to the source's group: the offsets of the sink's own cluster, of whose topics alone it may have
+        any."""
+        mark = ledger.source_mark(self._options.transactional_id)
+        own = self._cluster.cluster_id()
+        ends: dict[TopicPartition, int] = {}
+        for cluster, source in zip(clusters, sources_of(batch), strict=True):
+            for tp, offset in source.end.items() if source is not None and cluster == own else ():
+                ends[tp] = min(offset, ends.get(tp, offset))
+        return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in ends.items()}
+
+    def _send_offsets(self, identity: ProducerIdentity, group: GroupCoordinator, offsets: _Offsets) -> None:
+        self._coordinator.add_offsets(identity, group.group_id)
+        version = self._coordinator.transaction_version
+        try:
+            group.commit_in_transaction(identity, offsets, transaction_version=version)
+        except UnknownTopic as error:
+            left = {tp: at for tp, at in offsets.items() if self._exists(tp.topic)}
+            if len(left) == len(offsets):
+                raise
+            gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - left.keys()}))
+            if self._options.fail_on_data_loss:
+                error.action = (
+                    f"The sink's cluster has no topic {gone}. If the source is another cluster, say which: "
+                    "sourceClusters. If the topic was deleted, set failOnDataLoss=false on the sink, too: its offsets "
+                    "are then left out."
+                )
+                raise
+            _log.warning("the offsets of %s are left out, for the topic does not exist any more", gone)
+            if left:
+                group.commit_in_transaction(identity, left, transaction_version=version)
+
+    def _exists(self, topic: str) -> bool:
+        try:
+            self._cluster.refresh([topic])
+        except UnknownTopic:
+            return False
+        return True
+
+
+def _starts(batch: MicroBatch, clusters: Sequence[str], own: str) -> list[TopicPartition]:
+    """The partitions of the sink's own cluster that the batch reads."""
+    found = {
+        tp
+        for cluster, source in zip(clusters, sources_of(batch), strict=True)
+        if source is not None and cluster == own
+        for tp in source.start or {}
+    }
+    return sorted(found)
+
+
+def _shown(told: object) -> str:
+    assert isinstance(told, Mapping)
+    return ", ".join(f"{tp}@{'none' if at is None else at.offset}" for tp, at in told.items()) or "nothing"
