@@ -3,23 +3,22 @@
     KafkaEosError
     ├── ConfigurationError         an option is missing, unknown or wrong; raised before anything is sent
     ├── PreflightFailed            something that would lose data or fail later was found before the first batch
-    ├── BrokerUnreachable          no connection to any broker, or none within the budget
+    ├── BrokerUnreachable          no broker could be reached, or none answered in time
     ├── AuthenticationFailed       the broker refused the credentials or the TLS handshake failed
-    ├── BrokerError                a broker answered with an error code that no retry mends
-    │   └── AuthorizationFailed    … an ACL is missing (codes 29, 30, 31, 53)
-    ├── UnknownTopic               a topic or partition that does not exist
-    ├── CorruptRecordBatch         bytes that are not a valid record batch (CRC, lengths, magic)
-    ├── DataLoss                   offsets the query needs are gone from Kafka
-    ├── InvalidRow                 a row that cannot be sent: null topic, partition out of range, too large, …
-    ├── TransactionAborted         this try of the batch was aborted; the same batch may be tried again
-    ├── ProducerFenced             a newer owner of the transactional.id exists; this one must stop
-    ├── CommitOutcomeUnknown       the end of a transaction was never answered and could not be read back
+    ├── BrokerError                a broker answered with an error code that is not retriable
+    │   └── AuthorizationFailed    an ACL is missing (error codes 29, 30, 31, 53)
+    ├── UnknownTopic               a topic or partition does not exist
+    ├── CorruptRecordBatch         a record batch is malformed (CRC, lengths, magic)
+    ├── DataLoss                   offsets that the query still has to read are gone from Kafka
+    ├── InvalidRow                 a row cannot be sent: null topic, partition out of range, too large, …
+    ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
+    ├── ProducerFenced             a newer producer took over the transactional.id; this one must stop
+    ├── CommitOutcomeUnknown       the commit request got no answer, and the ledger could not be read
     ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
-    └── IllegalTransactionState    a step that the transaction's state forbids: a bug of the caller, stopped before it
-    harms
+    └── IllegalTransactionState    the transaction's state forbids this step: a bug in the caller; nothing was sent
 
-Each answers three questions: what happened, whether anything was committed, what to do. All survive pickling (executors
-send them to the driver as they are): the constructor takes exactly what `args` holds.
+Each error says what happened, whether anything was committed, and what to do. All of them can be pickled, because
+executors send them to the driver.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ Committed = Literal["nothing", "everything", "unknown"]
 _COMMITTED = {
     "nothing": "Nothing was committed.",
     "everything": "The transaction was committed.",
-    "unknown": "Whether the transaction was committed is not known; the ledger decides when the query starts again.",
+    "unknown": "It is unknown whether the transaction was committed; the ledger settles this when the query restarts.",
 }
 
 
 class KafkaEosError(Exception):
     """What happened, whether anything was committed, and what to do.
 
-    `what` is a sentence without its full stop. `committed` speaks of the micro-batch (or batch write) at hand.
+    `what` is a sentence without its full stop. `committed` refers to the current micro-batch (or batch write).
     """
 
     def __init__(self, what: str, *, action: str = "", committed: Committed = "nothing") -> None:
@@ -63,7 +62,7 @@ def _rebuild(kind: type[KafkaEosError], args: tuple[object, ...], state: dict[st
 
 
 class ConfigurationError(KafkaEosError):
-    """An option is missing, unknown or wrong. `option` is its name as the user writes it."""
+    """An option is missing, unknown or wrong. `option` is its name as the user wrote it."""
 
     def __init__(self, option: str, what: str, *, action: str = "") -> None:
         super().__init__(f"option {option!r}: {what}", action=action)
@@ -71,11 +70,11 @@ class ConfigurationError(KafkaEosError):
 
 
 class PreflightFailed(KafkaEosError):
-    """Before the first batch something was found that would lose data or fail later; the message lists all of it."""
+    """The preflight found something that would lose data or fail later; the message lists every finding."""
 
 
 class BrokerUnreachable(KafkaEosError):
-    """No broker could be reached, or an answer did not come within the budget."""
+    """No broker could be reached, or none answered in time."""
 
 
 class AuthenticationFailed(KafkaEosError):
@@ -83,7 +82,7 @@ class AuthenticationFailed(KafkaEosError):
 
 
 class BrokerError(KafkaEosError):
-    """A broker answered `api` with error `code` (Kafka's number) named `name`, and no retry mends it."""
+    """A broker answered `api` with error `code` (Kafka's number) named `name`, which is not retriable."""
 
     def __init__(
         self, api: str, code: int, name: str, context: str, *, action: str = "", committed: Committed = "nothing"
@@ -101,7 +100,7 @@ class UnknownTopic(KafkaEosError):
 
 
 class CorruptRecordBatch(KafkaEosError):
-    """Bytes that are not a valid record batch. Names topic, partition and offset once they are known."""
+    """A record batch is malformed. The message names topic, partition and offset where they are known."""
 
 
 class DataLoss(KafkaEosError):
@@ -109,19 +108,19 @@ class DataLoss(KafkaEosError):
 
 
 class InvalidRow(KafkaEosError):
-    """A row that cannot become a record; the message names its topic, partition and the limit it breaks."""
+    """A row cannot become a record; the message names its topic, its partition and the violated limit."""
 
 
 class TransactionAborted(KafkaEosError):
-    """This try of the batch is void and invisible; the same batch may be tried again with a new epoch."""
+    """This attempt at the batch was aborted and is invisible; the batch may be retried with a new producer epoch."""
 
 
 class ProducerFenced(KafkaEosError):
-    """A newer owner initialised the same transactional.id; this process must stop."""
+    """Another producer initialized the same transactional.id later; this process must stop."""
 
 
 class CommitOutcomeUnknown(KafkaEosError):
-    """The end of the transaction was never answered and the ledger could not be read within the budget."""
+    """The commit request got no answer, and the ledger could not be read in time."""
 
     def __init__(self, what: str, *, action: str = "") -> None:
         super().__init__(what, action=action, committed="unknown")
@@ -132,11 +131,11 @@ class LedgerRefused(KafkaEosError):
 
 
 class IllegalTransactionState(KafkaEosError):
-    """A step was tried that the transaction's state forbids; nothing was sent and the state is unchanged."""
+    """The transaction's state forbids this step; nothing was sent, and the state is unchanged."""
 
 
 class ToolFailed(KafkaEosError):
-    """The embedded broker, its download or a command failed. No transaction was involved, so none is mentioned."""
+    """The embedded broker, its download or a command failed. The message mentions no transaction: none was involved."""
 
     def __str__(self) -> str:
         return f"{self.what}. {self.action}".rstrip()

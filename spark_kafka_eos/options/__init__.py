@@ -1,18 +1,18 @@
-"""Options: from what a user writes to checked values.
+"""Options: parses and validates what the user sets.
 
-    table.py                          every option, one row each; unknown names, nearest names
-    kafka_properties.py               Kafka properties that are refused, or have no effect here
+    table.py                          all options, one row each; errors for unknown names, with suggestions
+    kafka_properties.py               Kafka properties that are rejected or ignored
     parsers.py                        from text to value
-    client.py source.py sink.py       the values, and what must hold between several options
+    client.py source.py sink.py       the parsed values, and constraints between options
     security.py                       TLS and SASL together
     sasl.py jaas.py                   users, passwords and OAuth clients
     tls.py stores.py jks.py           truststores and keystores
-    secret.py                         text that does not show itself
-    reference.py                      the table as documentation
+    secret.py                         secrets that stay out of logs
+    reference.py                      the reference documentation, generated from the table
     properties.py                     Kafka's .properties files
 
-Options are read on the driver; the values travel to the executors, secrets included. A source's process does not load
-the sink's options: a query waits for what it imports.
+Options are parsed on the driver; the values, secrets included, are sent to the executors. A source's process does not
+load the sink's options, because imports delay a query's start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/options.md, from the options' own table: `python -m spark_kafka_eos.options > docs/options.md`."""
+"""Generates docs/options.md: `python -m spark_kafka_eos.options > docs/options.md`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from spark_kafka_eos.options.table import Side
 
 _HEAD = """# Options
 
-Names are those of Spark's built-in Kafka source and sink; what begins with `kafka.` is named as in the Java clients.
-Case does not matter. An unknown option is an error that names the nearest one. `from_properties(path)` reads a
-`client.properties` file ([examples](../conf/)). This page is made from the table that parses the options.
+Options have the same names as in Spark's built-in Kafka source and sink; options that start with `kafka.` have the
+names of the Java clients' properties. Names are case-insensitive. An unknown option is an error that suggests the
+closest name. `from_properties(path)` reads a `client.properties` file ([examples](../conf/)). This page is generated
+from the table that parses the options.
 """
 
 _PARTS = {
     Side.SOURCE: "Source: `readStream`, `read`",
     Side.SINK: "Sink: `writeStream`, `write`, `TransactionalWriter`",
-    Side.BOTH: "Both",
+    Side.BOTH: "Source and sink",
 }
 
 
 def page() -> str:
-    """The whole page: one table for the source, one for the sink, one for what both take."""
+    """The whole page: the options of the source, of the sink, and of both."""
     return "\n".join([_HEAD, *(f"## {title}\n\n{markdown(side)}\n" for side, title in _PARTS.items())])
 
 

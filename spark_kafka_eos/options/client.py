@@ -1,4 +1,4 @@
-"""What every connection to Kafka needs to know."""
+"""Options of every connection to Kafka."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from spark_kafka_eos.options.security import Security, security
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Brokers, identity and patience. Times in milliseconds.
+    """Brokers, identity and timeouts. Times are in milliseconds.
 
-    `request_timeout_ms` bounds one answer, `connect_timeout_ms` the opening of a connection, `delivery_timeout_ms` a
-    request with all its retries, whose pauses double from `retry_backoff_ms` to `retry_backoff_max_ms`.
+    `request_timeout_ms` limits the wait for one response, `connect_timeout_ms` for a connection, `delivery_timeout_ms`
+    for a request including its retries. The retry backoff doubles from `retry_backoff_ms` to `retry_backoff_max_ms`.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
@@ -28,7 +28,7 @@ class ClientOptions:
     retry_backoff_max_ms: int = 1_000
 
     def librdkafka(self) -> dict[str, str | int | float | bool]:
-        """Configuration of a confluent-kafka client. Secrets are revealed: hand it to a client, never to a log."""
+        """Configuration of a confluent-kafka client. It contains secrets in plain text: never log it."""
         hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers)
         config = self.security.librdkafka()
         config |= {
@@ -43,12 +43,14 @@ class ClientOptions:
 
 
 def client_options(found: Mapping[str, object]) -> ClientOptions:
-    """From the option table's fields. Raises ConfigurationError without brokers or for contradictory security."""
+    """Build from the option table's fields. Raises ConfigurationError without brokers or on conflicting options."""
     if "bootstrap_servers" not in found:
-        raise ConfigurationError("kafka.bootstrap.servers", "is required", action="Set it to host:port of a broker.")
+        raise ConfigurationError(
+            "kafka.bootstrap.servers", "is required", action="Set it to a comma-separated list of brokers, host:port."
+        )
     return ClientOptions(**select(found, ClientOptions), security=security(found))
 
 
 def select(found: Mapping[str, object], kind: type) -> dict[str, Any]:
-    """Those of the parsed values that are fields of the dataclass `kind`."""
+    """The parsed values that are fields of the dataclass `kind`."""
     return {field.name: found[field.name] for field in fields(kind) if field.name in found}

@@ -1,4 +1,4 @@
-"""Java's login configuration on one line (`sasl.jaas.config`): a login module and its options."""
+"""Parses `sasl.jaas.config`, Java's login configuration: a login module and its options."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _OPTION = re.compile(r'(?P<key>[\w.]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?
 
 
 class Login(NamedTuple):
-    """A login module's name, without its package, and its options."""
+    """A login module's name, without its package, and the module's options."""
 
     module: str
     options: Mapping[str, Secret]
 
 
 def login(jaas: Secret) -> Login:
-    """The one entry of a `sasl.jaas.config`; ValueError, without the text, for what does not parse."""
+    """The single entry of a `sasl.jaas.config`. Raises ValueError, without quoting it, if it is malformed."""
     match = _MODULE.fullmatch(jaas.reveal())
     if match is None:
         raise ValueError('expected `<login module> required username="…" password="…";`')
@@ -33,5 +33,5 @@ def login(jaas: Secret) -> Login:
         found[option["key"]] = Secret(option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
         rest = rest[option.end() :]
     if rest.strip() != ";":
-        raise ValueError("it does not end with `;` after its last option")
+        raise ValueError("expected `;` after the last option")
     return Login(match["module"], found)

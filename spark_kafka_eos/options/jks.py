@@ -1,7 +1,7 @@
-"""Java's own keystore format, JKS, read with the standard library: certificates, and keys behind their password.
+"""Reads Java's keystore format, JKS, with the standard library: certificates, and private keys with their password.
 
-The format is that of `sun.security.provider.JavaKeyStore`, the keys' protection that of `KeyProtector`: SHA-1 makes a
-stream from password and salt. Old and weak, but common; JCEKS and BKS are not read.
+The format is that of `sun.security.provider.JavaKeyStore`. Keys are encrypted as in `KeyProtector`: with a stream that
+SHA-1 derives from password and salt, which is old and weak, but common. JCEKS and BKS are not supported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _SEQUENCE, _OCTETS = 0x30, 0x04
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyEntry:
-    """A private key, still encrypted (PKCS #8 EncryptedPrivateKeyInfo), and its chain, its own certificate first."""
+    """An encrypted private key (PKCS #8 EncryptedPrivateKeyInfo) and its chain, which starts with its own
+    certificate.
+    """
 
     encrypted: bytes
     chain: tuple[bytes, ...]
@@ -29,14 +31,14 @@ class KeyEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """What a file holds, everything in DER."""
+    """The entries of a file, DER-encoded."""
 
     keys: tuple[KeyEntry, ...]
     certificates: tuple[bytes, ...]
 
 
 def read(data: bytes, password: str | None) -> Entries:
-    """All entries. With a password the file's integrity is checked, as in Java; ValueError for what is not intact."""
+    """All entries. A password also verifies the file's integrity, as in Java. Raises ValueError if it is damaged."""
     body, digest = data[:-_DIGEST], data[-_DIGEST:]
     if password is not None:
         expected = hashlib.sha1(_utf16(password) + _WHITENER + body, usedforsecurity=False).digest()
@@ -44,13 +46,13 @@ def read(data: bytes, password: str | None) -> Entries:
             raise ValueError("the password is wrong, or the file is damaged")
     reader = _Reader(body)
     if reader.take(4) != MAGIC or (version := reader.number(4)) not in (1, 2):
-        raise ValueError("it is no JKS file")
+        raise ValueError("it is not a JKS file")
     keys: list[KeyEntry] = []
     certificates: list[bytes] = []
     for _ in range(reader.number(4)):
         tag = reader.number(4)
         reader.sized(2)  # alias
-        reader.take(8)  # date of creation
+        reader.take(8)  # creation date
         if tag == _KEY:
             encrypted = reader.sized(4)
             chain = tuple(reader.certificate(version) for _ in range(reader.number(4)))
@@ -58,16 +60,16 @@ def read(data: bytes, password: str | None) -> Entries:
         elif tag == _CERTIFICATE:
             certificates.append(reader.certificate(version))
         else:
-            raise ValueError(f"it is damaged: there is no entry of kind {tag}")
+            raise ValueError(f"it is damaged: unknown entry type {tag}")
     return Entries(keys=tuple(keys), certificates=tuple(certificates))
 
 
 def decrypt(entry: KeyEntry, password: str) -> bytes:
-    """The private key as PKCS #8 in DER; ValueError for a wrong password."""
+    """The private key as PKCS #8 in DER. Raises ValueError if the password is wrong."""
     info, _ = _element(entry.encrypted, _SEQUENCE)
     algorithm, rest = _element(info, _SEQUENCE)
     if not algorithm.startswith(_PROTECTED):
-        raise ValueError("its key is protected in a way that only Java knows")
+        raise ValueError("its key is encrypted with an algorithm that is not supported")
     protected, _ = _element(rest, _OCTETS)
     salt, hidden, check = protected[:_DIGEST], protected[_DIGEST:-_DIGEST], protected[-_DIGEST:]
     secret, stream, block = _utf16(password), b"", salt
@@ -87,7 +89,7 @@ class _Reader:
     def take(self, size: int) -> bytes:
         end = self._position + size
         if end > len(self._data):
-            raise ValueError("it is damaged: it ends too early")
+            raise ValueError("it is damaged: unexpected end of file")
         taken = self._data[self._position : end]
         self._position = end
         return taken
@@ -103,18 +105,18 @@ class _Reader:
 
     def certificate(self, version: int) -> bytes:
         if version == 2:
-            self.sized(2)  # its type, X.509
+            self.sized(2)  # type: X.509
         return self.sized(4)
 
 
 def _element(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """The content of the DER element that `data` begins with, and what follows it."""
+    """The content of the first DER element in `data`, and the remaining bytes."""
     reader = _Reader(data)
     found, length = reader.number(1), reader.number(1)
     if length >= 0x80:
         length = reader.number(length - 0x80)
     if found != tag:
-        raise ValueError("it is damaged: its key is no PKCS #8")
+        raise ValueError("it is damaged: its key is not in PKCS #8 format")
     return reader.take(length), reader.rest()
 
 

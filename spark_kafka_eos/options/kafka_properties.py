@@ -1,8 +1,8 @@
-"""Properties of Kafka's Java clients that this connector cannot honour, or need not. What it uses stands in the table.
+"""Properties of Kafka's Java clients that this connector rejects or ignores. The supported ones are in table.py.
 
-Refused is what would change the data, the guarantee or the safety of the connection; the reasons are those of Spark's
-built-in source and sink (`KafkaSourceProvider.validateGeneralOptions`) where it refuses them too. What merely tunes
-parts that are not here is accepted, so that one property file serves every client.
+A property is rejected if ignoring it would change the data, the guarantee or the security of the connection. Where
+Spark's built-in source and sink reject it too (`KafkaSourceProvider.validateGeneralOptions`), the reason is the same.
+A property that only tunes the Java clients' internals is ignored, so that one property file works for every client.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 _BYTES = "keys and values are always bytes; use DataFrame operations to encode or decode them"
 _CALLBACKS = "Java classes are not loaded"
 _KERBEROS = "SASL GSSAPI (Kerberos) is not supported; PLAIN, SCRAM and OAUTHBEARER are"
-_GRANT = "tokens are had by the client credentials grant, with a client's id and secret"
-_TLS = "TLS is negotiated by OpenSSL with Python's defaults (TLS 1.2 or later), which it cannot narrow"
+_GRANT = "only the client credentials grant is supported, with a client id and a client secret"
+_TLS = "OpenSSL negotiates TLS with Python's defaults (TLS 1.2 or later), and these cannot be restricted"
 
 REFUSED: dict[str, str] = {
     f"kafka.{name}": reason
     for reason, names in {
-        "use the option startingOffsets to say where to start; nothing is ever reset behind the query's back": (
+        "use startingOffsets to set where the query starts; the source never resets offsets on its own": (
             "auto.offset.reset",
         ),
         _BYTES: ("key.deserializer", "value.deserializer", "key.serializer", "value.serializer"),
-        "offsets are committed by the sink, in the transaction of the batch, never by a timer": (
+        "the sink commits offsets in the transaction of the micro-batch; there is no periodic commit": (
             "enable.auto.commit",
             "auto.commit.interval.ms",
         ),
-        f"{_CALLBACKS}; an interceptor could change the data behind the query's back": ("interceptor.classes",),
+        f"{_CALLBACKS}; an interceptor could change the data without the query's knowledge": ("interceptor.classes",),
         _CALLBACKS: (
             "config.providers",
             "metric.reporters",
@@ -33,10 +33,10 @@ REFUSED: dict[str, str] = {
             "security.providers",
             "ssl.engine.factory.class",
         ),
-        "use the option partitioner=roundrobin": ("partitioner.ignore.keys",),
-        "the transaction is committed in one step by the driver": ("transaction.two.phase.commit.enable",),
+        "use partitioner=roundrobin": ("partitioner.ignore.keys",),
+        "the driver commits the transaction in one step": ("transaction.two.phase.commit.enable",),
         _TLS: ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol"),
-        "certificates are always verified; to trust a private authority set kafka.ssl.truststore.location": (
+        "certificates are always verified; to trust a private CA, set kafka.ssl.truststore.location": (
             "enable.ssl.certificate.verification",
         ),
         _KERBEROS: ("sasl.kerberos.service.name",),
@@ -51,10 +51,10 @@ REFUSED: dict[str, str] = {
     for name in names
 }
 
-_MEMBERSHIP = "the query is not a member of a consumer group, Spark assigns the partitions"
-_BATCHING = "the rows of a task are encoded as whole record batches"
-_SOCKETS = "connections are few and kept for the length of a task"
-_METRICS = "there are no Java client metrics; see the query's progress"
+_MEMBERSHIP = "the query does not join a consumer group; Spark assigns the partitions"
+_BATCHING = "each task encodes its rows as complete record batches"
+_SOCKETS = "there are few connections, and each is kept open until its task ends"
+_METRICS = "there are no Java client metrics; use the query's progress"
 
 WITHOUT_EFFECT: dict[str, str] = {
     f"kafka.{name}": reason
@@ -67,16 +67,14 @@ WITHOUT_EFFECT: dict[str, str] = {
             "partitioner.adaptive.partitioning.enable",
             "partitioner.availability.timeout.ms",
         ),
-        "the codec's own default level is used": (
+        "the codec's default level is used": (
             "compression.gzip.level",
             "compression.level",
             "compression.lz4.level",
             "compression.zstd.level",
         ),
-        "kafka.delivery.timeout.ms bounds the retries": ("retries", "default.api.timeout.ms"),
-        "up to five requests are in flight, in the order of their sequences": (
-            "max.in.flight.requests.per.connection",
-        ),
+        "kafka.delivery.timeout.ms limits the retries": ("retries", "default.api.timeout.ms"),
+        "up to five requests are in flight, ordered by sequence number": ("max.in.flight.requests.per.connection",),
         _MEMBERSHIP: (
             "exclude.internal.topics",
             "group.instance.id",
@@ -87,12 +85,12 @@ WITHOUT_EFFECT: dict[str, str] = {
             "partition.assignment.strategy",
             "session.timeout.ms",
         ),
-        "a fetch returns whole record batches, bounded by kafka.fetch.max.bytes": (
+        "a fetch returns whole record batches, limited by kafka.fetch.max.bytes": (
             "fetch.min.bytes",
             "max.poll.records",
         ),
-        "records are fetched from the partitions' leaders": ("client.rack",),
-        "topics are never created": ("allow.auto.create.topics",),
+        "records are always fetched from the partition's leader": ("client.rack",),
+        "topics are never created automatically": ("allow.auto.create.topics",),
         _SOCKETS: (
             "client.dns.lookup",
             "connections.max.idle.ms",
@@ -106,19 +104,19 @@ WITHOUT_EFFECT: dict[str, str] = {
             "send.buffer.bytes",
             "socket.connection.setup.timeout.max.ms",
         ),
-        "a token is fetched again when four fifths of its life are over": (
+        "a token is renewed after four fifths of its lifetime": (
             "sasl.login.refresh.buffer.seconds",
             "sasl.login.refresh.min.period.seconds",
             "sasl.login.refresh.window.factor",
             "sasl.login.refresh.window.jitter",
         ),
-        "kafka.request.timeout.ms bounds the token endpoint's answer, kafka.delivery.timeout.ms all retries": (
+        "kafka.request.timeout.ms limits a request to the token endpoint, kafka.delivery.timeout.ms all its retries": (
             "sasl.login.connect.timeout.ms",
             "sasl.login.read.timeout.ms",
             "sasl.login.retry.backoff.max.ms",
             "sasl.login.retry.backoff.ms",
         ),
-        "the token is the broker's to read": (
+        "only the broker reads the token": (
             "sasl.oauthbearer.scope.claim.name",
             "sasl.oauthbearer.sub.claim.name",
         ),
@@ -128,7 +126,7 @@ WITHOUT_EFFECT: dict[str, str] = {
             "metrics.recording.level",
             "metrics.sample.window.ms",
         ),
-        "OpenSSL does this without Java's providers": (
+        "OpenSSL is used instead of Java's security providers": (
             "ssl.keymanager.algorithm",
             "ssl.provider",
             "ssl.secure.random.implementation",
@@ -138,7 +136,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     for name in names
 } | {
     "groupidprefix": _MEMBERSHIP,
-    "kafkaconsumer.polltimeoutms": "kafka.request.timeout.ms bounds every answer",
-    "fetchoffset.numretries": "kafka.delivery.timeout.ms bounds the retries",
-    "fetchoffset.retryintervalms": "kafka.retry.backoff.ms is the pause between retries",
+    "kafkaconsumer.polltimeoutms": "kafka.request.timeout.ms limits every request",
+    "fetchoffset.numretries": "kafka.delivery.timeout.ms limits the retries",
+    "fetchoffset.retryintervalms": "kafka.retry.backoff.ms sets the backoff between retries",
 }

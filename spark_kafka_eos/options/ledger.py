@@ -1,4 +1,4 @@
-"""Where the ledger of a sink is kept, as a source names it that is to go on where the sink's transactions ended."""
+"""Options that locate a sink's ledger, so that a source can start where the sink's transactions ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GIVEN = "sink.kafka.transactional.id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLedger:
-    """The ledger's entry of `transactional_id` in `topic` of the cluster that `client` reaches."""
+    """The ledger entry of `transactional_id`, in `topic` on the cluster that `client` connects to."""
 
     client: ClientOptions
     transactional_id: str
@@ -25,22 +25,22 @@ class SinkLedger:
 
 
 def split(options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """A source's own options, and those of its sink (`sink.…`) without their prefix."""
+    """Splits a source's options into its own and those of its sink (`sink.…`), without the prefix."""
     own = {name: value for name, value in options.items() if not name.lower().startswith(PREFIX)}
     sink = {name[len(PREFIX) :]: value for name, value in options.items() if name.lower().startswith(PREFIX)}
     return own, sink
 
 
 def sink_ledger(options: Mapping[str, object], own: ClientOptions) -> SinkLedger | None:
-    """From a sink's options; where they name no brokers, the sink is on the source's `own` cluster. None for none.
+    """Build from a sink's options; None if there are none. Without brokers, the sink is on the source's `own` cluster.
 
-    Raises ConfigurationError naming the option that is wrong.
+    Raises ConfigurationError with the name of the wrong option.
     """
     if not options:
         return None
     found = take(options, SINK)
     if "transactional_id" not in found:
-        raise ConfigurationError(_GIVEN, "is required beside other options of the sink")
+        raise ConfigurationError(_GIVEN, "is required if other sink.… options are set")
     return SinkLedger(
         client=client_options(found) if "bootstrap_servers" in found else own,
         transactional_id=str(found["transactional_id"]),

@@ -1,4 +1,4 @@
-"""From an option's text to its value. A parser raises ValueError with the reason; the table adds the option's name."""
+"""Parsers of option values. A parser raises ValueError with the reason; table.py adds the option's name."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def number(minimum: int, maximum: int = INT_MAX) -> Callable[[str], int]:
 
 
 def flag(value: str) -> bool:
-    """`true` or `false`, in any case."""
+    """`true` or `false`, case-insensitive."""
     if (lowered := value.strip().lower()) not in ("true", "false"):
         raise ValueError(f"{value!r} is neither true nor false")
     return lowered == "true"
 
 
 def one_of(*choices: str, **synonyms: str) -> Callable[[str], str]:
-    """One of `choices`, in any case; `synonyms` maps another spelling to a choice."""
+    """One of `choices`, case-insensitive; `synonyms` maps other spellings to a choice."""
     known = {choice.lower(): choice for choice in choices} | synonyms
 
     def parse(value: str) -> str:
@@ -63,11 +63,11 @@ def one_of(*choices: str, **synonyms: str) -> Callable[[str], str]:
 
 
 def only(*accepted: str, why: str) -> Callable[[str], str]:
-    """A setting that cannot be changed: any of `accepted` says what holds anyway, everything else is refused."""
+    """A setting that cannot be changed: `accepted` lists the values that are allowed, since they have no effect."""
 
     def parse(value: str) -> str:
         if value.strip().lower() not in accepted:
-            raise ValueError(f"only {' or '.join(accepted)} is possible, not {value!r}: {why}")
+            raise ValueError(f"only {' or '.join(accepted)} is supported, not {value!r}: {why}")
         return value
 
     return parse
@@ -76,7 +76,7 @@ def only(*accepted: str, why: str) -> Callable[[str], str]:
 def text(value: str) -> str:
     """Any text that is not blank."""
     if not value.strip():
-        raise ValueError("it is empty")
+        raise ValueError("must not be empty")
     return value.strip()
 
 
@@ -84,31 +84,31 @@ def topic(value: str) -> str:
     """A legal topic name (Kafka's `Topic.validate`)."""
     name = value.strip()
     if not _LEGAL_TOPIC.fullmatch(name):
-        raise ValueError(f"{name!r} is no topic name (1 to 249 of a-z A-Z 0-9 . _ -)")
+        raise ValueError(f"{name!r} is not a valid topic name (1 to 249 of the characters a-z A-Z 0-9 . _ -)")
     return name
 
 
 def topics(value: str) -> tuple[str, ...]:
-    """Topic names with commas between them, each once."""
+    """Comma-separated topic names; duplicates are dropped."""
     return tuple(dict.fromkeys(topic(name) for name in value.split(",")))
 
 
 def cluster_ids(value: str) -> tuple[str, ...]:
-    """Cluster ids with commas between them; an empty one stands for the sink's own cluster."""
+    """Comma-separated cluster ids; an empty one means the sink's own cluster."""
     return tuple(name.strip() for name in text(value).split(","))
 
 
 def pattern(value: str) -> str:
-    """A regular expression that must match a whole topic name; Python's syntax, which covers Java's everyday one."""
+    """A regular expression for whole topic names, in Python's syntax, which covers what is common in Java's."""
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        raise ValueError(f"{value!r} is not a valid regular expression: {error}") from None
     return text(value)
 
 
 def addresses(value: str) -> tuple[tuple[str, int], ...]:
-    """`host:port` with commas between them; a listener's prefix (`SSL://`) is dropped as the Java client does."""
+    """Comma-separated `host:port`; a listener prefix (`SSL://`) is dropped, as in the Java client."""
     found = []
     for part in filter(None, (part.strip() for part in value.split(","))):
         match = _ADDRESS.fullmatch(part)
@@ -116,12 +116,12 @@ def addresses(value: str) -> tuple[tuple[str, int], ...]:
             raise ValueError(f"{part!r} is not host:port")
         found.append((match["v6"] or match["host"], int(match["port"])))
     if not found:
-        raise ValueError("it is empty; expected host:port, with commas between several")
+        raise ValueError("must not be empty; expected a comma-separated list of host:port")
     return tuple(found)
 
 
 def partitioner(value: str) -> str:
-    """A partitioner's name, or the Java class that does the same; other classes cannot be loaded."""
+    """A partitioner's name, or the equivalent Java class; other classes cannot be loaded."""
     names = {
         "org.apache.kafka.clients.producer.internals.defaultpartitioner": "murmur2",
         "org.apache.kafka.clients.producer.roundrobinpartitioner": "roundrobin",
@@ -130,41 +130,41 @@ def partitioner(value: str) -> str:
 
 
 def url(value: str) -> str:
-    """An http or https URL without user and password; the text stays out of the error, since it may hold them."""
+    """An http or https URL without credentials. Errors do not quote it, since it may contain some."""
     parts = urlsplit(value.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("it is no http:// or https:// URL")
+        raise ValueError("not an http:// or https:// URL")
     if parts.username is not None:
-        raise ValueError("it holds a user or a password, which belong into options of their own")
+        raise ValueError("must not contain a user or a password; set them with their own options")
     return value.strip()
 
 
 def sasl_extension(name: str, value: str) -> tuple[str, str]:
-    """One SASL extension (KIP-342, RFC 7628 section 3.1): a name of letters, printable text."""
+    """One SASL extension (KIP-342, RFC 7628 section 3.1): letters as the name, printable text as the value."""
     if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not value.isprintable():
-        raise ValueError(f"{name!r} is no name of a SASL extension (letters, not auth), or its value is not printable")
+        raise ValueError(f"SASL extension {name!r} needs a name of letters, other than auth, and a printable value")
     return name, value
 
 
 def sasl_extensions(value: str) -> tuple[tuple[str, str], ...]:
-    """`name=value` with commas between them."""
+    """Comma-separated `name=value` pairs."""
     pairs = (pair.strip().partition("=") for pair in value.split(","))
     return tuple(sasl_extension(name, content) for name, _, content in pairs)
 
 
 def duration_ms(value: str) -> int:
-    """Milliseconds from Spark's time text: `500ms`, `30s`, `15m`, `1h`, `1d`; a bare number is milliseconds."""
+    """Milliseconds from Spark's time format: `500ms`, `30s`, `15m`, `1h`, `1d`; a bare number is milliseconds."""
     match = _DURATION.fullmatch(value.strip().lower())
     if match is None:
-        raise ValueError(f"{value!r} is no duration such as 30s or 15m")
+        raise ValueError(f"{value!r} is not a valid duration, for example 30s or 15m")
     return int(match["count"]) * _MILLISECONDS[match["unit"] or "ms"]
 
 
 def size_bytes(value: str) -> int:
-    """Bytes from Spark's size text, powers of 1024: `512k`, `64m`, `64mb`, `1g`; a bare number is bytes."""
+    """Bytes from Spark's size format, powers of 1024: `512k`, `64m`, `64mb`, `1g`; a bare number is bytes."""
     match = _SIZE.fullmatch(value.strip().lower())
     if match is None or not (size := int(match["count"]) << _SHIFTS[match["unit"] or ""]):
-        raise ValueError(f"{value!r} is no size such as 64m or 1g")
+        raise ValueError(f"{value!r} is not a valid size, for example 64m or 1g")
     return size
 
 
@@ -172,19 +172,19 @@ def _json(value: str, shape: str) -> Mapping[str, object]:
     try:
         parsed = json.loads(value)
     except ValueError as error:
-        raise ValueError(f"{value!r} is not JSON ({error}); expected {shape}") from None
+        raise ValueError(f"{value!r} is not valid JSON ({error}); expected {shape}") from None
     if not isinstance(parsed, dict) or not parsed:
-        raise ValueError(f"{value!r} names no topic; expected {shape}")
+        raise ValueError(f"{value!r} contains no topic; expected {shape}")
     return {topic(name): content for name, content in parsed.items()}
 
 
 def _whole(value: object, minimum: int) -> int | None:
-    """`value` if it is a whole number from `minimum` on (a bool or 1.5 is not)."""
+    """`value` if it is a whole number of at least `minimum` (and not a bool)."""
     return value if type(value) is int and minimum <= value <= LONG_MAX else None
 
 
 def assign(value: str) -> tuple[TopicPartition, ...]:
-    """`{"topic": [0, 1]}`: the partitions to read, and no others."""
+    """`{"topic": [0, 1]}`: the partitions to read."""
     shape = '{"orders": [0, 1]}'
     found = set()
     for name, numbers in _json(value, shape).items():
@@ -192,7 +192,7 @@ def assign(value: str) -> tuple[TopicPartition, ...]:
             raise ValueError(f"topic {name!r} has no list of partitions; expected {shape}")
         for partition in numbers:
             if _whole(partition, 0) is None:
-                raise ValueError(f"{partition!r} of topic {name!r} is no partition number; expected {shape}")
+                raise ValueError(f"{partition!r} of topic {name!r} is not a partition number; expected {shape}")
             found.add(TopicPartition(name, partition))
     return tuple(sorted(found))
 
@@ -204,15 +204,17 @@ def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[Topic
             raise ValueError(f"topic {name!r} has no partitions; expected {shape}")
         for number_, content in partitions.items():
             if not re.fullmatch(r"\d{1,9}", number_):
-                raise ValueError(f"{number_!r} of topic {name!r} is no partition number; expected {shape}")
+                raise ValueError(f"{number_!r} of topic {name!r} is not a partition number; expected {shape}")
             if (whole := _whole(content, minimum)) is None:
-                raise ValueError(f"{content!r} of topic {name!r}, partition {number_}, is no {what}; expected {shape}")
+                raise ValueError(
+                    f"{content!r} (topic {name!r}, partition {number_}) is not a valid {what}; expected {shape}"
+                )
             found[TopicPartition(name, int(number_))] = whole
     return found
 
 
 def starting_offsets(value: str) -> str | dict[TopicPartition, int]:
-    """A word for every partition, or an offset for each (-2 earliest, -1 latest)."""
+    """A keyword for all partitions, or an offset for each (-2 earliest, -1 latest)."""
     match value.strip().lower():
         case "earliest" | "latest" | "committed" | "committed-or-earliest" | "committed-or-latest" as word:
             return word

@@ -1,4 +1,4 @@
-"""Kafka's client property files (`client.properties`), as options."""
+"""Reads Kafka's client property files (`client.properties`) as options."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.DOT
 
 
 def from_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """The entries of a Java .properties file, each name with `kafka.` before it: `.options(**from_properties(path))`.
+    """The entries of a Java .properties file, with the prefix `kafka.`: `.options(**from_properties(path))`.
 
-    Names that begin with `kafka.` already stay as they are. The syntax is that of `java.util.Properties.load`: `=`, `:`
-    or a space between name and value, `#` and `!` comments, a backslash joins lines and escapes. Raises OSError.
+    Names that already start with `kafka.` are left as they are. The syntax is that of `java.util.Properties.load`: `=`,
+    `:` or a space between name and value, `#` and `!` comments, backslash for escapes and line continuations. Raises
+    OSError.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(Path(path).read_text(encoding="utf-8")):
@@ -26,7 +27,7 @@ def from_properties(path: str | PathLike[str]) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blank ones; one that ends with an odd number of backslashes goes on in the next."""
+    """Lines without comments and blank lines; a line with an odd number of trailing backslashes continues."""
     lines: list[str] = []
     pending = ""
     for raw in text.splitlines():

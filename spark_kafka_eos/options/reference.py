@@ -1,4 +1,4 @@
-"""The options as documentation, made from the table that parses them."""
+"""Generates the reference of all options from the table that parses them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from spark_kafka_eos.options.table import OPTIONS, Option, Side
 
 
 def markdown(side: Side) -> str:
-    """A Markdown table of the options whose side is `side`: names, default, meaning."""
+    """A Markdown table of the options on `side`: names, default, meaning."""
     rows = (f"| {_names(row)} | {default_of(row)} | {_cell(row.help)} |" for row in OPTIONS if row.side is side)
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
 def default_of(row: Option) -> str:
-    """The default of the field that the option sets, as a user would write it; empty where there is none."""
+    """The option's default, as a user would write it; empty if there is none."""
     every = (field for kind in (ClientOptions, SourceOptions, SinkOptions) for field in fields(kind))
     defaults = [field.default for field in every if field.name == row.field]
     shown = [value for value in defaults if value not in (MISSING, None, ())]

@@ -1,4 +1,4 @@
-"""Who we are to a SASL listener: a user with a password, or a client with tokens from an OAuth server."""
+"""SASL credentials: a user with a password, or a client with tokens from an OAuth server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 _JAAS = "kafka.sasl.jaas.config"
 _URL = "kafka.sasl.oauthbearer.token.endpoint.url"
-# What proves who we are: the field of the option table, the option, its name in JAAS.
+# Credentials: field of the option table, name of the option, name in JAAS.
 _USER = (("sasl_username", "kafka.sasl.username", "username"), ("sasl_password", "kafka.sasl.password", "password"))
 _CLIENT = tuple(
     (f"sasl_client_{what}", f"kafka.sasl.oauthbearer.client.credentials.client.{what}", f"client{what.title()}")
@@ -27,9 +27,9 @@ _EXTENSION = "extension_"  # JAAS: extension_logicalCluster="lkc-1"
 class TokenEndpoint:
     """Where a client gets its tokens: the client credentials grant (RFC 6749, 4.4; KIP-768 for the options' names).
 
-    `scope` is what to ask for. `extensions` go to the broker beside each token (KIP-342). The server at `url` is
-    verified against `ca_location` or `ca_pem` (PEM), else the system's authorities. `header_urlencode`: id and secret
-    are form-encoded before they go into the Authorization header, as the RFC says and many servers do not expect.
+    `scope` is the requested scope. `extensions` are sent to the broker with each token (KIP-342). The server at `url`
+    is verified against `ca_location` or `ca_pem` (PEM), else against the system's CAs. With `header_urlencode`, id and
+    secret are form-encoded in the Authorization header, as the RFC requires but many servers do not expect.
     """
 
     url: str
@@ -40,7 +40,7 @@ class TokenEndpoint:
     ca_pem: str | None = None
 
     def librdkafka(self) -> dict[str, str | None]:
-        """librdkafka's names, without the client's id and secret."""
+        """The librdkafka configuration, without client id and secret."""
         return {
             "sasl.oauthbearer.method": "oidc",
             "sasl.oauthbearer.token.endpoint.url": self.url,
@@ -52,62 +52,64 @@ class TokenEndpoint:
 
 
 def sasl(given: Mapping[str, object]) -> dict[str, object]:
-    """The fields `mechanism`, `username`, `password` and `token_endpoint` of Security, those that are given."""
+    """The fields `mechanism`, `username`, `password` and `token_endpoint` of Security, as far as they are set."""
     mechanism = given.get("sasl_mechanism")
     found = {"mechanism": mechanism} if mechanism else {}
     module, login = _login(given, mechanism)
     bearer = "OAUTHBEARER" in (mechanism, _mechanism_of(module))
     for target, (field, option, in_jaas) in zip(("username", "password"), _CLIENT if bearer else _USER, strict=True):
         if field in given and in_jaas in login:
-            raise ConfigurationError(_JAAS, f"given beside {option}")
+            raise ConfigurationError(_JAAS, f"cannot be combined with {option}")
         if in_jaas in login:
             found[target] = login[in_jaas] if target == "password" else login[in_jaas].reveal()
         elif field in given:
             found[target] = given[field]
     if "sasl_token_url" in given and mechanism and not bearer:
-        raise ConfigurationError(_URL, f"means nothing with {mechanism}")
+        raise ConfigurationError(_URL, f"has no effect with {mechanism}")
     return found | (_token_endpoint(given, login) if bearer else {})
 
 
 def require(found: Mapping[str, object], protocol: object) -> None:
-    """Raise ConfigurationError unless `found` suffices to log in."""
+    """Raise ConfigurationError unless `found` contains complete credentials."""
     if "mechanism" not in found:
-        raise ConfigurationError("kafka.sasl.mechanism", f"{protocol} needs one of {', '.join(MECHANISMS)}")
+        raise ConfigurationError("kafka.sasl.mechanism", f"is required with {protocol}: one of {', '.join(MECHANISMS)}")
     complete = "username" in found and "password" in found
     if found["mechanism"] != "OAUTHBEARER":
         if not complete:
-            either = "Set it, or kafka.sasl.username and kafka.sasl.password."
-            raise ConfigurationError(_JAAS, f"{protocol} needs a user", action=either)
+            either = "Set it, or set kafka.sasl.username and kafka.sasl.password."
+            raise ConfigurationError(_JAAS, f"is required with {protocol}", action=either)
         return
     if not complete:
         _, option, in_jaas = _CLIENT["username" in found]
-        raise ConfigurationError(option, f"OAUTHBEARER needs it, or {in_jaas} in kafka.sasl.jaas.config")
+        raise ConfigurationError(option, f"is required with OAUTHBEARER, unless kafka.sasl.jaas.config has {in_jaas}")
     if "token_endpoint" not in found:
-        raise ConfigurationError(_URL, "OAUTHBEARER needs it", action="Set it to the OAuth server's, https://….")
+        raise ConfigurationError(
+            _URL, "is required with OAUTHBEARER", action="Set it to the OAuth server's https:// URL."
+        )
 
 
 def _login(given: Mapping[str, object], mechanism: object) -> tuple[str, Mapping[str, Secret]]:
-    """The login module and its options, ("", {}) without JAAS."""
+    """The login module and its options; ("", {}) without JAAS."""
     text = given.get("sasl_jaas_config")
     if not isinstance(text, Secret):
         return "", {}
     try:
         module, options = jaas.login(text)
         if module not in _MODULES:
-            raise ValueError(f"login module {module} is not supported, only {', '.join(_MODULES)} are")
-        # A client's id and secret may stand in properties of their own (Kafka 4.1), a user's name and password not.
+            raise ValueError(f"login module {module} is not supported; use one of {', '.join(_MODULES)}")
+        # A client's id and secret may have properties of their own (Kafka 4.1), a user's name and password may not.
         missing = sorted({name for _, _, name in _MODULES[module]} - options.keys())
         if missing and _MODULES[module] is _USER:
-            raise ValueError(f"{' and '.join(missing)} missing")
+            raise ValueError(f"{' and '.join(missing)} missing in {module}")
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
     if mechanism and _mechanism_of(module) != str(mechanism).split("-", 1)[0]:
-        raise ConfigurationError(_JAAS, f"{module} does not fit kafka.sasl.mechanism {mechanism}")
+        raise ConfigurationError(_JAAS, f"{module} does not match kafka.sasl.mechanism {mechanism}")
     return module, options
 
 
 def _mechanism_of(module: str) -> str:
-    """`PlainLoginModule` -> `PLAIN`; a mechanism's name begins with it."""
+    """`PlainLoginModule` -> `PLAIN`, with which the mechanism's name starts."""
     return module.removesuffix("LoginModule").upper()
 
 

@@ -1,4 +1,4 @@
-"""Text that must not show itself, and text that Spark would show."""
+"""Keeps secrets out of logs, error messages and query plans."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ _PLAIN_KEY = re.compile(r"-----BEGIN (?!ENCRYPTED )[A-Z ]*PRIVATE KEY-----(?!\s*
 
 
 class Secret:
-    """Text that never shows itself: `***` in repr, str and format. Pickles, since executors need it.
-
-    `reveal()` is the only way to the text.
+    """Text that is shown as `***` in repr, str and format; only `reveal()` returns it. It pickles, for the
+    executors.
     """
 
     __slots__ = ("_text",)
@@ -42,16 +41,16 @@ class Secret:
 
 
 def refuse_plain_keys(options: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for a private key as text among options that pass through Spark.
+    """Raise ConfigurationError if an option that passes through Spark contains an unencrypted private key.
 
-    A stream's `explain` shows them, but for what `spark.redaction.regex` finds in name or value. That is true of
-    passwords, JAAS and client secrets by default, not of a key.
+    A stream's `explain` shows options, except where `spark.redaction.regex` matches name or value. By default it
+    matches passwords, JAAS and client secrets, but not keys.
     """
     for name, value in options.items():
         if _PLAIN_KEY.search(value or ""):
             raise ConfigurationError(
                 name,
-                "holds a private key that is not encrypted, and Spark shows it in query plans",
-                action="Encrypt it (openssl pkcs8 -topk8) and set kafka.ssl.key.password, which Spark hides; or put it "
-                "into a file (kafka.ssl.keystore.location).",
+                "contains an unencrypted private key, which Spark would show in query plans",
+                action="Encrypt it (openssl pkcs8 -topk8) and set kafka.ssl.key.password, which Spark redacts, or "
+                "store it in a file (kafka.ssl.keystore.location).",
             )

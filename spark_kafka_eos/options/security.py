@@ -1,4 +1,4 @@
-"""How to prove who we are and whom we talk to: Kafka's `security.*`, `sasl.*` and `ssl.*` properties as one value."""
+"""Authentication and encryption: Kafka's `security.*`, `sasl.*` and `ssl.*` properties as one value."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """The checked outcome of the security properties.
+    """The validated security properties.
 
-    Trust and key material is either a path to a PEM file (`*_location`) or PEM text (`*_pem`), never both. Without
-    `ca_*` the system's certificate authorities are trusted. `certificate_*` is the client's chain, for mutual TLS. A
-    keystore in PEM holds chain and key in one file: both locations are then the same. With OAUTHBEARER `username` and
-    `password` are the client's id and secret, with which `token_endpoint` gives out tokens.
+    Certificates and keys are either a path to a PEM file (`*_location`) or PEM text (`*_pem`), never both. Without
+    `ca_*`, the system's CAs are trusted. `certificate_*` is the client's certificate chain, for mutual TLS. A PEM
+    keystore contains chain and key in one file, so both locations are the same. With OAUTHBEARER, `username` and
+    `password` are the client id and secret for `token_endpoint`.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -47,7 +47,7 @@ class Security:
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def librdkafka(self) -> dict[str, str | int | float | bool]:
-        """librdkafka's names for all this. Secrets are revealed: hand it to a client, never to a log."""
+        """The librdkafka configuration. It contains secrets in plain text: never log it."""
         config: dict[str, str | None] = {"security.protocol": self.protocol}
         if self.uses_sasl:
             config["sasl.mechanism"] = self.mechanism
@@ -75,18 +75,20 @@ def _revealed(secret: Secret | None) -> str | None:
 
 
 def security(given: Mapping[str, object]) -> Security:
-    """The value behind the properties in `given` (field of the option table -> parsed value).
+    """Build from the properties in `given` (field of the option table -> parsed value).
 
-    Raises ConfigurationError where they contradict each other or where a part is missing; material that the protocol
-    would leave unused is such a contradiction, because the connection would be less safe than its owner believes.
+    Raises ConfigurationError if they conflict or are incomplete. Credentials or certificates that the protocol would
+    not use count as a conflict, because the connection would be less secure than the user believes.
     """
     protocol = given.get("security_protocol", "PLAINTEXT")
     who, certificates = sasl.sasl(given), tls.trust(given) | tls.identity(given)
     if protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         sasl.require(who, protocol)
     elif "password" in who:
-        raise ConfigurationError("kafka.security.protocol", f"a user is given, but {protocol} does not log in")
+        raise ConfigurationError(
+            "kafka.security.protocol", f"credentials are set, but {protocol} does not authenticate"
+        )
     if certificates and protocol not in ("SSL", "SASL_SSL"):
-        raise ConfigurationError("kafka.security.protocol", f"certificates are given, but {protocol} does not encrypt")
+        raise ConfigurationError("kafka.security.protocol", f"certificates are set, but {protocol} does not use TLS")
     check = given.get("ssl_endpoint_identification_algorithm", "https") == "https"
     return Security(protocol=protocol, check_hostname=check, **who, **certificates)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The sink's options: where to write, under which name, how."""
+"""The sink's options."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from spark_kafka_eos.options.table import SINK, take
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Sizes in bytes, times in milliseconds.
+    """Sizes are in bytes, times in milliseconds.
 
-    `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless given.
-    `ledger_topic` is empty where no ledger is kept. `topic` None: each row names its own. `output_topics` empty: any
-    topic may be written. `source_clusters`: the cluster ids of the query's sources, one for all or one for each, ""
-    standing for the sink's own; empty: all are on the sink's.
+    `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless set.
+    `ledger_topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
+    empty, any topic may be written. `source_clusters` are the cluster ids of the query's sources, one for all or one
+    each, where "" means the sink's cluster; if it is empty, all sources are on the sink's cluster.
     """
 
     client: ClientOptions
@@ -53,10 +53,10 @@ class SinkOptions:
 
 
 def sink_options(options: Mapping[str, object], *, default_transactional_id: str | None = None) -> SinkOptions:
-    """What a writer's options mean; keys in any case. Raises ConfigurationError naming the option that is wrong.
+    """Parse a writer's options; names are case-insensitive. Raises ConfigurationError naming the wrong option.
 
-    `default_transactional_id` is a batch write's, whose name nobody has to know again; `txnAppId`, which says that
-    somebody has, goes before it.
+    `default_transactional_id` is for a batch write that is never repeated; `txnAppId`, which identifies a repeatable
+    one, takes precedence.
     """
     found = take(options, SINK)
     client = client_options(found)
@@ -68,24 +68,24 @@ def sink_options(options: Mapping[str, object], *, default_transactional_id: str
         _require_transaction(values)
     topic, allowed = values.get("topic"), values.get("output_topics", ())
     if topic and allowed and topic not in allowed:
-        raise ConfigurationError("topic", f"{topic} is not among outputTopics ({', '.join(allowed)})")
+        raise ConfigurationError("topic", f"{topic} is not in outputTopics ({', '.join(allowed)})")
     if ("txn_app_id" in values) != ("txn_version" in values):
         given, missing = ("txnAppId", "txnVersion") if "txn_app_id" in values else ("txnVersion", "txnAppId")
-        raise ConfigurationError(given, f"means nothing without {missing}")
+        raise ConfigurationError(given, f"requires {missing}")
     values.setdefault("transactional_id", "")
     values.setdefault("group_id", values["transactional_id"])
-    # A batch write that nobody can ask for again has nothing to remember.
+    # A batch write that cannot be repeated needs no ledger entry.
     remembered = transactional and (default_transactional_id is None or "txn_app_id" in values)
     values["ledger_topic"] = values.get("ledger_topic", LEDGER_TOPIC) if remembered else ""
     if values["ledger_topic"] in {topic, *allowed}:
         raise ConfigurationError(
             "ledgerTopic",
-            f"{values['ledger_topic']} is written by this query: the ledger needs a compacted topic of its own",
-            action=f"Leave it out; the default is {LEDGER_TOPIC}.",
+            f"this query writes to {values['ledger_topic']}, but the ledger needs a compacted topic of its own",
+            action=f"Omit it to use the default, {LEDGER_TOPIC}.",
         )
     sink = SinkOptions(client=client, **values)
     if sink.transactional_id and sink.group_id == sink.ledger_group:
-        raise ConfigurationError("kafka.group.id", f"{sink.group_id} is the ledger's own group")
+        raise ConfigurationError("kafka.group.id", f"{sink.group_id} is reserved for the ledger")
     return sink
 
 
@@ -94,5 +94,5 @@ def _require_transaction(values: Mapping[str, object]) -> None:
         raise ConfigurationError(
             "kafka.transactional.id",
             "is required for exactly-once",
-            action="Choose a name that stays the same for this query, and that no other query uses.",
+            action="Set it to a name that this query always uses and no other query uses.",
         )

@@ -1,4 +1,4 @@
-"""The source's options: what to read, from where to where, how much at a time."""
+"""The source's options."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Start = Literal["earliest", "latest", "committed", "committed-or-earliest", "com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timestamps:
-    """A position given by time: the first record from then on (milliseconds since 1970).
+    """Positions by timestamp: the first record at or after it (milliseconds since 1970).
 
-    Either one time for `everywhere`, or one for each of `partitions`. Where no record is that young, a start follows
-    `if_none`; an end is the partition's latest offset, as in the built-in source.
+    Either `everywhere` is set, or one timestamp for each of `partitions`. Without a record that recent, the start
+    follows `if_none`, and the end is the partition's latest offset, as in the built-in source.
     """
 
     everywhere: int | None = None
@@ -32,9 +32,9 @@ class Timestamps:
 class SourceOptions:
     """Exactly one of `subscribe`, `subscribe_pattern` (full match) and `assign` is set.
 
-    `sink` names the ledger that `committed` goes by instead of the group. Explicit offsets may be -2 (earliest) or -1
-    (latest). Sizes in bytes, times in milliseconds. `columns` come from
-    the reader's schema(…); none means all of them. Of those in `required` it says NOT NULL.
+    `sink` names the ledger that `committed` starts from instead of the group. Explicit offsets may be -2 (earliest) or
+    -1 (latest). Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty,
+    all columns are read. Those in `required` are declared NOT NULL.
     """
 
     client: ClientOptions
@@ -74,19 +74,18 @@ _ENDS = {
 
 
 def source_options(options: Mapping[str, object], *, streaming: bool | None = None) -> SourceOptions:
-    """What a reader's options mean; keys in any case. Raises ConfigurationError naming the option that is wrong.
+    """Parse a reader's options; names are case-insensitive. Raises ConfigurationError naming the wrong option.
 
-    `streaming` decides what only one kind of read takes, as in the built-in source: a stream starts at `latest` and has
-    no end, a batch read starts at `earliest`. None: not known yet (Spark asks for the schema first), so neither is
-    checked. Of several ways to give a position, the built-in source's order holds: timestamp, timestamps by partition,
-    offsets.
+    As in the built-in source, a streaming read starts at `latest` and has no end, a batch read starts at `earliest`.
+    If `streaming` is None, the kind of read is not known yet (Spark asks for the schema first), and options of one kind
+    are not checked. Precedence is as in the built-in source: timestamp, timestamps by partition, offsets.
     """
     own, of_sink = split(options)
     found = take(own, SOURCE)
     client = client_options(found)
     what = [name for field_, name in _WHAT.items() if field_ in found]
     if len(what) != 1:
-        problem = f"{' and '.join(what)} exclude each other" if what else "what to read is not said"
+        problem = f"{' and '.join(what)} cannot be combined" if what else "the topics to read are not set"
         choose = f"Set one of {', '.join(_WHAT.values())}."
         raise ConfigurationError(what[0] if what else "subscribe", problem, action=choose)
     values = select(found, SourceOptions)
@@ -98,11 +97,11 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     _check_filters(values, streaming=streaming)
     ends = [name for field_, name in _ENDS.items() if field_ in found]
     if streaming and ends:
-        stop = "Use trigger(availableNow=True) to read up to what is there now."
-        raise ConfigurationError(ends[0], "a stream has no end", action=stop)
+        stop = "Use trigger(availableNow=True) to stop at the current end of the topics."
+        raise ConfigurationError(ends[0], "is not supported in a streaming read", action=stop)
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
     if least is not None and most is not None and least > most:
-        raise ConfigurationError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger, {most}")
+        raise ConfigurationError("minOffsetsPerTrigger", f"{least} is greater than maxOffsetsPerTrigger, {most}")
     return SourceOptions(client=client, **values)
 
 
@@ -128,32 +127,36 @@ def _check_start(values: Mapping[str, Any], *, streaming: bool | None) -> None:
     if str(start).startswith("committed") and values.get("group_id") is None and values["sink"] is None:
         raise ConfigurationError(
             "startingOffsets",
-            "committed needs kafka.group.id, the group whose offsets are meant, or sink.kafka.transactional.id, the "
-            "sink whose ledger is",
+            "committed requires kafka.group.id, to start at the group's offsets, or sink.kafka.transactional.id, to "
+            "start at the sink's ledger entry",
         )
     if streaming is False and (start == "latest" or (isinstance(start, Mapping) and -1 in start.values())):
         raise ConfigurationError("startingOffsets", "a batch read cannot start at the latest offset: it would be empty")
     if isinstance(start, Mapping) and (assigned := values.get("assign")) and (stray := set(start) - set(assigned)):
-        raise ConfigurationError("startingOffsets", f"{min(stray)} is not among the partitions of assign")
+        raise ConfigurationError("startingOffsets", f"{min(stray)} is not in assign")
 
 
 def _check_commits(values: Mapping[str, Any], *, streaming: bool | None) -> None:
     if not values.get("commit_offsets"):
         return
     if values.get("group_id") is None:
-        raise ConfigurationError("commitOffsets", "needs kafka.group.id, the group whose offsets are to be committed")
+        raise ConfigurationError("commitOffsets", "requires kafka.group.id, the group to commit to")
     if streaming is False:
-        raise ConfigurationError("commitOffsets", "only of a stream's batches does Spark say that they are done")
+        raise ConfigurationError(
+            "commitOffsets", "is only supported in a streaming read: Spark does not report when a batch read is done"
+        )
 
 
 def _check_filters(values: Mapping[str, Any], *, streaming: bool | None) -> None:
     if streaming and values.get("push_down_filters"):
         raise ConfigurationError(
-            "pushDownFilters", "of a stream Spark tells no source the filters", action="Leave it out."
+            "pushDownFilters",
+            "is not supported in a streaming read: Spark does not pass filters to it",
+            action="Remove it.",
         )
     if "max_timestamp_delay_ms" in values and not values.get("push_down_filters"):
         raise ConfigurationError(
             "maxTimestampDelay",
-            "has a meaning only for filters that are pushed down",
+            "only affects filters that are pushed down",
             action="Set pushDownFilters=true.",
         )

@@ -1,4 +1,4 @@
-"""Java's truststores and keystores as Python's and OpenSSL's clients can use them: PEM."""
+"""Converts Java's truststores and keystores to PEM, which Python and OpenSSL can use."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _JCEKS = b"\xce\xce\xce\xce"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What a file holds, as PEM: its certificates (the key's own first) and the key, if there is one."""
+    """The contents of a file as PEM: certificates (that of the key first) and the key, if there is one."""
 
     certificates: str
     key: Secret | None
 
 
 def readable(option: str, location: object) -> str:
-    """`location`, if the driver can open it: better said here than by a TLS error later."""
+    """`location`, if the driver can open it; otherwise this error is clearer than a TLS error later."""
     try:
         with Path(str(location)).open("rb"):
             return str(location)
@@ -37,12 +37,12 @@ def readable(option: str, location: object) -> str:
 
 
 def kind(store: Store, location: str, declared: object) -> Kind:
-    """What the file is, by how it begins. `declared` must agree, save that Java takes PKCS12 for JKS and back."""
+    """The file's type, by its first bytes. `declared` must match, but Java accepts PKCS12 as JKS and vice versa."""
     start = Path(location).read_bytes()[:4]
     if start == _JCEKS:
         raise ConfigurationError(
             f"kafka.ssl.{store}.location",
-            f"{location} is a JCEKS file, which only Java reads",
+            f"{location} is a JCEKS file, which only Java can read",
             action=f"Convert it: keytool -importkeystore -srckeystore {location} -srcstoretype JCEKS "
             f"-destkeystore {store}.p12 -deststoretype PKCS12",
         )
@@ -57,14 +57,14 @@ def kind(store: Store, location: str, declared: object) -> Kind:
 
 
 def material(store: Store, found: Kind, location: str, password: object, key_password: object = None) -> Material:
-    """Open a PKCS12 or a JKS file. `key_password` is JKS's alone, and the store's by default, as in Java."""
+    """Open a PKCS12 or JKS file. `key_password` is for JKS only and defaults to the store's, as in Java."""
     if found == "PKCS12":
         return pkcs12(store, location, password)
     return java(store, location, password, key_password)
 
 
 def java(store: Store, location: str, password: object, key_password: object = None) -> Material:
-    """Open a JKS file. A truststore's certificates can be had without its password, but unchecked then, as in Java."""
+    """Open a JKS file. Without its password, a truststore is read without an integrity check, as in Java."""
     try:
         entries = jks.read(Path(location).read_bytes(), _revealed(password))
     except ValueError as error:
@@ -72,13 +72,13 @@ def java(store: Store, location: str, password: object, key_password: object = N
     if store == "truststore":
         trusted = [*entries.certificates, *(entry.chain[0] for entry in entries.keys if entry.chain)]
         if not trusted:
-            raise ConfigurationError("kafka.ssl.truststore.location", f"{location} holds no certificate")
+            raise ConfigurationError("kafka.ssl.truststore.location", f"{location} contains no certificate")
         return Material(certificates=_pem("CERTIFICATE", trusted), key=None)
     if len(entries.keys) != 1 or not entries.keys[0].chain:
         raise ConfigurationError(
             "kafka.ssl.keystore.location",
-            f"{location} holds {len(entries.keys) or 'no'} private key{'s' if len(entries.keys) > 1 else ''}",
-            action="Use a keystore with one key and its chain: keytool -importkeystore -srcalias … copies an entry.",
+            f"{location} contains {len(entries.keys) or 'no'} private key{'s' if len(entries.keys) > 1 else ''}",
+            action="Use a keystore with one key and its chain; keytool -importkeystore -srcalias … copies an entry.",
         )
     (entry,) = entries.keys
     try:
@@ -99,14 +99,14 @@ def _pem(label: str, blocks: Iterable[bytes]) -> str:
 
 
 def pkcs12(store: Store, location: str, password: object) -> Material:
-    """Open a PKCS12 file. Needs the extra `pkcs12` (the package cryptography); ConfigurationError without it."""
+    """Open a PKCS12 file. Needs the extra `pkcs12` (package cryptography), else raises ConfigurationError."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
     except ImportError:
         raise ConfigurationError(
             f"kafka.ssl.{store}.location",
-            f"{location} is a PKCS12 file, and the package cryptography, which opens it, is missing",
+            f"{location} is a PKCS12 file, which needs the package cryptography",
             action="Install spark-kafka-eos[pkcs12], or convert the file: "
             f"openssl pkcs12 -in {location} -out {store}.pem",
         ) from None
@@ -118,7 +118,7 @@ def pkcs12(store: Store, location: str, password: object) -> Material:
     held = ([opened.cert] if opened.cert else []) + list(opened.additional_certs)
     if not held or (store == "keystore" and opened.key is None):
         lacking = "certificate" if not held else "private key"
-        raise ConfigurationError(f"kafka.ssl.{store}.location", f"{location} holds no {lacking}")
+        raise ConfigurationError(f"kafka.ssl.{store}.location", f"{location} contains no {lacking}")
     pem = serialization.Encoding.PEM
     key = opened.key and opened.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Material(

@@ -1,4 +1,4 @@
-"""Trust and identity for TLS: Kafka's `ssl.*` properties, under Java's and librdkafka's names."""
+"""Certificates for TLS: Kafka's `ssl.*` properties, under Java's and librdkafka's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_eos.options.stores import readable
 
 
 def trust(given: Mapping[str, object]) -> dict[str, object]:
-    """Whom we trust: at most one of the four ways to say it."""
+    """The trusted CAs: at most one of four ways to set them."""
     ways = _given(given, "ssl_truststore_location", "ssl_truststore_certificates", "ssl_ca_location", "ssl_ca_pem")
     match ways:
         case ["ssl_truststore_location"]:
@@ -30,7 +30,7 @@ def trust(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def token_endpoint_trust(given: Mapping[str, object], jaas: Mapping[str, Secret]) -> dict[str, object]:
-    """Whom to trust at an OAuth server: librdkafka's `https.ca.*`, or `ssl.truststore.*` among JAAS's options."""
+    """The trusted CAs for the OAuth server: librdkafka's `https.ca.*`, or `ssl.truststore.*` inside JAAS."""
     match _given(given, "https_ca_location", "https_ca_pem"):
         case ["https_ca_location"]:
             return {"ca_location": readable("kafka.https.ca.location", given["https_ca_location"])}
@@ -45,14 +45,14 @@ def token_endpoint_trust(given: Mapping[str, object], jaas: Mapping[str, Secret]
 
 
 def identity(given: Mapping[str, object]) -> dict[str, object]:
-    """Who we are, for mutual TLS: a keystore, or a certificate chain with its key."""
+    """The client certificate, for mutual TLS: a keystore, or a certificate chain with its key."""
     store, chain = "ssl_keystore_location", "ssl_keystore_certificate_chain"
     chains = _given(given, store, chain, "ssl_certificate_location", "ssl_certificate_pem")
     keys = _given(given, "ssl_keystore_key", "ssl_key_location", "ssl_key_pem")
     password = {"key_password": given["ssl_key_password"]} if "ssl_key_password" in given else {}
     if chains == [store]:
         if keys:
-            raise ConfigurationError(_name(keys[0]), f"given beside {_name(store)}, which holds a key itself")
+            raise ConfigurationError(_name(keys[0]), f"cannot be combined with {_name(store)}, which contains the key")
         location = readable(_name(store), given[store])
         what = stores.kind("keystore", location, given.get("ssl_keystore_type"))
         if what == "PEM":
@@ -64,7 +64,7 @@ def identity(given: Mapping[str, object]) -> dict[str, object]:
     if bool(chains) != bool(keys):
         present = (chains or keys)[0]
         missing = "key" if chains else "certificate chain"
-        raise ConfigurationError(_name(present), f"given without the {missing} that belongs to it")
+        raise ConfigurationError(_name(present), f"requires the {missing} that belongs to it")
     found: dict[str, object] = {}
     for kind, ways in (("certificate", chains), ("key", keys)):
         for way in ways:
@@ -80,8 +80,10 @@ def _name(field: str) -> str:
 
 
 def _given(given: Mapping[str, object], *ways: str) -> list[str]:
-    """Which of several `ways` to say the same thing is used: one or none."""
+    """Which of the equivalent options `ways` is set: one or none."""
     used = [way for way in ways if way in given]
     if len(used) > 1:
-        raise ConfigurationError(_name(used[0]), f"given beside {_name(used[1])}, which says the same thing")
+        raise ConfigurationError(
+            _name(used[0]), f"cannot be combined with {_name(used[1])}, which has the same meaning"
+        )
     return used

@@ -1,5 +1,6 @@
-"""The append stage of the `executors` mode in Spark: each task appends the blocks of the partitions it owns to the
-shared transaction (writing.executor_append)."""
+"""The append stage of `appendMode=executors`: each task appends the blocks of its partitions to the shared transaction
+(writing.executor_append).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from spark_kafka_eos.writing.executor_append import AppendTaskReport, EncodeNote
 
 
 def append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> Callable[[Batches], Batches]:
-    """For `mapInArrow(…, REPORT)` behind the shuffle: one row per task, a pickled AppendTaskReport."""
+    """For `mapInArrow(…, REPORT)` after the shuffle: one row per task, a pickled AppendTaskReport."""
 
     def run(batches: Batches) -> Batches:
         yield report_row(_append(batches, options, identity, batch_id))
@@ -39,8 +40,9 @@ def _append(batches: Batches, options: SinkOptions, identity: ProducerIdentity, 
 
 
 class _Blocks:
-    """The blocks of the shuffled rows, notes put aside; the notes come first, so an encode error stops the first
-    append."""
+    """The blocks of the shuffled rows; `notes` collects the notes. Notes come first, so that an encode error prevents
+    the first append.
+    """
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches

@@ -1,7 +1,7 @@
-"""What the sink's commit logs, made visible: it runs in a process of Spark's own, where no application sets logging up.
+"""Logging for the sink's commit, which runs in a separate process of Spark, where the application cannot configure it.
 
-Spark passes that process's stderr on to the driver's (PythonWorkerFactory.redirectStreamsToStderr), so that is where
-the lines go. There is no better place: the progress of a query has no metrics of a Python sink but its number of rows.
+Lines go to stderr, which Spark forwards to the driver's stderr (PythonWorkerFactory.redirectStreamsToStderr). There is
+no better place: the query's progress has no custom metrics of a Python sink.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def show(level: str) -> None:
-    """Write this package's log to stderr from `level` on, unless this process has handlers already.
+    """Log this package's messages of `level` and above to stderr, unless this process already has log handlers.
 
-    It has one with `spark.sql.pyspark.worker.logging.enabled`: then `spark.tvf.python_worker_logs()` has the lines.
+    It has one with `spark.sql.pyspark.worker.logging.enabled`; `spark.tvf.python_worker_logs()` then returns the lines.
     """
     ours = logging.getLogger("spark_kafka_eos")
     ours.setLevel(level.upper())

@@ -1,7 +1,7 @@
-"""What `format("kafka-eos")` names: one data source that reads and writes, in batch and in streams.
+"""The data source `format("kafka-eos")`, which reads and writes, in batches and in streams.
 
-Spark builds it anew in every short-lived planning process, so constructors here do no I/O and import nothing heavy: a
-reader or a writer opens its connections when it is first asked for something.
+Spark creates it in every short-lived planning process, so constructors do no I/O and import nothing heavy. Readers and
+writers open their connections when they first need them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class KafkaEosDataSource(DataSource):
-    """The `kafka-eos` format; options are those of Spark's built-in `kafka` format and the ones in `options.py`.
+    """The `kafka-eos` format. `spark_kafka_eos.options.table` lists its options.
 
-    Spark hands the options over with lower-case keys; unknown ones raise ConfigurationError at `load()`.
+    Spark passes the options with lower-case keys; an unknown option raises ConfigurationError at `load()`.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._frame = uuid.uuid4().hex  # Spark makes one for each load() and pickles it into that frame's plans
+        self._frame = uuid.uuid4().hex  # Spark creates one per load() and pickles it into the frame's plans
 
     @classmethod
     def name(cls) -> str:
@@ -52,7 +52,7 @@ class KafkaEosDataSource(DataSource):
         from spark_kafka_eos.spark.source import FilteringReader, KafkaEosReader
 
         options = self._source_options(schema, streaming=False)
-        # Spark refuses a reader that takes filters unless it is configured to push them, so nobody else gets one.
+        # Spark rejects a reader that accepts filters unless it is configured to push them down.
         return FilteringReader(options, self._frame) if options.push_down_filters else KafkaEosReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -70,22 +70,24 @@ class KafkaEosDataSource(DataSource):
         return KafkaEosBatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        # `overwrite` stands for outputMode("complete"): as in the built-in sink, each batch appends the whole result.
-        spare_the_collector()  # of two of Spark's Python workers in each micro-batch: one plans it, one commits it
+        # `overwrite` means outputMode("complete"): as in the built-in sink, each batch appends the whole result.
+        spare_the_collector()  # in the two Python workers that plan and commit each micro-batch
         from spark_kafka_eos.options import sink_options
         from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
 
         return KafkaEosStreamWriter(sink_options(self._shown()), schema)
 
     def _shown(self) -> Mapping[str, str]:
-        """The options; what no one may see in a query plan is refused."""
+        """The options. Raises ConfigurationError for a secret that query plans would show."""
         from spark_kafka_eos.options import refuse_plain_keys
 
         refuse_plain_keys(self.options)
         return self.options
 
     def _source_options(self, schema: StructType | None = None, *, streaming: bool | None = None) -> SourceOptions:
-        """The checked options; `schema` is the one Spark will expect of the rows: ours, or a user's selection of it."""
+        """The validated options. `schema` is what Spark expects of the rows: the source's, or the user's selection of
+        it.
+        """
         from spark_kafka_eos.options import source_options
         from spark_kafka_eos.spark.schema import selected
 

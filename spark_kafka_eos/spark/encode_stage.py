@@ -1,7 +1,7 @@
-"""The encode stage: a frame's partitions become blocks, staged for the driver or sent through the shuffle.
+"""The encode stage: encodes the partitions of a DataFrame as blocks, which are staged for the driver or shuffled.
 
-Runs in Spark's Python workers. A row's error travels as a value to the driver, not as an exception: Spark would repeat
-the task in vain, and show a worker's traceback instead of what is wrong with the row.
+Runs in Spark's Python workers. An invalid row's error is returned to the driver as a value. If it were raised, Spark
+would retry the task in vain and show a worker's traceback instead of the error.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _SHUFFLED = pa.schema(
     ]
 )
 
-# For `mapInArrow`. As types, since it would have the JVM parse a string, for each micro-batch.
+# For `mapInArrow`. As types, because the JVM would parse a string in each micro-batch.
 REPORT = from_arrow_schema(_REPORT)
 SHUFFLED = from_arrow_schema(_SHUFFLED)
 
 
 def slot_of(partition: TopicPartition, slots: int) -> int:
-    """The append task that owns `partition`: neighbours go to different slots."""
+    """The append task that owns `partition`; adjacent partitions have different slots."""
     return (crc32(partition.topic.encode()) + partition.partition) % slots
 
 
 def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging: Staging, folder: str) -> StageReport:
-    """Encode one task's rows and stage the blocks; a KafkaEosError ends up in the report."""
+    """Encode one task's rows and stage the blocks. The report contains a KafkaEosError instead of raising it."""
     task = task_context().partitionId()
     started = time.perf_counter()
     try:
@@ -90,7 +90,7 @@ def shuffling_task(client: ClientOptions, layout: Layout, slots: int) -> Callabl
                 yield _block_row(block, slots)
         except KafkaEosError as error:
             note = EncodeNote(task=task, records={}, error=error)
-            # Every append task must know, so that none appends.
+            # Every append task must get the error, so that none appends.
             yield from (_note_row(note, slot) for slot in range(slots))
         else:
             elapsed = (time.perf_counter() - started) * 1e3
@@ -100,12 +100,12 @@ def shuffling_task(client: ClientOptions, layout: Layout, slots: int) -> Callabl
 
 
 def report_row(report: object) -> pa.RecordBatch:
-    """What a task of schema REPORT yields: one row, the pickled report."""
+    """The output of a task with schema REPORT: one row, the pickled report."""
     return pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=_REPORT)
 
 
 def task_context() -> TaskContext:
-    """The running task's context; there is always one in a Python worker."""
+    """The running task's context. Only for use in a Spark task."""
     context = TaskContext.get()
     assert context is not None, "runs in a Spark task only"
     return context

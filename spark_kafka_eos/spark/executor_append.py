@@ -1,4 +1,4 @@
-"""The `executors` way, as the driver runs it: encode, shuffle and append in one job, then the barrier."""
+"""The driver's side of `appendMode=executors`: one job encodes, shuffles and appends; then the barrier decides."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ def append_stage(
     batch_id: int,
     identity: ProducerIdentity,
 ) -> Appended:
-    """Let the executors append `rows` under `identity`, each some of the partitions.
+    """Have the executors append `rows` under `identity`; each task owns some of the partitions.
 
-    Raises TransactionAborted unless every record was appended exactly once; else what stopped a task.
+    Raises TransactionAborted unless every record was appended exactly once, or the error that stopped a task.
     """
     partitions = sum(target.partitions for target in where.targets.values())
     slots = max(1, min(partitions or parallelism(session), parallelism(session)))
     appended = (
         rows.mapInArrow(shuffling_task(options.client, where, slots), SHUFFLED)
         .repartitionById(slots, "slot")
-        # Notes first, so that an encode error stops the first append; then each partition's blocks in the source's
-        # order.
+        # Notes first, so that an encode error prevents the first append; then each partition's blocks in input order.
         .sortWithinPartitions(F.col("note").isNull(), "task", "number")
         .mapInArrow(append_task(options, identity, batch_id), REPORT)
     )
@@ -47,7 +46,7 @@ def append_stage(
         if not cannot_run_again(error):
             raise
         raise TransactionAborted(
-            "Spark lost encoded blocks after an append task had ended, and could not run the append stage again",
+            "Spark lost encoded blocks after an append task had finished and could not rerun the append stage",
             action=WRITTEN_AGAIN,
         ) from error
     return judge(reports, functools.partial(stage_attempts, session))

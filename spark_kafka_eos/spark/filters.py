@@ -1,4 +1,4 @@
-"""Spark's filters as `core.filters` knows them, and what is kept of the plans that were made of a loaded frame."""
+"""Converts Spark's filters for `core.filters`, and notes with which filters a loaded DataFrame was planned."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _KEPT_SECONDS = 7 * 86_400
 
 
 def conditions(filters: Iterable[Filter]) -> Iterator[Condition]:
-    """Those filters that compare topic, partition, offset or timestamp with values; the others leave everything."""
+    """The filters that compare topic, partition, offset or timestamp with values. The others do not narrow the read."""
     for one in filters:
         operator = _OPERATORS.get(type(one))
         if operator is None:
             continue
-        compared: Any = one  # with a column and a value, all of them
+        compared: Any = one  # all of these have a column and a value
         column = ".".join(compared.attribute)
-        # Nothing equals null, so IN is as good without it.
+        # Nothing equals null, so IN can ignore it.
         values = [value for value in (compared.value if isinstance(one, In) else [compared.value]) if value is not None]
         if column in _TYPES and values and all(isinstance(value, _TYPES[column]) for value in values):
             yield Condition(column=column, operator=operator, values=tuple(map(_comparable, values)))
@@ -59,8 +59,9 @@ def _comparable(value: Any) -> int | str:
 
 
 def is_first_plan(frame: str, filters: str) -> bool:
-    """Whether this loaded frame has been planned with no other filters than these. Noted on the driver's disk, where
-    each plan is made in a process of its own; what is a week old is removed.
+    """Whether this loaded DataFrame was planned with these filters only.
+
+    Each plan is made in a separate process, so the filters are noted on the driver's disk, for a week.
     """
     folder = Path(tempfile.gettempdir()) / f"kafka-eos-plans-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -80,6 +81,6 @@ def is_first_plan(frame: str, filters: str) -> bool:
 def _remove_old(folder: Path) -> None:
     before = time.time() - _KEPT_SECONDS
     for note in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process removes them, too
+        with contextlib.suppress(FileNotFoundError):  # another process may have removed it
             if note.stat().st_mtime < before:
                 note.unlink()

@@ -1,4 +1,4 @@
-"""One printed line per micro-batch: what a job run with spark-submit shows of its progress."""
+"""Prints one line per micro-batch, to follow a job that runs with spark-submit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 
 def line(progress: StreamingQueryProgress) -> str:
-    """`batch 3: 20,000 rows in 0.61 s`; seconds are the whole trigger's, Spark's own bookkeeping included."""
+    """`batch 3: 20,000 rows in 0.61 s`; the time is that of the whole trigger, including Spark's bookkeeping."""
     return f"batch {progress.batchId}: {progress.numInputRows:,} rows in {progress.batchDuration / 1000:.2f} s"
 
 
 def follow(query: StreamingQuery, show: Callable[[str], None] = print, *, interval: int = 1) -> None:
-    """Show each micro-batch that had rows until `query` ends; raises what ended it, StreamingQueryException.
+    """Show each micro-batch that had rows until `query` ends. Raises StreamingQueryException if the query failed.
 
-    Looks every `interval` seconds at Spark's recent progress (`spark.sql.streaming.numRecentProgressUpdates`, 100).
+    Polls Spark's recent progress (`spark.sql.streaming.numRecentProgressUpdates`, 100) every `interval` seconds.
     """
     shown = -1
     ended = False

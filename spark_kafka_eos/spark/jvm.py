@@ -1,7 +1,6 @@
-"""What only a classic SparkSession's JVM can tell: the running query, its checkpoint, and how its stages went.
+"""Reads from the JVM of a classic SparkSession: the running query, its checkpoint, and the attempts of its stages.
 
-Everything that reaches through py4j is in this file. On Spark Connect there is no JVM to ask; callers then rely on
-options.
+All use of py4j is in this file. Spark Connect gives no access to the JVM; callers then rely on options.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from spark_kafka_eos.writing.files import files_at
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _STATUS_BUDGET_MS = 10_000
-_INDETERMINATE = "shuffle map stage with indeterminate output"  # in DAGScheduler's reason; the exception has no code
+_INDETERMINATE = "shuffle map stage with indeterminate output"  # in DAGScheduler's message; there is no error class
 
 
 def is_classic(session: SparkSession) -> bool:
-    """Whether the session has a JVM in reach (not Spark Connect)."""
+    """Whether the session gives access to its JVM (not Spark Connect)."""
     return hasattr(session, "_jsparkSession")
 
 
@@ -38,7 +37,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def driver_addresses(session: SparkSession) -> tuple[str, str]:
-    """The driver's host as it binds to it, and as the executors know it; of a classic session."""
+    """The address that the driver binds to, and the one that executors use. For a classic session."""
     if is_local(session):
         return "127.0.0.1", "127.0.0.1"
     configuration = session.sparkContext.getConf()
@@ -47,18 +46,20 @@ def driver_addresses(session: SparkSession) -> tuple[str, str]:
 
 
 def speculates(session: SparkSession) -> bool:
-    """Whether Spark starts second copies of slow tasks, which the barrier would take for a reason to begin anew."""
-    # Asked for in each micro-batch, so not through the Python getConf(), which copies all settings, one call for each.
+    """Whether Spark starts speculative copies of slow tasks; the barrier would abort the transaction because of
+    them.
+    """
+    # Called in each micro-batch. The Python getConf() would copy all settings, with one JVM call each.
     return is_classic(session) and bool(session.sparkContext._jsc.getConf().getBoolean("spark.speculation", False))
 
 
 def parallelism(session: SparkSession) -> int:
-    """How many tasks the cluster runs at once, as Spark reckons it."""
+    """How many tasks the cluster runs at once, according to Spark."""
     return int(session.sparkContext.defaultParallelism) if is_classic(session) else 1
 
 
 class RunningQuery:
-    """The streaming query whose foreachBatch function is running now."""
+    """The streaming query whose foreachBatch function is running."""
 
     def __init__(self, frame: DataFrame, checkpoint_location: str | None) -> None:
         self._session = frame.sparkSession
@@ -67,24 +68,25 @@ class RunningQuery:
         if location is None:
             raise ConfigurationError(
                 "checkpointLocation",
-                "the batch's query cannot be found in this session, so its checkpoint is not known",
-                action="Give the writer the query's checkpointLocation, and call it inside foreachBatch.",
+                "the streaming query of this batch was not found in this session, so its checkpoint is unknown",
+                action="Call the writer inside foreachBatch, and set the writer's option checkpointLocation.",
             )
         self.checkpoint_location: str = location
         self.run_id: str | None = None if self._execution is None else self._execution.runId().toString()
 
     def micro_batch(self, batch_id: int) -> MicroBatch:
-        """The batch as the checkpoint has it, and where its first batch starts as the running plan has it.
+        """The batch as recorded in the checkpoint. The start of batch 0 is read from the running plan.
 
-        Raises IllegalTransactionState unless it is the one that the query is at.
+        Raises IllegalTransactionState unless the query is running this batch.
         """
         read = _reader(self._session, self.checkpoint_location)
         self._require_running(batch_id, read)
         return micro_batch(read, batch_id, first_start=self._planned_starts() if batch_id == 0 else None)
 
     def needs_evaluation(self) -> bool:
-        """Whether Spark counts on this batch's rows being computed even if nobody wants them: its state and its
-        watermark move on by that. On Spark Connect, where the plan is out of reach, always."""
+        """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only
+        advance that way. Always true on Spark Connect, where the plan is not accessible.
+        """
         if self._execution is None:
             return True
         plan = self._execution.lastExecution().logical()
@@ -92,8 +94,9 @@ class RunningQuery:
         return bool(plan.containsStatefulOperator() or plan.containsPattern(watermark))
 
     def _require_running(self, batch_id: int, read: ReadFile) -> None:
-        """Raise IllegalTransactionState if the query runs another batch, as Spark says or else the checkpoint, whose
-        last planned batch is the one that runs."""
+        """Raise IllegalTransactionState if the query runs another batch, according to Spark or else to the checkpoint,
+        whose last planned batch is the running one.
+        """
         running = None
         if self._execution is not None:
             running = self._session.sparkContext.getLocalProperty("streaming.sql.batchId")
@@ -109,11 +112,11 @@ class RunningQuery:
         if why is not None:
             raise IllegalTransactionState(
                 f"the writer was called with batch_id {batch_id}, {why}",
-                action="Pass on the batch_id that foreachBatch gives to its function.",
+                action="Pass the batch_id that foreachBatch passes to your function.",
             )
 
     def _planned_starts(self) -> list[str] | None:
-        """Each source's start offset in the plan that runs now; None if the plan does not tell all of them."""
+        """Each source's start offset in the running plan; None if the plan does not contain all of them."""
         if self._execution is None:
             return None
         leaves = self._execution.lastExecution().logical().collectLeaves()
@@ -127,8 +130,10 @@ class RunningQuery:
 
 
 def stage_attempts(session: SparkSession, stages: Iterable[int]) -> dict[int, StageAttempts]:
-    """How each finished stage went. The status store lags behind the job's result, so a stage is awaited until its
-    first attempt is complete, for ten seconds at most; one that Spark knows nothing of is left out.
+    """The attempts of each finished stage; stages that Spark does not know are left out.
+
+    The status store lags behind the job's result, so this waits for each stage until its first attempt is complete,
+    for ten seconds at most.
     """
     tracker = session.sparkContext._jsc.statusTracker()  # the Python one hides the counts of a None
     budget = Budget(
@@ -155,8 +160,9 @@ def stage_attempts(session: SparkSession, stages: Iterable[int]) -> dict[int, St
 
 
 def cannot_run_again(error: Exception) -> bool:
-    """Whether Spark failed a job only because an executor's shuffle output was lost and came out differently when it
-    was made again, with a part of the result there already (as a checksum or the plan told it).
+    """Whether Spark failed a job only because lost shuffle output may differ when it is recomputed.
+
+    Spark detects that by a checksum or by the plan, and cannot recompute once a part of the result exists.
     """
     return _INDETERMINATE in str(error)
 
@@ -168,8 +174,7 @@ def _unfinished(info: Any) -> bool:
 def _execution(session: SparkSession) -> Any:
     """The JVM's StreamExecution of the query that this thread works for, or None.
 
-    foreachBatch gets a clone of the query's session whose own list of streams is empty; the shared state has all of
-    them.
+    foreachBatch gets a clone of the query's session, whose list of streams is empty; the shared state lists them all.
     """
     query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     if query_id is None:
@@ -180,7 +185,7 @@ def _execution(session: SparkSession) -> Any:
 
 @functools.cache
 def _uuid(jvm: Any, text: str) -> Any:
-    """A java.util.UUID. Once for each query: py4j first looks for a class `java` in every package that it imports."""
+    """A java.util.UUID. Cached, because py4j first looks for a class `java` in every package that it imports."""
     return jvm.java.util.UUID.fromString(text)
 
 
@@ -195,7 +200,7 @@ def _reader(session: SparkSession, location: str) -> ReadFile:
 
 
 def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str | None]:
-    """Through Hadoop's FileSystem, which is configured for the checkpoint already."""
+    """Reads through Hadoop's FileSystem, which is already configured for the checkpoint."""
     jvm = _jvm(session)
     configuration = session._jsparkSession.sessionState().newHadoopConf()
 

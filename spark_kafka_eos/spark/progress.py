@@ -1,14 +1,14 @@
-"""`ProgressListener`: after each micro-batch, how far its Kafka sources are behind and what holds them back.
+"""`ProgressListener`: logs after each micro-batch how far its Kafka sources lag behind, and what blocks them.
 
     listener = ProgressListener(source_options)
     spark.streams.addListener(listener)
 
-Spark calls a listener on a thread of its own: nothing here can delay or stop a query. What cannot be reached is logged,
-once until it can be reached again.
+Spark calls listeners on a separate thread, so the listener cannot delay or stop a query. If Kafka does not answer, it
+logs one warning, and the next one only after Kafka has answered again.
 
-Spark tells its listeners of the triggers that had data. While an open transaction holds the last stable offset there
-are none: Spark then says every ten seconds that the query is idle (`spark.sql.streaming.noDataProgressEventInterval`),
-and that is when the listener looks.
+Spark reports progress only for triggers that had data. While an open transaction holds the last stable offset, there
+are none; Spark then reports every ten seconds that the query is idle
+(`spark.sql.streaming.noDataProgressEventInterval`), and the listener looks at Kafka then.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from spark_kafka_eos.spark.source import COLLECTOR
 
 log = logging.getLogger(__name__)
 
-_ANSWER_MS = 5_000  # Spark's other listeners wait meanwhile
+_ANSWER_MS = 5_000  # Spark's other listeners wait in the meantime
 _AFTER_FAILURE_SECONDS = 30.0
-# What is asked, as the log says it.
-_PARTITIONS, _LAG, _HOLDERS = "which partitions it reads", "the LSO lag", "which transaction holds the LSO"
+# The requests, as named in the log.
+_PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transaction that holds the last stable offset"
 
 _Answer = TypeVar("_Answer")
 
 
 class ProgressListener(StreamingQueryListener):
-    """Logs one line of JSON per micro-batch (`core.progress.QueryFigures`) and keeps the last figures: `last`.
+    """Logs one line of JSON per micro-batch (`core.progress.QueryFigures`); `last` returns the latest figures.
 
-    `options` are the source's, of this package or of the built-in one; they say where Kafka is, how to log in, and what
-    a query reads that has had no batch yet. A transaction is looked for once it has held a last stable offset for
-    `patience` seconds. On a classic session (`spark`, by default the active one) the tasks tell the driver, at UDP
-    `port` (by default a free one), what reading took. One listener per session; raises ConfigurationError.
+    `options` are the source's options, of this package or of the built-in source: how to connect to Kafka, and what a
+    query reads before its first batch. An open transaction is reported once it has held a last stable offset for
+    `patience` seconds. On a classic session (`spark`, by default the active one), tasks report read statistics to the
+    driver on UDP `port` (by default a free one). Use one listener per session. Raises ConfigurationError.
     """
 
     def __init__(
@@ -72,27 +72,27 @@ class ProgressListener(StreamingQueryListener):
         self._options = _impatient(source_options(options))
         self._patience, self._clock = patience, clock
         self._cluster = Cluster(self._options.client)
-        self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources as of the last batch
+        self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
         self._standstills: dict[TopicPartition, Standstill] = {}
         self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
-        self._unanswered: dict[str, tuple[str, float]] = {}  # by question: the error, and when to ask again
+        self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
         self._collector = self._collect(spark or SparkSession.getActiveSession(), port)
 
     def last(self, query_id: object) -> QueryFigures | None:
-        """The last figures of a query (`query.id`), None before the first."""
+        """The latest figures of a query (`query.id`); None before its first batch."""
         return self._last.get(str(query_id))
 
     def close(self) -> None:
-        """Close connections; `removeListener` first."""
+        """Close the connections. Call `removeListener` first."""
         self._cluster.close()
         if self._collector is not None:
             self._collector.close()
 
-    # -- what Spark calls, one after the other
+    # -- called by Spark, one at a time
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing: this one delays the query."""
+        """Does nothing, because Spark waits for this call before it starts the query."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
@@ -103,7 +103,7 @@ class ProgressListener(StreamingQueryListener):
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         query_id, run_id = str(event.id), str(event.runId)
         reads = self._reads.get(run_id)
-        if reads is None:  # no batch yet: what would it read?
+        if reads is None:  # no batch yet
             found = self._ask(_PARTITIONS, lambda: Positions(self._options, self._cluster).partitions()) or ()
             end = dict.fromkeys(found, 0)
             reads = (SourceRead(rows=0, start=end, end=end, latest={}),) if end else ()
@@ -114,7 +114,7 @@ class ProgressListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._reads.pop(str(event.runId), None)
 
-    # -- looking
+    # -- requests to Kafka
 
     def _publish(
         self, query_id: str, run_id: str, reads: tuple[SourceRead, ...], *, name: str | None, batch_id: int | None
@@ -135,7 +135,7 @@ class ProgressListener(StreamingQueryListener):
         log.log(logging.WARNING if found.held else usual, "%s", found)
 
     def _holders(self, marks: Mapping[TopicPartition, Marks]) -> tuple[OpenTransaction, ...]:
-        """The transactions that hold these partitions' LSO for longer than `patience`, asked for as often."""
+        """The transactions that have held a last stable offset for longer than `patience`; looked up as often."""
         now = self._clock()
         self._standstills = {tp: found for tp, found in self._standstills.items() if tp not in marks} | standstills(
             self._standstills, marks, now
@@ -150,7 +150,7 @@ class ProgressListener(StreamingQueryListener):
         return tuple(one for one in self._held[1] if one.partition in held)
 
     def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
-        """The answer; None, and one line in the log, as long as Kafka does not give it."""
+        """The result of `ask`; None while Kafka does not answer, which is logged once."""
         said, again = self._unanswered.get(what, ("", 0.0))
         if self._clock() < again:
             return None
@@ -159,7 +159,7 @@ class ProgressListener(StreamingQueryListener):
         except KafkaEosError as error:
             trouble = type(error).__name__
             if trouble != said:
-                log.warning("the query goes on, but %s cannot be told: %s", what, error)
+                log.warning("cannot get %s from Kafka (the query is not affected): %s", what, error)
             self._unanswered[what] = trouble, self._clock() + _AFTER_FAILURE_SECONDS
             return None
         self._unanswered.pop(what, None)
@@ -167,20 +167,20 @@ class ProgressListener(StreamingQueryListener):
 
     def _collect(self, session: SparkSession | None, port: int) -> Collector | None:
         if session is None or not is_classic(session):
-            log.info("without a classic Spark session the tasks cannot tell what reading took")
+            log.info("no read statistics of tasks: they need a classic Spark session")
             return None
         bind, host = driver_addresses(session)
         try:
             collector = Collector(bind=bind, host=host, port=port)
         except OSError as error:
-            log.warning("the tasks cannot tell what reading took: UDP port %d of %s: %s", port, bind, error)
+            log.warning("no read statistics of tasks: cannot open UDP port %d of %s: %s", port, bind, error)
             return None
         session.conf.set(COLLECTOR, collector.address_and_key)
         return collector
 
 
 def _impatient(options: SourceOptions) -> SourceOptions:
-    """The same with short budgets, whatever the query's are."""
+    """The same options with short timeouts, regardless of the query's."""
     client = options.client
     return replace(
         options,

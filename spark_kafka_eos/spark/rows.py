@@ -1,8 +1,8 @@
-"""A user's frame becomes the rows of the sink: the built-in sink's columns, plus `timestamp`.
+"""Converts the user's DataFrame to the rows of the sink: the built-in sink's columns, plus `timestamp`.
 
-`value` (string or binary) must be there; `key` (string or binary), `topic` (string), `partition` (int), `headers`
-(array<struct<key:string,value:binary>>) and `timestamp` may be. Other columns are ignored, as the built-in sink does,
-and `topic` as an option wins over the column.
+`value` (string or binary) is required; `key` (string or binary), `topic` (string), `partition` (int), `headers`
+(array<struct<key:string,value:binary>>) and `timestamp` are optional. Other columns are ignored, as in the built-in
+sink. The option `topic` overrides the column.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
 
 
 def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
-    """The sink columns that `schema` has, in order. Raises InvalidRow for a missing or wrongly typed one."""
+    """The sink columns in `schema`, in order. Raises InvalidRow for a missing column or a wrong type."""
     present = {field.name.lower(): field for field in schema.fields if field.name.lower() in _ACCEPTED}
     if "value" not in present:
         raise InvalidRow(
-            f"the frame has no column 'value' (it has: {', '.join(schema.names) or 'none'})",
-            action="Name the column that holds the record's value 'value'.",
+            f"the DataFrame has no column 'value' (its columns: {', '.join(schema.names) or 'none'})",
+            action="Rename the column with the record's value to 'value'.",
         )
     if topic is not None:
         present.pop("topic", None)
     elif "topic" not in present:
         raise InvalidRow(
-            "there is neither an option 'topic' nor a column 'topic'",
-            action="Set the option 'topic', or add a column 'topic' to the frame.",
+            "neither the option 'topic' nor a column 'topic' is set",
+            action="Set the option 'topic', or add a column 'topic' to the DataFrame.",
         )
     for name, field in present.items():
         wrong = not isinstance(field.dataType, _ACCEPTED[name])
@@ -65,8 +65,8 @@ def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
                 else " or ".join(t().simpleString() for t in _ACCEPTED[name] if t is not NullType)
             )
             raise InvalidRow(
-                f"column '{name}' has type {field.dataType.simpleString()}, the sink takes {wanted}",
-                action=f"Cast the column, e.g. df.withColumn('{name}', …).",
+                f"column '{name}' has type {field.dataType.simpleString()}, but the sink accepts {wanted}",
+                action=f"Cast the column, for example df.withColumn('{name}', …).",
             )
     return [name for name in _ACCEPTED if name in present]
 
@@ -75,15 +75,16 @@ def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = Fal
     """The rows to encode, with the types of `writing.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
     names = check_schema(frame.schema, topic=topic)
     if not constant_topic and _is_ready(frame.schema, names):
-        return frame  # a projection is some milliseconds of Spark's planning, for each micro-batch
-    # As SQL: a Column takes Python several calls of the JVM and a look at its own stack, for each micro-batch.
+        return frame  # a projection costs Spark some milliseconds of planning per micro-batch
+    # As SQL, because a Column costs several JVM calls and a stack inspection per micro-batch.
     rows = frame.selectExpr(*([] if "key" in names else ["CAST(NULL AS BINARY) AS key"]), *map(_expression, names))
     return rows.withColumn("topic", F.lit(topic)) if constant_topic and topic is not None else rows
 
 
 def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches as Spark hands them to Python, in exactly the types that encoding wants (a cast copies nothing where it
-    can)."""
+    """Convert the batches that Spark passes to Python to exactly the types that encoding expects, without copying where
+    possible.
+    """
     import pyarrow as pa
 
     from spark_kafka_eos.writing.blocks import ROWS
@@ -117,7 +118,7 @@ def _expression(name: str) -> str:
 
 
 def _is_ready(schema: StructType, names: list[str]) -> bool:
-    """Whether the frame has the columns that `_expression` would make of it, to the letter, and no other."""
+    """Whether the DataFrame has exactly the columns that `_expression` would produce."""
     types = {field.name: field.dataType for field in schema.fields}
     if "key" not in types or "timestamp" in types or sorted(schema.names) != sorted(names):
         return False

@@ -1,11 +1,11 @@
 """The source's columns: names, order and types of the built-in one (Spark's Kafka integration guide).
 
-All may be null, as there, although only keys, values and headers ever are. NOT NULL would save executors 11 % of their
-CPU (rows of 100 bytes), but a query with state could not go back to the built-in source: Spark takes NOT NULL where the
-state was nullable, and not the other way round. A user's schema(…) may say it.
+All columns are nullable, as in the built-in source, although only keys, values and headers can be null. NOT NULL would
+save executors 11 % of their CPU (rows of 100 bytes), but a stateful query could not return to the built-in source:
+Spark accepts NOT NULL where the state was nullable, but not vice versa. A user's schema(…) may declare NOT NULL.
 
-A reader's schema(…) may choose among them. Spark tells a Python source nothing of the columns a query uses, so each
-that nobody wants is decoded, sent to the JVM and copied there into every row; and only the user can say so.
+A reader's schema(…) may select columns. Spark does not tell a Python source which columns a query uses, so unused ones
+are decoded, sent to the JVM and copied into every row unless the user selects the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("
 
 
 def source_schema(*, include_headers: bool) -> StructType:
-    """A row per record; `headers` is there on request. `timestampType`: 0 the producer set the time, 1 the broker."""
+    """One row per record. `headers` is optional. `timestampType`: 0 the producer set the timestamp, 1 the broker."""
     fields = [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
@@ -42,10 +42,10 @@ def source_schema(*, include_headers: bool) -> StructType:
 
 
 def selected(schema: StructType, *, include_headers: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the columns that `schema` chooses of the source's, in its order, and of those it says NOT NULL of.
+    """The names of the columns that `schema` selects, in its order, and of those it declares NOT NULL.
 
-    None and none if it is all of them as they are. Raises ConfigurationError for a column that is not the source's, by
-    name or type, or comes twice, and for NOT NULL where null may come.
+    Both are empty if `schema` is the source's own. Raises ConfigurationError for a column whose name or type the source
+    does not have, for a duplicate, and for NOT NULL on a column that can be null.
     """
     source = source_schema(include_headers=include_headers)
     if schema == source:
@@ -55,15 +55,15 @@ def selected(schema: StructType, *, include_headers: bool) -> tuple[tuple[str, .
     if wrong or not schema.names or len(set(schema.names)) < len(schema.names):
         raise ConfigurationError(
             "schema",
-            f"may choose among the columns {source.simpleString()}, each once: not {schema.simpleString()}"
+            f"may only select columns of {source.simpleString()}, each once, but is {schema.simpleString()}"
             + (f" ({', '.join(wrong)})" if wrong else ""),
-            action="Name the columns as they are, or leave schema(…) out; cast and rename with select.",
+            action="Use these names and types, or omit schema(…); cast and rename with select.",
         )
     required = tuple(field.name for field in schema if not field.nullable)
     if absent := [name for name in required if name in _NOT_IN_ALL]:
         raise ConfigurationError(
             "schema",
-            f"says NOT NULL of {' and '.join(absent)}, which a record need not have",
-            action="Leave NOT NULL out there, and leave such rows out with where.",
+            f"declares {' and '.join(absent)} NOT NULL, which can be null in a record",
+            action="Remove NOT NULL, and filter out null rows with where.",
         )
     return tuple(schema.names), required

@@ -1,11 +1,11 @@
 """`format("kafka-eos")` as a sink: streaming and batch, through Spark's Python Data Source API.
 
-Executors encode and stage; the commit appends what their messages point at and ends the transaction. Spark runs the
-commit in a process of its own, on a writer made anew, without a session: it knows the batch id, the options and the
-messages, and reads the rest from the checkpoint. So every micro-batch begins with InitProducerId and the ledger. It
-plans each micro-batch in a process of its own as well: what only executors need is imported there, not here.
+Executors encode and stage; the commit appends what their messages refer to and ends the transaction. Spark runs the
+commit in a separate process, on a new writer, without a session: the writer knows the batch id, the options and the
+messages, and reads the rest from the checkpoint. So every micro-batch starts with InitProducerId and the ledger. Spark
+also plans each micro-batch in a separate process, so imports that only executors need are made there.
 
-Batch writes are one transaction too. With `txnAppId` and `txnVersion` (Delta's names) a rerun of the same job writes
+A batch write is one transaction, too. With `txnAppId` and `txnVersion` (Delta's names), a rerun of the same job writes
 nothing twice.
 """
 
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a write task tells the commit: where its blocks are, not the blocks. In a stream also in which folder it may
-    have left files, and for which query it worked (None where Spark does not tell)."""
+    """A write task's message to the commit: where its blocks are. In a stream also the folder of its files and its
+    query (None if Spark does not provide it).
+    """
 
     report: StageReport
     folder: str = ""
@@ -50,8 +51,9 @@ class StagedMessage(WriterCommitMessage):
 
 
 class _Sink:
-    """What the streaming and the batch writer share. Opens nothing when made: Spark makes it at planning and again for
-    the commit."""
+    """Common base of the streaming and the batch writer. The constructor opens no connections, because Spark creates a
+    writer for planning and another one for the commit.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType, staging: Staging) -> None:
         check_schema(schema, topic=options.topic)
@@ -62,7 +64,7 @@ class _Sink:
         from spark_kafka_eos.spark.encode_stage import stage_rows
         from spark_kafka_eos.writing.layout import layout
 
-        # Topics are looked up by the task: no code of ours runs on the driver before it.
+        # The task looks up the topics, because none of our code runs on the driver before it.
         where = layout(self._options, self._options.topic)
         return stage_rows(batches, self._options.client, where, self._staging, folder)
 
@@ -78,15 +80,15 @@ class _Sink:
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
             raise KafkaEosError(
-                f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no message",
-                action="Start the query or job again: it writes the whole batch.",
+                f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no commit message",
+                action="Restart the query or job; it writes the whole batch again.",
             )
         if batch.start is None and not any(report.blocks for report in reports):
-            # Nobody told where this first batch starts; as it writes nothing, all that counts is where it ends.
+            # The start of this first batch is unknown. As it writes nothing, only its end matters.
             pinned = tuple(source and replace(source, start=source.end) for source in batch.sources)
             batch = replace(batch, start=batch.end, sources=pinned)
         with Cluster(self._options.client) as cluster:
-            if first:  # each batch has a process of its own, so a later one would pay for it again and again
+            if first:  # each batch runs in a separate process, so every one would pay for it
                 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 
                 preflight(cluster, self._options)
@@ -102,17 +104,17 @@ class _Sink:
 
 
 class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """A streaming query's sink. Raises ConfigurationError without a checkpointLocation of the query's own."""
+    """A streaming query's sink. Raises ConfigurationError unless checkpointLocation is set on the query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         if options.checkpoint_location is None:
             raise ConfigurationError(
                 "checkpointLocation",
                 "is required: the sink reads each batch's source offsets from the checkpoint",
-                action="Set it on the query: .option('checkpointLocation', …).",
+                action="Set it on the query with .option('checkpointLocation', …).",
             )
         self._checkpoint: str = options.checkpoint_location
-        self._call = uuid.uuid4().hex  # of one planning: the tasks get this very object, the commit makes another
+        self._call = uuid.uuid4().hex  # per planning: tasks get this object, the commit creates another one
         super().__init__(options, schema, staging_of(options, self._checkpoint))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -132,30 +134,32 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
         self._staging.clean_before(batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""
+        """Remove the staged files. There is no transaction to abort, because it starts in `commit`."""
         self._clean(messages)
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks of these messages wrote."""
+        """Remove the files that the tasks of these messages wrote."""
         told = [message for message in messages if isinstance(message, StagedMessage)]
         for folder in {message.folder for message in told if message.report.path or message.report.error}:
             self._staging.clean(folder)
 
     def _micro_batch(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> MicroBatch:
-        """The batch as the checkpoint has it: that of the query which the tasks worked for, and no other one's.
+        """The batch as recorded in the checkpoint of the query that the tasks worked for.
 
-        No session is at hand to say what a path without a scheme stands for: Spark takes the cluster's default file
-        system, this process its own disk, on which another query's checkpoint may lie.
+        Without a session, a path without a scheme is ambiguous: Spark uses the cluster's default file system, but this
+        process uses its local disk, where another query's checkpoint may be.
         """
         read = files_at(self._checkpoint, "checkpointLocation").read_text
         here = not urlsplit(self._checkpoint).scheme
         if here and (read("metadata") is None or read(f"offsets/{batch_id}") is None):
-            raise self._elsewhere(f"batch {batch_id} of this query is not in {self._checkpoint} on the driver's disk")
+            raise self._elsewhere(
+                f"{self._checkpoint} on the driver's local disk does not contain batch {batch_id} of this query"
+            )
         batch = micro_batch(read, batch_id)
         queries = {message.query_id for message in messages if isinstance(message, StagedMessage)} - {None}
         if queries - {batch.query_id}:
             raise self._elsewhere(
-                f"what {self._checkpoint} holds is the checkpoint of query {batch.query_id}, but this is "
+                f"{self._checkpoint} contains the checkpoint of query {batch.query_id}, but this is "
                 f"query {', '.join(map(str, queries))}"
             )
         return batch
@@ -164,16 +168,16 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return ConfigurationError(
             "checkpointLocation",
             what,
-            action="Write the path with the scheme of the file system that it is on (hdfs://…, s3://…, file:///…).",
+            action="Add the scheme of the file system to the path (hdfs://…, s3://…, file:///…).",
         )
 
 
 class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
-    """A batch write: one transaction. Spark pickles this very object to the tasks and to the commit."""
+    """A batch write in one transaction. Spark pickles this object for the tasks and for the commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._run = uuid.uuid4().hex
-        # Each run has its own folder in it; one for each transactional.id would stay behind where that is random.
+        # Each run has its own folder in it. Folders by transactional.id would be left behind where the id is random.
         staging = Staging(f"{options.staging_dir or tempfile.gettempdir()}/kafka-eos-staging/batch-writes")
         super().__init__(options, schema, staging)
 
@@ -182,7 +186,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         return StagedMessage(self._stage(iterator, self._run))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the whole write, or nothing; with `txnAppId` not again what the ledger shows as committed."""
+        """Commit the whole write or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
         app_id, version = self._options.txn_app_id, self._options.txn_version
         batch = MicroBatch(
             query_id=app_id or self._run,
@@ -196,5 +200,5 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         self._staging.clean(self._run)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the staged files. There is no transaction to abort: it opens in `commit` only."""
+        """Remove the staged files. There is no transaction to abort, because it starts in `commit`."""
         self._staging.clean(self._run)

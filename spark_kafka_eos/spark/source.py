@@ -1,8 +1,7 @@
-"""The readers behind `spark.read` and `spark.readStream`: Spark's calls, handed to `reading.positions` and `.reading`.
+"""The readers behind `spark.read` and `spark.readStream`, which delegate to `reading.positions` and `reading.records`.
 
-A reader is built in several processes: the one that plans (a stream keeps it for its lifetime) and, pickled, in each
-executor's worker, where only `read` is called. So constructors do nothing, and the client that asks for offsets is made
-when it is first needed.
+A reader exists in several processes: in the one that plans (for a stream's lifetime) and, pickled, in each executor's
+worker, where only `read` is called. So constructors do nothing, and connections are opened when they are first needed.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ if TYPE_CHECKING:
     from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
     from spark_kafka_eos.reading.positions import JsonOffsets, Positions
 
-# Where and with which key to tell what reading took (`broker.datagrams`). Spark hands the session's settings on to its
-# tasks, and hides one of this name in the event log and the UI (spark.redaction.regex).
+# Address and key for read statistics (`broker.datagrams`). Spark passes the session's settings to its tasks, and
+# redacts this one in the event log and the UI because of its name (spark.redaction.regex).
 COLLECTOR = "spark.kafka-eos.progress.token"
 
 
 class TaskRanges(InputPartition):
-    """What one Spark task reads: ranges of several Kafka partitions, at most one of each."""
+    """The offset ranges that one Spark task reads, at most one per Kafka partition."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(tuple(ranges))
 
 
 class KafkaEosReader(DataSourceReader):
-    """A batch read. Spark plans it at a loaded frame's first action and keeps the plan: each later action of that frame
-    sees the same offsets, and `load()` again sees what came since.
+    """A batch read. Spark plans it at the first action on a loaded DataFrame and keeps the plan: later actions on it
+    read the same offsets. A new `load()` includes newer records.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -65,12 +64,13 @@ class KafkaEosReader(DataSourceReader):
 
 
 class FilteringReader(KafkaEosReader):
-    """A batch read that leaves out what Spark's filters exclude (`pushDownFilters`); Spark evaluates them again.
+    """A batch read that skips offsets excluded by Spark's filters (`pushDownFilters`); Spark evaluates the filters
+    again.
 
-    Spark (4.3) keeps one plan for a loaded frame, that of the filters it saw last, and reads by it wherever the frame
-    stands: in the same query with other filters, or later without any. So the plans of a frame must agree. Those with
-    other filters than the first read everything, and a use without filters, of which Spark would not tell us, is
-    ruled out by asking for one that is always there.
+    Spark (4.3) keeps one plan per loaded DataFrame, that of the last filters, and uses it wherever the DataFrame is
+    used: in the same query with other filters, or later without any. So all plans of a DataFrame must agree. A plan
+    whose filters differ from the first plan's reads everything. A use without filters would go unnoticed, so a filter
+    on offset is required in all uses.
     """
 
     def __init__(self, options: SourceOptions, frame: str) -> None:
@@ -94,8 +94,9 @@ class FilteringReader(KafkaEosReader):
         if self._asked is None or self._asked.offsets.low is None:
             raise ConfigurationError(
                 "pushDownFilters",
-                "the loaded frame is used without a filter on offset, and Spark would read it by another use's filters",
-                action="Load it as .load().where('offset >= 0') and filter that.",
+                "the loaded DataFrame is used without a filter on offset, so Spark could apply the filters of another "
+                "use",
+                action="Load it with .load().where('offset >= 0') and filter the result.",
             )
         with Positions(self._options) as positions:
             start, end = positions.starting(), positions.ending()
@@ -105,9 +106,10 @@ class FilteringReader(KafkaEosReader):
 
 
 class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: offsets are `{topic: {partition: offset}}`, as the built-in source writes them into the checkpoint.
+    """A streaming read. Offsets are `{topic: {partition: offset}}`, as the built-in source writes them to the
+    checkpoint.
 
-    Spark compares offsets as text, so equal ones are always written alike (`offsets_to_json` sorts them).
+    Spark compares offsets as text, so equal offsets must have the same text (`offsets_to_json` sorts them).
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -123,12 +125,12 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
-        if start != self._initial:  # then a batch ended there, and Spark has noted it as done
+        if start != self._initial:  # a batch ended there, and Spark has recorded it as done
             self.commit(start)
         return self._positions.latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The option's limit. Of several Spark hears of one, and `latestOffset` keeps all."""
+        """The first limit that is set. Spark takes only one; `latestOffset` applies all of them."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -147,7 +149,9 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskRanges(ranges) for ranges in self._positions.batch(start, end)]
 
     def commit(self, end: JsonOffsets) -> None:
-        """With `commitOffsets`: every batch up to `end` is done. Raises what `ConsumedOffsets` raises."""
+        """Every batch up to `end` is done: commit its offsets with `commitOffsets`. Raises what `ConsumedOffsets`
+        raises.
+        """
         from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 
         if self._consumed is None:
@@ -163,7 +167,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _positions(self) -> Positions:
         if self._opened is None:
-            spare_the_collector()  # before the imports, which would have it look through pyspark and pyarrow twice
+            spare_the_collector()  # before the imports, so that it does not scan pyspark and pyarrow twice
             from spark_kafka_eos.reading.positions import Positions
 
             self._opened = Positions(self._options)
@@ -176,7 +180,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """What a task of this partition reads. Spark makes a partition without value up where a batch read planned none."""
+    """Read one partition. Spark invents a partition without a value if a batch read planned none."""
     from spark_kafka_eos.broker.cluster import shared_cluster
     from spark_kafka_eos.reading.records import read
 
@@ -192,7 +196,7 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
 def _read_and_tell(
     ranges: Sequence[OffsetRange], options: SourceOptions, context: TaskContext, collector: str
 ) -> Iterator[pa.RecordBatch]:
-    """The same; and when all of it is read, a word to the driver's progress listener."""
+    """The same, and report statistics to the driver's progress listener at the end."""
     from spark_kafka_eos.broker.cluster import shared_cluster
     from spark_kafka_eos.broker.datagrams import tell
     from spark_kafka_eos.reading.read_stats import Tally

@@ -1,13 +1,15 @@
-"""`TransactionalWriter`: foreachBatch's micro-batches, each in one Kafka transaction.
+"""`TransactionalWriter`: writes each micro-batch of foreachBatch in one Kafka transaction.
 
-    writer = TransactionalWriter({"kafka.bootstrap.servers": …, "kafka.transactional.id": "orders", "topic":
-    "orders-clean"}) orders.writeStream.foreachBatch(writer).option("checkpointLocation", path).start()
+    writer = TransactionalWriter(
+        {"kafka.bootstrap.servers": …, "kafka.transactional.id": "orders", "topic": "orders-clean"}
+    )
+    orders.writeStream.foreachBatch(writer).option("checkpointLocation", path).start()
 
-Two ways for the records to get into the transaction (option `appendMode`; core.append_mode chooses):
-- `driver`: the encode tasks stage their blocks in files, the driver appends them. No shuffle and one Python stage: the
-  fastest on one machine and for small batches; bounded by the driver's network on a cluster.
-- `executors`: the blocks go through a shuffle to append tasks, each of which owns some partitions. Scales with the
-  cluster; needs a classic session, because only its status store tells whether a task ran twice.
+The records are appended to the transaction in one of two ways (option `appendMode`; core.append_mode chooses):
+- `driver`: encode tasks stage their blocks in files, and the driver appends them. There is no shuffle and only one
+  Python stage, so this is fastest on one machine and for small batches. On a cluster, the driver's network limits it.
+- `executors`: blocks are shuffled to append tasks, each of which owns some partitions. This scales with the cluster. It
+  needs a classic session, because only its status store shows whether a task ran twice.
 """
 
 from __future__ import annotations
@@ -52,20 +54,24 @@ _log = logging.getLogger(__name__)
 
 
 class BatchTransaction:
-    """The frames of one micro-batch. They are evaluated when the `with` block ends, all into one transaction."""
+    """The DataFrames of one micro-batch. When the `with` block ends, they are evaluated and written in one
+    transaction.
+    """
 
     def __init__(self, topic: str | None) -> None:
         self._topic = topic
         self._writes: list[tuple[DataFrame, str | None]] = []
 
     def write(self, frame: DataFrame, topic: str | None = None) -> None:
-        """Add a frame with the sink's columns. `topic` wins over the option of that name, and both over the column."""
+        """Add a DataFrame with the sink's columns. `topic` overrides the option `topic`, and both override the
+        column.
+        """
         topic = topic or self._topic
         check_schema(frame.schema, topic=topic)
         self._writes.append((frame, topic))
 
     def rows(self) -> tuple[DataFrame | None, str | None]:
-        """All rows as one frame, and the topic if they all have the same."""
+        """All rows as one DataFrame, and the topic if it is the same for all."""
         if not self._writes:
             return None, None
         topics = {topic for _, topic in self._writes}
@@ -80,9 +86,9 @@ class BatchTransaction:
 class TransactionalWriter:
     """Writes each micro-batch of one query, its source offsets and its ledger entry in one transaction.
 
-    Takes the options of the `kafka-eos` sink (checked here: ConfigurationError). Call it as foreachBatch's function, or
-    use `transaction` inside yours for several frames and topics. Once for each micro-batch: a second call, also that of
-    another thread or writer, raises IllegalTransactionState. Pickles without its connections.
+    Takes the options of the `kafka-eos` sink; raises ConfigurationError if they are invalid. Pass it to foreachBatch,
+    or use `transaction` in your own function to write several DataFrames or topics. Call it once per micro-batch: a
+    second call, even from another thread or writer, raises IllegalTransactionState. It pickles without its connections.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -99,10 +105,10 @@ class TransactionalWriter:
 
     @contextmanager
     def transaction(self, batch_df: DataFrame, batch_id: int) -> Iterator[BatchTransaction]:
-        """Collect frames to write; at the end of the block commit them all, or nothing.
+        """Collect DataFrames to write; at the end of the block, commit all of them or nothing.
 
-        If the block raises, nothing is written. Raises LedgerRefused where going on could lose or repeat data, and any
-        other KafkaEosError after the transaction was aborted, or with what is known of its outcome.
+        If the block raises, nothing is written. Raises LedgerRefused if going on could lose or repeat data. Any other
+        KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
         collected = BatchTransaction(self._options.topic)
         yield collected
@@ -110,8 +116,9 @@ class TransactionalWriter:
 
     @property
     def last_commit(self) -> CommitReport | None:
-        """What the last batch left behind: outcome, records, producer id and epoch, who appended and why, milliseconds
-        per step, tries."""
+        """The report of the last batch: outcome, records, producer id and epoch, append mode and its reason,
+        milliseconds per step, attempts.
+        """
         return self._last_commit
 
     def __getstate__(self) -> dict[str, object]:
@@ -134,12 +141,14 @@ class TransactionalWriter:
         return report
 
     def _note_incomplete(self, batch: MicroBatch, committed: Committed) -> None:
-        """A call for `batch` is about to be refused, because frames of an earlier one are, or may be, committed.
+        """A call for `batch` is about to be refused, because an earlier call has committed, or may have committed.
 
-        Where they are, the ledger is told, so that no restart takes the batch for done. Where nobody knows yet, the
-        earlier call may be under way in another thread. Never raises: the refusal says more.
+        If it has, record that in the ledger, so that a restart does not consider the batch complete. If that is not
+        known, the earlier call may still be running in another thread. Never raises: the refusal is more important.
         """
-        _log.warning("batch %d of query %s is written without all of its frames", batch.batch_id, batch.query_id)
+        _log.warning(
+            "batch %d of query %s is incomplete: not all of its DataFrames are written", batch.batch_id, batch.query_id
+        )
         if committed != "everything":
             return
         try:
@@ -148,7 +157,7 @@ class TransactionalWriter:
                 transaction.note_incomplete(batch)
         except KafkaEosError as error:
             self._transaction = None
-            _log.warning("the ledger could not be told that batch %d is incomplete: %s", batch.batch_id, error)
+            _log.warning("cannot record in the ledger that batch %d is incomplete: %s", batch.batch_id, error)
 
     def _settle(
         self,
@@ -185,7 +194,7 @@ class TransactionalWriter:
                 append_reason=choice.reason,
             )
         except BaseException:
-            # The identity's state may be anything now; whoever comes next begins with InitProducerId.
+            # The state of the producer is unknown now, so the next attempt starts with InitProducerId.
             self._transaction = None
             raise
         finally:
@@ -196,7 +205,7 @@ class TransactionalWriter:
         return report
 
     def _own(self) -> tuple[Owner, Cluster]:
-        """The owner of the batches to come, with connections of this writer's own; made when they are first used."""
+        """The owner of the next batches, with connections of this writer; created when they are first needed."""
         if self._cluster is None:
             cluster = Cluster(self._options.client)
             try:
@@ -221,7 +230,7 @@ class TransactionalWriter:
         folder: str,
         batch_id: int,
     ) -> Callable[[ProducerIdentity], Appended]:
-        """What brings the rows into the transaction as was chosen."""
+        """The function that appends the rows to the transaction, according to `choice`."""
         if rows is None:
             return StagedWrite(cluster, self._options, staging, list, batch_id)
         where = layout(self._options, topic, cluster)
@@ -248,24 +257,25 @@ def _choose(options: SinkOptions, session: SparkSession, batch: MicroBatch, byte
     kind = SessionKind(classic=is_classic(session), local=is_local(session), speculates=speculates(session))
     if options.append_mode == "executors" and not kind.classic:
         raise KafkaEosError(
-            "appendMode=executors needs a classic Spark session: Spark Connect does not tell whether a task ran twice",
-            action="Use appendMode=driver (or auto).",
+            "appendMode=executors requires a classic Spark session: Spark Connect does not show whether a task ran "
+            "twice",
+            action="Set appendMode=driver or appendMode=auto.",
         )
     return choose(options.append_mode, kind, batch, bytes_per_offset)
 
 
 def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:
-    """Have Spark compute the rows of a batch that is committed, and drop them.
+    """Have Spark compute the rows of a committed batch and discard them.
 
-    State store and watermark move on by nothing else, and Spark fails a batch that did not write its state.
+    Only this advances state store and watermark, and Spark fails a batch that did not write its state.
     """
-    _log.info("batch %d of query %s is computed once more, for the query's state", batch.batch_id, batch.query_id)
+    _log.info("batch %d of query %s is recomputed to restore the query's state", batch.batch_id, batch.query_id)
     try:
         batch_df.write.format("noop").mode("overwrite").save()
     except Exception as error:
         raise KafkaEosError(
-            f"batch {batch.batch_id} of query {batch.query_id} was committed in an earlier run, but computing it once "
-            "more, for the query's state, failed",
+            f"batch {batch.batch_id} of query {batch.query_id} was committed in an earlier run, but recomputing it "
+            "to restore the query's state failed",
             committed="everything",
-            action="Resolve the cause, which is the error before this one, and start the query again.",
+            action="Fix the cause, which is the previous error, and restart the query.",
         ) from error

@@ -206,7 +206,7 @@ def test_an_executor_killed_between_encoding_and_appending_makes_the_batch_be_wr
     query: Query, cell: Cell, protocol: str
 ) -> None:
     cell(f"Fault matrix, {protocol}", "4 half appended", "executor SIGKILL", "redone")
-    with batch_written_twice(query, because="lost encoded blocks after an append task had ended") as seen:
+    with batch_written_twice(query, because="lost encoded blocks after an append task had finished") as seen:
         first, second = query.held(), query.held("reached-2")
         query.release(second)
         kill_executor_of(first)

@@ -48,7 +48,7 @@ def cluster(spark: SparkSession, tmp_path: Path) -> SparkSession:
 
 def test_a_path_without_a_scheme_on_another_default_file_system_asks_for_one(cluster, options, tmp_path):
     checkpoint = str(tmp_path / "checkpoint")
-    with pytest.raises(Exception, match="checkpointLocation.*on the driver's disk.*with the scheme") as raised:
+    with pytest.raises(Exception, match="checkpointLocation.*on the driver's local disk.*Add the scheme") as raised:
         run(numbers(cluster), options, checkpoint)
     assert "Nothing was committed" in str(raised.value)
     assert not Path(checkpoint).exists() and Path(f"{tmp_path}/elsewhere{checkpoint}/offsets/0").exists()
@@ -59,7 +59,7 @@ def test_an_old_checkpoint_that_lies_on_the_local_disk_instead_is_not_believed(s
     checkpoint = str(tmp_path / "checkpoint")
     run(numbers(spark), options, checkpoint)
     assert written(options) == list(range(20))
-    with pytest.raises(Exception, match="is the checkpoint of query .*, but this is query .*with the scheme"):
+    with pytest.raises(Exception, match="contains the checkpoint of query .*, but this is query .*Add the scheme"):
         run(numbers(cluster), options, checkpoint)
     assert written(options) == list(range(20))
 

@@ -41,8 +41,8 @@ def errors(kafka: EmbeddedKafka, topic: str, tmp_path_factory: pytest.TempPathFa
 
 def test_the_driver_appends_and_the_executors_mode_is_refused(errors: dict[str, str | None]) -> None:
     assert errors["driver"] is None
-    assert "appendMode=executors needs a classic Spark session" in str(errors["executors"])
-    assert "Use appendMode=driver (or auto)" in str(errors["executors"])
+    assert "appendMode=executors requires a classic Spark session" in str(errors["executors"])
+    assert "Set appendMode=driver or appendMode=auto" in str(errors["executors"])
 
 
 def test_a_second_call_for_a_batch_is_refused(errors: dict[str, str | None]) -> None:

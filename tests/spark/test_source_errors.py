@@ -36,8 +36,8 @@ def messages(spark, tmp_path):
     [
         ({"subscribe": "t", "maxOffsetPerTrigger": "5"}, "Did you mean maxOffsetsPerTrigger?"),
         ({}, "Set one of subscribe, subscribePattern, assign."),
-        ({"subscribe": "t", "startingOffsets": '{"t": {"0": }}'}, "is not JSON"),
-        ({"subscribe": "t", "startingOffsets": "committed"}, "committed needs kafka.group.id"),
+        ({"subscribe": "t", "startingOffsets": '{"t": {"0": }}'}, "is not valid JSON"),
+        ({"subscribe": "t", "startingOffsets": "committed"}, "committed requires kafka.group.id"),
     ],
 )
 def test_wrong_options_are_explained(bootstrap, messages, options, said):

@@ -34,9 +34,9 @@ def test_a_login_configuration_yields_its_module_and_options(jaas, module, optio
         ("", "expected"),
         ("username=alice password=s3cret", "expected"),
         ("a.Plain username=alice password=s3cret;", "expected"),
-        (PLAIN.rstrip(";"), "does not end with `;`"),
-        ('a.Plain required password="s3cret;', "does not end with `;`"),
-        (PLAIN * 2, "does not end with `;`"),
+        (PLAIN.rstrip(";"), "expected `;` after the last option"),
+        ('a.Plain required password="s3cret;', "expected `;` after the last option"),
+        (PLAIN * 2, "expected `;` after the last option"),
     ],
 )
 def test_what_does_not_parse_is_refused_without_being_shown(jaas, why):

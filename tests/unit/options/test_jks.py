@@ -64,14 +64,14 @@ def test_a_file_that_was_cut_or_changed_is_refused(file):
         with pytest.raises(ValueError, match="damaged"):
             jks.read(changed, "changeit")
     for end in range(len(file) - 20):
-        with pytest.raises(ValueError, match="damaged|no JKS file"):
+        with pytest.raises(ValueError, match="damaged|not a JKS file"):
             jks.read(file[:end], None)
 
 
 def test_a_key_that_is_not_keytools_is_refused():
     entry = jks.read(KEYSTORE, None).keys[0]
     other = entry.encrypted.replace(bytes.fromhex("2a02110101"), bytes.fromhex("2a02110102"))
-    with pytest.raises(ValueError, match="only Java knows"):
+    with pytest.raises(ValueError, match="not supported"):
         jks.decrypt(jks.KeyEntry(encrypted=other, chain=()), "keypass")
     for damaged in (b"", b"\x30", entry.encrypted[:40], b"\x04" + entry.encrypted[1:]):
         with pytest.raises(ValueError, match="damaged"):

@@ -81,16 +81,16 @@ def test_at_least_once_needs_neither_transactional_id_nor_topic():
 
 
 def test_the_topic_must_be_among_the_allowed_ones():
-    refused(ID | {"topic": "c", "outputTopics": "a,b"}, "topic", r"c is not among outputTopics \(a, b\)")
+    refused(ID | {"topic": "c", "outputTopics": "a,b"}, "topic", r"c is not in outputTopics \(a, b\)")
 
 
 def test_the_ledgers_group_cannot_hold_the_source_offsets():
-    refused(ID | {"topic": "t", "kafka.group.id": "orders.ledger"}, "kafka.group.id", "the ledger's own group")
+    refused(ID | {"topic": "t", "kafka.group.id": "orders.ledger"}, "kafka.group.id", "reserved for the ledger")
 
 
 @pytest.mark.parametrize(("given", "missing"), [("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")])
 def test_the_two_names_of_a_batch_write_belong_together(given, missing):
-    refused(ID | {"topic": "t", given: "1"}, given, f"means nothing without {missing}")
+    refused(ID | {"topic": "t", given: "1"}, given, f"requires {missing}")
     assert sink(topic="t", txnAppId="nightly", txnVersion="7").txn_version == 7
 
 

@@ -47,13 +47,13 @@ def test_there_are_three_ways_to_say_what_to_read(options, field, value):
 
 def test_one_of_them_is_required():
     with pytest.raises(
-        ConfigurationError, match=r"what to read is not said.*Set one of subscribe, subscribePattern, assign\."
+        ConfigurationError, match=r"the topics to read are not set.*Set one of subscribe, subscribePattern, assign\."
     ):
         source_options(BROKER)
 
 
 def test_two_of_them_exclude_each_other():
-    refused("subscribe", "subscribe and assign exclude each other", assign='{"a": [0]}')
+    refused("subscribe", "subscribe and assign cannot be combined", assign='{"a": [0]}')
 
 
 def test_a_batch_read_starts_at_the_earliest_offset():
@@ -71,7 +71,7 @@ def test_a_batch_read_cannot_start_at_the_latest_offset(start):
     [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", '{"t": {"0": 5}}')],
 )
 def test_a_stream_has_no_end(name, value):
-    refused(name, r"a stream has no end.*availableNow", **{name: value})
+    refused(name, r"not supported in a streaming read.*availableNow", **{name: value})
     assert source(streaming=False, **{name: value}) is not None
 
 
@@ -80,7 +80,7 @@ def test_before_spark_says_whether_it_streams_neither_rule_is_applied():
 
 
 def test_the_committed_start_needs_the_group_whose_offsets_are_meant():
-    refused("startingOffsets", r"needs kafka\.group\.id", startingOffsets="committed")
+    refused("startingOffsets", r"requires kafka\.group\.id", startingOffsets="committed")
     assert source(startingOffsets="committed", **{"kafka.group.id": "g"}).group_id == "g"
 
 
@@ -89,7 +89,7 @@ def test_malformed_json_names_the_option_and_shows_the_shape():
 
 
 def test_a_start_outside_the_assigned_partitions_is_refused():
-    with pytest.raises(ConfigurationError, match="t-1 is not among the partitions of assign"):
+    with pytest.raises(ConfigurationError, match="t-1 is not in assign"):
         source_options(BROKER | {"assign": '{"t": [0]}', "startingOffsets": '{"t": {"0": 1, "1": 1}}'})
 
 
@@ -111,7 +111,7 @@ def test_an_end_by_time_is_the_latest_offset_where_no_record_is_that_young():
 def test_limits_must_fit_each_other():
     refused(
         "minOffsetsPerTrigger",
-        "5 is more than maxOffsetsPerTrigger, 4",
+        "5 is greater than maxOffsetsPerTrigger, 4",
         minOffsetsPerTrigger="5",
         maxOffsetsPerTrigger="4",
     )
@@ -129,16 +129,16 @@ def test_a_limit_of_nothing_is_refused(name):
 
 
 def test_committing_offsets_needs_a_group_and_a_stream():
-    refused("commitOffsets", r"needs kafka\.group\.id", commitOffsets="true")
+    refused("commitOffsets", r"requires kafka\.group\.id", commitOffsets="true")
     group = {"kafka.group.id": "g"}
-    refused("commitOffsets", "only of a stream's batches", streaming=False, commitOffsets="true", **group)
+    refused("commitOffsets", "only supported in a streaming read", streaming=False, commitOffsets="true", **group)
     assert source(commitOffsets="true", **group).commit_offsets
     assert not source(streaming=False, commitOffsets="false").commit_offsets
 
 
 def test_filters_are_pushed_down_to_batch_reads_only():
-    refused("pushDownFilters", "of a stream Spark tells no source", pushDownFilters="true")
-    refused("maxTimestampDelay", "only for filters", streaming=False, maxTimestampDelay="1h")
+    refused("pushDownFilters", "not supported in a streaming read", pushDownFilters="true")
+    refused("maxTimestampDelay", "only affects filters", streaming=False, maxTimestampDelay="1h")
     filters = source(streaming=False, pushDownFilters="true", maxTimestampDelay="1h")
     assert (filters.push_down_filters, filters.max_timestamp_delay_ms) == (True, 3_600_000)
 

@@ -67,7 +67,7 @@ def test_a_wrong_password_is_said_without_being_shown(store):
 
 
 def test_a_keystore_must_hold_a_key(store):
-    with pytest.raises(ConfigurationError, match="holds no private key"):
+    with pytest.raises(ConfigurationError, match="contains no private key"):
         pkcs12("keystore", store(with_key=False), Secret("changeit"))
 
 
@@ -152,7 +152,7 @@ def test_a_wrong_password_of_a_jks_file_is_said_without_being_shown(jks, passwor
 
 
 def test_a_jks_keystore_must_hold_one_key(jks):
-    with pytest.raises(ConfigurationError, match="holds no private key"):
+    with pytest.raises(ConfigurationError, match="contains no private key"):
         java("keystore", jks[1], Secret("changeit"))
 
 

@@ -56,7 +56,7 @@ def test_a_private_key_that_a_plan_would_show_is_refused_before_anything_else(wa
 
 def test_a_schema_that_is_no_choice_of_columns_is_refused() -> None:
     own = StructType([StructField("value", StringType())])
-    with pytest.raises(ConfigurationError, match=r"schema.*may choose among.*\(value:string\)"):
+    with pytest.raises(ConfigurationError, match=r"schema.*may only select.*\(value:string\)"):
         KafkaEosDataSource(OPTIONS).streamReader(own)
 
 

@@ -60,7 +60,7 @@ def test_a_schema_may_say_that_what_every_record_has_is_not_null() -> None:
 def test_what_a_record_need_not_have_may_be_null(name: str) -> None:
     source = source_schema(include_headers=True)
     own = schema((name, source[name].dataType), nullable=False)
-    with pytest.raises(ConfigurationError, match=f"says NOT NULL of {name}"):
+    with pytest.raises(ConfigurationError, match=f"declares {name} NOT NULL"):
         selected(own, include_headers=True)
 
 
@@ -77,5 +77,5 @@ def test_what_a_record_need_not_have_may_be_null(name: str) -> None:
     ids=["another type", "another name", "another case", "a column twice", "no column", "headers nobody asked for"],
 )
 def test_what_is_no_choice_of_the_columns_is_refused(own: StructType) -> None:
-    with pytest.raises(ConfigurationError, match="may choose among the columns struct<key:binary"):
+    with pytest.raises(ConfigurationError, match="may only select columns of struct<key:binary"):
         selected(own, include_headers=False)

@@ -161,7 +161,7 @@ def test_another_querys_checkpoint_at_that_path_is_not_believed(options, steps, 
 @pytest.mark.parametrize("missing", ["metadata", "offsets/1"])
 def test_a_path_without_a_scheme_that_is_not_on_this_disk_asks_for_one(options, steps, write, missing):
     (Path(options.checkpoint_location) / missing).unlink()
-    with pytest.raises(ConfigurationError, match="on the driver's disk.*Write the path with the scheme.*hdfs://"):
+    with pytest.raises(ConfigurationError, match="on the driver's local disk.*Add the scheme.*hdfs://"):
         KafkaEosStreamWriter(options, SCHEMA).commit([write(1)], 1)
     assert steps == []
 

@@ -185,7 +185,7 @@ def test_after_an_unknown_outcome_that_error_is_the_only_one_and_no_second_call_
     with pytest.raises(CommitOutcomeUnknown):
         run(writer, 7)
     assert steps == ["preflight", "owner", "batch 7"]
-    with pytest.raises(IllegalTransactionState, match="is not known"):
+    with pytest.raises(IllegalTransactionState, match="It is unknown"):
         run(writer, 7)
     assert writer.noted == (7,)
 
