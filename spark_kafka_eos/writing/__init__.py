@@ -1,11 +1,12 @@
-"""Writing, without Spark: a micro-batch's rows become blocks, and one shared transaction commits them.
+"""Writes micro-batches without Spark: encodes rows as blocks and commits them in one shared transaction.
 
-blocks layout              rows -> complete record batches, one partition each
-staging files              blocks between tasks and driver
-append executor_append     blocks -> brokers, in driver and in executors mode
-transaction                begin, let others append, commit or abort
-commit idempotent          one micro-batch from the ledger's verdict to its end, in each delivery guarantee
-calls                      one call for each micro-batch
-checkpoint offset_log      what Spark's checkpoint says of a micro-batch
-preflight report           before the first batch; after each
+blocks layout              encode rows as complete record batches, one partition each
+staging files              pass blocks from tasks to the driver
+append executor_append     append blocks, in driver and in executors mode
+transaction fence          begin, commit or abort the shared transaction; fence stragglers
+ledger_keeper              read the ledger, write it in each batch's transaction
+commit idempotent          write one micro-batch, for each delivery guarantee
+calls                      allow one call per micro-batch
+checkpoint offset_log      read a micro-batch from Spark's checkpoint
+preflight report           checks before the first batch; the report of each batch
 """

@@ -1,7 +1,7 @@
-"""Blocks enter the shared transaction: stamped with its identity and the partition's next sequence, then produced.
+"""Appends blocks to the shared transaction, after stamping them with producer id, epoch and sequence number.
 
-The driver calls this for staged blocks, append tasks for what the shuffle brought them. In one transaction no two
-callers may append to the same partition: sequences count per partition, and the broker's duplicate detection does not
+The driver calls this for staged blocks, append tasks for shuffled blocks. Within a transaction, no two callers may
+append to the same partition: sequence numbers count per partition, and the broker's duplicate detection does not
 compare content.
 """
 
@@ -28,14 +28,14 @@ def append(
     transaction_timeout_ms: int = 60_000,
     batch_id: int | None = None,
 ) -> list[Ack]:
-    """Append `(partition, records, block)`s under `identity`, whose sequences start at 0, and wait for every
-    acknowledgement.
+    """Append `(partition, records, block)` tuples under `identity`, with sequence numbers from 0, and wait for all
+    acknowledgements.
 
-    The blocks are stamped in place. `partitions`, where they are known beforehand, are added to the transaction in one
-    request on TV1; others are added as they come. Raises what `Appender` raises; nothing is visible before the commit.
+    The blocks are stamped in place. On TV1, `partitions` that are known beforehand are added to the transaction in one
+    request, others when they occur. Raises what `Appender` raises; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
-    transactional = bool(identity.transactional_id)  # else idempotent: nothing to add partitions to
+    transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
     version = identity.transaction_version
     coordinator = TransactionCoordinator(
         cluster, identity.transactional_id, transaction_timeout_ms, transaction_version=version
@@ -72,7 +72,7 @@ def append(
 
 
 def records_by_partition(acks: Iterable[Ack]) -> Mapping[TopicPartition, int]:
-    """How many records were acknowledged, per partition."""
+    """The number of acknowledged records per partition."""
     counts: Counter[TopicPartition] = Counter()
     for ack in acks:
         counts[ack.partition] += ack.records

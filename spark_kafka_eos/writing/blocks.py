@@ -1,14 +1,14 @@
-"""Rows become blocks: complete record batches, one partition each, that only lack their place in a transaction.
+"""Encodes rows as blocks: complete record batches of one partition each, still without producer id and sequence.
 
-A block is encoded where the rows are (any task, any retry: it has no side effect) and stamped with producer id, epoch
-and base sequence where it is appended. Blocks, not rows, cross the shuffle or the staging files: a few big binaries
-instead of millions of rows.
+A block is encoded where the rows are (in any task and any retry, because this has no side effect) and stamped with
+producer id, epoch and base sequence where it is appended. So blocks, not rows, go through the shuffle or the staging
+files: a few large binaries instead of millions of rows.
 
 Not obvious:
-- Blocks are cut by an upper bound of their encoded size, before compression, as the Java producer does with
-  `max.request.size`; a record that breaks that bound alone is an error that names its topic and partition.
-- A topic's own `max.message.bytes` counts after compression (the broker's check), so a single record is only judged
-  once it is encoded. Compression can also add a little: a block that comes out too large is cut in two.
+- Blocks are limited by an upper bound of their encoded size before compression, as the Java producer does with
+  `max.request.size`. A single record above the bound is an error with its topic and partition.
+- A topic's `max.message.bytes` applies after compression (the broker checks it), so a single record can only be checked
+  once it is encoded. Compression can also add bytes: a block that becomes too large is split in two.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.encode import encode
 
-# What the columns of the rows must be when they get here; `headers`, `topic`, `partition` and `timestamp` may be
-# missing.
+# The types of the rows' columns; `headers`, `topic`, `partition` and `timestamp` are optional.
 ROWS = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -57,8 +56,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A topic that is written. `max_message_bytes` is its own limit of a block's size, None where it may not be
-    read."""
+    """An output topic. `max_message_bytes` is its limit of a block's size, None if the principal may not describe
+    it.
+    """
 
     partitions: int
     max_message_bytes: int | None = None
@@ -66,10 +66,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where rows may go, fixed by the driver for the whole micro-batch, so that all tasks agree.
+    """Where rows may be written. The driver fixes it for the micro-batch, so that all tasks agree.
 
-    `targets` has the topics that are known already. `registered` lists the topics rows may name (KIP-609's
-    pre-registration); empty means any topic.
+    `targets` has the topics that were looked up already. `registered` lists the allowed topics (KIP-609's
+    pre-registration); if it is empty, any topic is allowed.
     """
 
     topic: str | None
@@ -83,7 +83,7 @@ class Layout:
 
 @dataclass(slots=True)
 class _Pending:
-    """Rows of one partition that wait for a block's worth."""
+    """Rows of one partition that do not fill a block yet."""
 
     rows: list[pa.RecordBatch] = field(default_factory=list)
     sizes: list[npt.NDArray[np.int64]] = field(default_factory=list)
@@ -92,10 +92,10 @@ class _Pending:
 
 
 class BlockEncoder:
-    """Turns one task's rows into blocks, in order per partition, holding at most `layout.max_buffered_bytes` of rows.
+    """Encodes one task's rows as blocks, in order per partition, buffering at most `layout.max_buffered_bytes` of rows.
 
-    `lookup` tells of a topic the layout does not know (raises UnknownTopic); `clock` gives the timestamp, in ms, of
-    rows that bring none. Raises InvalidRow for a row that cannot become a record.
+    `lookup` describes a topic that is not in the layout (raises UnknownTopic); `clock` returns the timestamp, in ms, of
+    rows without one. Raises InvalidRow for a row that cannot become a record.
     """
 
     def __init__(self, layout: Layout, task: int, lookup: Callable[[str], Target], clock: Callable[[], int]) -> None:
@@ -109,40 +109,37 @@ class BlockEncoder:
         self._buffered = 0
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Block]:
-        """Take rows with columns of `ROWS`; yield the blocks that became full."""
+        """Add rows with columns of `ROWS`; yield the blocks that are full."""
         for topic, part in self._by_topic(rows):
             yield from self._add(topic, part)
 
     def finish(self) -> Iterator[Block]:
-        """Yield what is left, partition by partition."""
+        """Yield the remaining blocks, partition by partition."""
         for partition in sorted(self._pending):
             yield from self._cut(partition, final=True)
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if rows.num_rows == 0:
             return
-        if (
-            self._layout.topic is not None
-        ):  # the option wins over the column: a source's rows carry the topic they were in
+        if self._layout.topic is not None:  # overrides the column, because a source's rows contain their input topic
             yield self._layout.topic, rows
             return
         if "topic" not in rows.schema.names:
             raise InvalidRow(
-                "the rows have no 'topic' column and the option 'topic' is not set",
-                action="Set the option 'topic', or add a column 'topic' to the frame.",
+                "the rows have no column 'topic', and the option 'topic' is not set",
+                action="Set the option 'topic', or add a column 'topic' to the DataFrame.",
             )
         topics = rows.column("topic")
         if topics.null_count:
             raise InvalidRow(
-                "a row has null in its 'topic' column and the option 'topic' is not set",
-                action="Give the row a topic, or set the option 'topic'.",
+                "a row has a null 'topic', and the option 'topic' is not set",
+                action="Set the row's topic, or set the option 'topic'.",
             )
         for topic in topics.unique().to_pylist():
             if self._layout.registered and topic not in self._layout.registered:
                 raise InvalidRow(
-                    f"a row names topic {topic!r}, which is not registered in 'outputTopics' "
-                    f"({', '.join(self._layout.registered)})",
-                    action="Add the topic to 'outputTopics', or correct the row.",
+                    f"a row has topic {topic!r}, which is not in outputTopics ({', '.join(self._layout.registered)})",
+                    action="Add the topic to outputTopics, or correct the row.",
                 )
             mask = pc.equal(topics, topic)
             yield topic, rows if pc.all(mask).as_py() else rows.filter(mask)
@@ -155,7 +152,7 @@ class BlockEncoder:
         numbers = self._partitioner.partition(topic, rows.column("key"), count, explicit)
         sizes = _sizes(rows)
         if count > 1:
-            # A stable sort keeps the rows' order inside each partition; 16 bits make it a radix sort.
+            # A stable sort keeps the order within each partition; with 16 bits, it is a radix sort.
             order = np.argsort(numbers.astype(np.uint16) if count <= 65_536 else numbers, kind="stable")
             rows, sizes, numbers = rows.take(pa.array(order)), sizes[order], numbers[order]
         edges = np.flatnonzero(np.diff(numbers)) + 1
@@ -173,8 +170,9 @@ class BlockEncoder:
             yield from self._cut(max(self._pending, key=lambda p: self._pending[p].bytes), final=True)
 
     def _cut(self, partition: TopicPartition, *, final: bool) -> Iterator[Block]:
-        """Encode the pending rows of a partition into blocks within the bound; keep a last partial one unless
-        `final`."""
+        """Encode the pending rows of a partition as blocks within the limit. Unless `final`, keep the last rows if they
+        do not fill a block.
+        """
         pending = self._pending[partition]
         if not pending.rows:
             return
@@ -202,7 +200,7 @@ class BlockEncoder:
     def _blocks(
         self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch, largest: int, own: int | None
     ) -> Iterator[Block]:
-        """One block of at most `largest` bytes, or as many as it takes; `own` is the topic's limit, if it is known."""
+        """One block of at most `largest` bytes, or several; `own` is the topic's limit, if known."""
         data = self._encoded(rows)
         if len(data) > largest and rows.num_rows > 1:
             half = rows.num_rows // 2
@@ -230,8 +228,8 @@ class BlockEncoder:
 
 def _too_large(partition: TopicPartition, size: int, limit: int, option: str) -> InvalidRow:
     return InvalidRow(
-        f"a row for {partition} makes a record of about {size:,} bytes, above the limit of {limit:,} ({option})",
-        action="Raise kafka.max.request.size and the topic's max.message.bytes, or make the row smaller.",
+        f"a row for {partition} results in a record of about {size:,} bytes; the limit is {limit:,} ({option})",
+        action="Increase kafka.max.request.size and the topic's max.message.bytes, or make the row smaller.",
     )
 
 

@@ -1,15 +1,15 @@
-"""Who writes under a transactional.id in this process: one call at a time, and one for each micro-batch.
+"""Allows one call at a time per transactional.id in this process, and one call per micro-batch.
 
-The ledger tells whether a batch is committed, not by whom. So a second call for a batch, which brings further frames,
-looks to it like the batch come again after a crash: skipped, while the query succeeds. What tells them apart is this
-memory: a batch that comes again does so in another run of its query.
+The ledger records that a batch is committed, not by which call. To the ledger, a second call for a batch, with other
+DataFrames, looks like a replay of the batch after a crash: it would be skipped, and the query would succeed without
+these rows. So this module remembers the calls of a run; a replay belongs to another run of the query.
 
-| the call before, for the same batch in the same run | a second one |
+| the previous call for the same batch in the same run | the second call |
 |---|---|
-| failed, and nothing was committed | goes on |
-| committed the batch, or found it committed | is refused: its frames can't be added any more |
-| failed, and nobody knows whether the batch was committed | is refused: the ledger tells when the query starts again |
-| is under way, in another thread | is refused, as any other call is meanwhile |
+| failed, and nothing was committed | is allowed |
+| committed the batch, or found it committed | is refused: its rows can no longer be added |
+| failed, and it is unknown whether the batch was committed | is refused: the ledger settles this at the next start |
+| is still running, in another thread | is refused, like any other call at that time |
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _EVERYTHING: Committed = "everything"
 _UNKNOWN: Committed = "unknown"
 
 _COLLECT = (
-    "This call's frames are not written. Collect all frames of a batch in ONE "
+    "This call's DataFrames are not written. Write all DataFrames of a batch in ONE "
     "`with writer.transaction(batch_df, batch_id)` block."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call for one micro-batch; `run_id` is None where a process lives for one run of one query."""
+    """A call for one micro-batch. `run_id` is None if the process runs a single run of one query."""
 
     run_id: str | None
     query_id: str
@@ -46,17 +46,17 @@ class Call:
 
 @dataclass(slots=True)
 class Attempt:
-    """A call that is under way; `committing` from when a commit may have been sent."""
+    """A running call. `committing` is set once a commit may have been sent."""
 
     committing: bool = False
 
     def may_have_committed(self, error: BaseException) -> bool:
-        """Whether the batch may be committed although the call ends in this error."""
+        """Whether the batch may be committed although the call failed with `error`."""
         return error.committed != "nothing" if isinstance(error, KafkaEosError) else self.committing
 
 
 class Calls:
-    """The calls under one transactional.id. With `repeatable` a batch may be written several times."""
+    """The calls under one transactional.id. If `repeatable`, a batch may be written several times."""
 
     def __init__(self, *, repeatable: bool) -> None:
         self._repeatable = repeatable
@@ -66,10 +66,10 @@ class Calls:
 
     @contextmanager
     def enter(self, call: Call, *, incomplete: Callable[[Committed], None]) -> Iterator[Attempt]:
-        """Let this call in, or raise IllegalTransactionState; how the block ends is remembered.
+        """Allow this call, or raise IllegalTransactionState; remember how the block ends.
 
-        `incomplete` is called before a call is refused for a batch that is ("everything") or may be ("unknown")
-        committed without its frames for good.
+        `incomplete` is called before a call is refused because its batch has been ("everything") or may have been
+        ("unknown") committed without the call's DataFrames.
         """
         try:
             self._admit(call)
@@ -93,30 +93,30 @@ class Calls:
     def _admit(self, call: Call) -> None:
         with self._lock:
             if self._under_way == call:
-                raise _second(call, "is still under way", _UNKNOWN, _COLLECT)
+                raise _second(call, "is still running", _UNKNOWN, _COLLECT)
             if self._under_way is not None:
                 raise IllegalTransactionState(
-                    f"{call} was to be written while a call for {self._under_way} is under way in this process, under "
+                    f"cannot write {call}: a call for {self._under_way} is still running in this process under "
                     "the same transactional.id",
-                    action="Give each query its own `kafka.transactional.id`, and let a batch end before the next one.",
+                    action="Set a different `kafka.transactional.id` for each query, and write one batch at a time.",
                 )
             if self._last is not None and self._last[0] == call and not self._repeatable:
                 if self._last[1] == _EVERYTHING:
-                    raise _second(call, "has settled it", _EVERYTHING, f"It holds the first call's frames. {_COLLECT}")
-                raise _second(call, "failed", _UNKNOWN, f"Let the first call's error end the query. {_COLLECT}")
+                    raise _second(call, "completed", _EVERYTHING, f"It contains the first call's rows. {_COLLECT}")
+                raise _second(call, "failed", _UNKNOWN, f"Let the first call's error stop the query. {_COLLECT}")
             self._under_way = call
 
 
 def _second(call: Call, first: str, committed: Committed, action: str) -> IllegalTransactionState:
     return IllegalTransactionState(
-        f"a second call for {call} in the same run: the first one {first}", committed=committed, action=action
+        f"a second call for {call} in the same run: the first call {first}", committed=committed, action=action
     )
 
 
 def calls_of(options: SinkOptions) -> Calls:
-    """This process's calls under the transactional.id that the options name, whoever makes them."""
+    """This process's calls under the options' transactional.id, from all writers and threads."""
     if options.delivery_guarantee == "at-least-once":
-        return Calls(repeatable=True)  # nothing is shared but the writer itself
+        return Calls(repeatable=True)  # nothing is shared except the writer
     return _calls(frozenset(options.client.bootstrap_servers), options.transactional_id)
 
 

@@ -1,7 +1,7 @@
-"""What a query's checkpoint says of a micro-batch: its query id and the source offsets it covers.
+"""Reads a micro-batch from the query's checkpoint: its query id and its range of source offsets.
 
-Spark writes `offsets/<batch>` before the batch runs, so it is there when the batch is written, and a replay finds the
-same. The start of a batch is the end of the one before; where a source starts at first, no file says.
+Spark writes `offsets/<batch>` before the batch runs, so the file exists when the batch is written, and a replay reads
+the same offsets. A batch starts where the previous one ended. The checkpoint does not record where batch 0 starts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["ReadFile", "micro_batch"]
 
 def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None = None) -> MicroBatch:
     """The identity and range of `batch_id`. `first_start` is the JSON of each source's first offset in the order of the
-    plan, where the caller knows it.
+    plan, if the caller knows it.
 
-    Raises KafkaEosError for a checkpoint that is damaged or of an unknown format.
+    Raises KafkaEosError if the checkpoint is damaged or has an unknown format.
     """
     planned = planned_batch(read, batch_id)
     before = planned_batch(read, batch_id - 1) if batch_id > 0 else None
@@ -38,12 +38,12 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
 
 
 def _digest(before: PlannedBatch | None, planned: PlannedBatch, *, only_kafka: bool) -> str:
-    """Of exactly what the files of the batch hold: for batch 0 only its end, since a restarted query determines its
-    start anew.
+    """The digest of exactly what the batch's files contain: for batch 0 only its end, because a restarted query
+    determines its start again.
 
-    Offsets of a Kafka source say which records they span. Those of another may only count: where an older copy of the
-    checkpoint is restored and batch 7 planned anew, a file source's `{"logOffset":7}` is the same for other files. So
-    beside such a source the instant of the plan counts, too: it stays in a replay and differs in a new plan.
+    Offsets of a Kafka source identify records. Those of other sources may only count: if an older copy of the
+    checkpoint is restored and batch 7 is planned again, a file source's `{"logOffset":7}` can mean other files. So with
+    such a source, the digest includes the time of planning, which is the same in a replay and different in a new plan.
     """
     batch_range = {"start": None if before is None else _canonical(before), "end": _canonical(planned)}
     if not only_kafka:
@@ -52,13 +52,14 @@ def _digest(before: PlannedBatch | None, planned: PlannedBatch, *, only_kafka: b
 
 
 def _canonical(planned: PlannedBatch) -> object:
-    """A list in v1, which has no names. Changing this or `_digest` would make a batch that the release before committed
-    look like another one."""
+    """In v1, which has no names, a list. Never change this or `_digest`: a batch that the previous release committed
+    would get another digest.
+    """
     return planned.ends if planned.named else [*planned.ends.values()]
 
 
 def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]:
-    """Where the sources stood before, under the names that they have now, as far as that is known."""
+    """The sources' previous offsets by their current names, as far as known."""
     if before.named == planned.named:
         return {name: before.ends[name] for name in planned.ends if name in before.ends}
     if len(before.ends) == len(planned.ends) == 1:
@@ -67,11 +68,10 @@ def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]
 
 
 def _first_starts(starts: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object] | None:
-    """Where the sources start at first. Where our source left it open, the batch reads nothing and starts where it
-    ends.
+    """The sources' offsets at the start of batch 0. If our source has not resolved its start, the batch reads nothing
+    and starts where it ends.
 
-    None where nobody can tell: v2 does not keep the order of the plan, so of several starts it is not known whose they
-    are.
+    None if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
     """
     if starts is None or len(starts) != len(planned.ends):
         return None
@@ -88,7 +88,7 @@ def _query_id(read: ReadFile) -> str:
         return str(json.loads(text or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
         raise KafkaEosError(
-            f"the checkpoint's file 'metadata' names no query id (it holds {text!r})", action=RESTORE
+            f"the checkpoint's file 'metadata' does not contain a query id (its content is {text!r})", action=RESTORE
         ) from error
 
 
@@ -98,7 +98,7 @@ def _range(start: object, end: object) -> SourceRange | None:
 
 
 def _merged(sources: Iterable[Offsets]) -> Offsets:
-    """Offsets of all Kafka sources; of a partition that two of them read, the lower one."""
+    """The offsets of all Kafka sources; for a partition that two of them read, the lower offset."""
     found: dict[TopicPartition, int] = {}
     for source in sources:
         for partition, offset in source.items():
@@ -107,8 +107,9 @@ def _merged(sources: Iterable[Offsets]) -> Offsets:
 
 
 def _offsets(source: object) -> Offsets | None:
-    """Those in `{topic: {partition: offset}}`, the shape that our source and the built-in one write; None for any
-    other."""
+    """Offsets of the form `{topic: {partition: offset}}`, as our source and the built-in one write them; None for any
+    other.
+    """
     if not isinstance(source, Mapping) or not all(map(_are_of_a_topic, source.values())):
         return None
     return offsets_from_json(source)

@@ -1,7 +1,7 @@
-"""One micro-batch from its verdict to its commit, with a bounded number of tries.
+"""Writes one micro-batch, from the ledger's verdict to the commit, with a limited number of tries.
 
-How the records get into the transaction is the caller's: it is given a fresh epoch each time and either reports what
-was appended, exactly once and completely, or raises. TransactionAborted means: the same batch again, under a new epoch.
+The caller appends the records: for each try it gets a new producer epoch, and it either reports that everything was
+appended exactly once, or raises. After TransactionAborted, the same batch is written again under a new epoch.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What one try brought into the transaction, every record acknowledged exactly once.
+    """What one try appended to the transaction; every record was acknowledged exactly once.
 
-    `choice` is who appended, where that is another than was chosen before.
+    `choice` is the append mode, if it differs from the one chosen before.
     """
 
     partitions: int
@@ -43,7 +43,7 @@ class Appended:
 
 
 class Owner(Protocol):
-    """What a batch's tries belong to: a shared transaction, or idempotent writes."""
+    """Writes a batch's tries: a shared transaction, or idempotent writes."""
 
     milliseconds: dict[str, float]
 
@@ -60,7 +60,7 @@ class Owner(Protocol):
 
 
 def owner(options: SinkOptions, cluster: Cluster, decide: Decide | None) -> Owner:
-    """The owner that `deliveryGuarantee` asks for."""
+    """The owner for the option `deliveryGuarantee`."""
     if options.delivery_guarantee == "at-least-once":
         return IdempotentWrites(options, cluster)
     return SharedTransaction(options, cluster, decide)
@@ -77,10 +77,10 @@ def settle(
 ) -> CommitReport:
     """Commit `batch` unless the ledger shows that it is committed; `write` is called once per try.
 
-    `append_mode` and `append_reason` are for the report, unless `write` says that others appended.
+    `append_mode` and `append_reason` go into the report, unless `write` reports another mode.
 
-    Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown and whatever `write` raises; unless the error says
-    otherwise nothing was committed, and what was appended is aborted.
+    Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown and whatever `write` raises. Unless the error says
+    otherwise, nothing was committed, and what was appended is aborted.
     """
     redone: list[str] = []
     choice = Choice(mode=append_mode, reason=append_reason)
@@ -88,7 +88,7 @@ def settle(
         verdict = transaction.begin(batch)
         identity = transaction.identity
         if isinstance(verdict, recovery.Skip):
-            _log.info("batch %d of query %s: nothing to write, %s", batch.batch_id, batch.query_id, verdict.reason)
+            _log.info("batch %d of query %s: nothing to write: %s", batch.batch_id, batch.query_id, verdict.reason)
             return _report(batch, "skipped", identity, choice, None, {}, redone)
         try:
             transaction.appending()
@@ -101,7 +101,7 @@ def settle(
             if len(redone) >= max_tries:
                 raise KafkaEosError(
                     f"batch {batch.batch_id} was aborted {len(redone)} times, the last time because {error.what}",
-                    action="Resolve the cause and start the query again; 'maxTries' sets how often a batch is tried.",
+                    action="Fix the cause and restart the query; the option maxTries sets the number of attempts.",
                 ) from error
         except BaseException as error:
             _abort_after(transaction, error)
@@ -114,9 +114,10 @@ def settle(
 
 
 class StagedWrite:
-    """Appends what encode tasks staged: the driver's way, and the sink's. A further try stamps the same blocks anew.
+    """Appends the blocks that encode tasks staged, in `appendMode=driver` and in the sink. A retry stamps the same
+    blocks.
 
-    Raises a row's error, and TooLargeToTravel, before anything is appended.
+    Raises a row's error, or TooLargeToTravel, before anything is appended.
     """
 
     def __init__(
@@ -158,7 +159,8 @@ class StagedWrite:
         )
         if records_by_partition(acks) != expected:
             raise TransactionAborted(
-                f"{sum(ack.records for ack in acks)} records were acknowledged, {sum(expected.values())} were staged"
+                f"{sum(ack.records for ack in acks)} records were acknowledged, but {sum(expected.values())} were "
+                "staged"
             )
         return Appended(
             partitions=len(expected),
@@ -172,13 +174,11 @@ class StagedWrite:
 
 
 def _abort_after(transaction: Owner, error: BaseException) -> None:
-    """Abort because of `error`; a failure to do so is logged and never hides `error`."""
+    """Abort because of `error`. If this fails, log it, so that it does not hide `error`."""
     try:
         transaction.abort()
     except KafkaEosError as second:
-        _log.warning(
-            "after %r the transaction could not be aborted and stays open until its timeout: %s", error, second
-        )
+        _log.warning("cannot abort the transaction after %r; it stays open until its timeout: %s", error, second)
 
 
 def _report(

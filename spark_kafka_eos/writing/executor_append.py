@@ -1,8 +1,8 @@
-"""The tasks that append in the `executors` mode: one attempt of a task, and the driver's judgement of them all.
+"""Append tasks of `appendMode=executors`: one attempt of a task, and the driver's decision about all of them.
 
-A task never fails on purpose. Spark would run it again, and a second attempt must not append: what the first one sent
-may still be on its way with the same sequences, and the broker compares nothing else. So an error is a report, a second
-attempt appends nothing and says so, and the driver decides (core.barrier).
+A task never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
+still be in flight with the same sequence numbers, and the broker compares nothing else. So a task returns its error in
+the report, a second attempt appends nothing and reports that, and the driver decides (core.barrier).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spark_kafka_eos.writing.commit import Appended
 
 _log = logging.getLogger(__name__)
 
-WRITTEN_AGAIN = "The whole batch is written again under a new epoch."
+WRITTEN_AGAIN = "The whole batch is written again under a new producer epoch."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeNote:
-    """What an encode task says to the append tasks: how much it made, or why it stopped."""
+    """An encode task's message to the append tasks: its record counts, or the error that stopped it."""
 
     task: int
     records: dict[TopicPartition, int]
@@ -38,7 +38,7 @@ class EncodeNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendTaskReport:
-    """What one append task tells the driver; `notes` are those of the encode tasks that reached it."""
+    """An append task's report to the driver; `notes` are the encode tasks' notes that it received."""
 
     report: AppendReport
     notes: tuple[EncodeNote, ...]
@@ -48,8 +48,9 @@ class AppendTaskReport:
 
 
 class Blocks(Protocol):
-    """A task's `(partition, records, block)`s. `notes` and `sent` (records per partition) grow as they are read; a
-    note with an error is raised."""
+    """A task's `(partition, records, block)` tuples. Iterating fills `notes` and `sent` (records per partition), and
+    raises the error of a note.
+    """
 
     notes: list[EncodeNote]
     sent: dict[TopicPartition, int]
@@ -68,7 +69,7 @@ def append_attempt(
     transaction_timeout_ms: int,
     batch_id: int,
 ) -> AppendTaskReport:
-    """One attempt of the append task of `slot`; the first one appends its blocks, any other nothing."""
+    """One attempt of the append task of `slot`. Only the first attempt appends its blocks."""
 
     def report(sent: Counts, acked: Counts) -> AppendReport:
         return AppendReport(stage_id=stage_id, slot=slot, attempt=attempt, sent=sent, acked=acked)
@@ -79,7 +80,7 @@ def append_attempt(
     try:
         acks = append(cluster, identity, blocks, transaction_timeout_ms=transaction_timeout_ms, batch_id=batch_id)
     except KafkaEosError as error:
-        # Of a straggler, whose report reaches nobody, its executor's log is the only place that tells.
+        # The report of a straggler is lost, so its executor's log is the only trace.
         _log.warning("append task %d of batch %d, epoch %d: %s", slot, batch_id, identity.epoch, error)
         return AppendTaskReport(report=report(blocks.sent, {}), notes=tuple(blocks.notes), error=error)
     return AppendTaskReport(
@@ -91,13 +92,13 @@ def append_attempt(
 
 
 def judge(reports: Sequence[AppendTaskReport], attempts: Callable[[set[int]], Mapping[int, StageAttempts]]) -> Appended:
-    """The barrier: every record appended exactly once, or TransactionAborted, or the error a task reported.
+    """The barrier: every record was appended exactly once, else raise TransactionAborted or the error of a task.
 
-    `attempts` tells how often the stages of these ids ran.
+    `attempts` returns the attempts of the stages with these ids.
     """
     errors = [report.error for report in reports if report.error is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, TransactionAborted)):
-        raise error  # one that no further try mends comes first
+        raise error  # an error that no retry can fix comes first
     notes = [note for report in reports for note in report.notes]
     expected: dict[TopicPartition, int] = {}
     for note in notes:

@@ -1,10 +1,10 @@
-"""The fence: no late request of an epoch that is over reaches a partition any more, where brokers do not verify.
+"""The fence: keeps late requests with an old epoch out of all partitions, where brokers do not verify transactions.
 
 TV1 without verification (before Kafka 3.6, or `transaction.partition.verification.enable=false`): the markers of
-EndTxn(abort) carry the epoch that is given up, and InitProducerId writes none. So a leader would take a straggler's
-append with that epoch until the next epoch reaches its partition, and commit it with that one's transaction. Hence:
-under the old epoch every partition that may be written joins the transaction. InitProducerId of a newcomer then aborts
-it, with markers of the next epoch in all of them.
+EndTxn(abort) have the aborted epoch, and InitProducerId writes no markers. So a leader would accept an append with that
+epoch until the next epoch reaches its partition, and commit it with the next transaction. Hence the fence: every
+partition that may be written is added to the transaction under the old epoch. InitProducerId of a new producer then
+aborts it and writes markers with the next epoch to all of them.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 
-_LAST_EPOCH = 2**15 - 1  # of a producer id, for fencing only
+_LAST_EPOCH = 2**15 - 1  # of a producer id; only used for fencing
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
 class Fence:
-    """For one transactional.id. `ledger` is None where batches have no ledger entry."""
+    """The fence of one transactional.id. `ledger` is None if batches have no ledger entry."""
 
     def __init__(
         self, options: SinkOptions, cluster: Cluster, coordinator: TransactionCoordinator, ledger: LedgerTopic | None
     ) -> None:
         self._options, self._cluster, self._coordinator, self._ledger = options, cluster, coordinator, ledger
-        self._verifies: bool | None = None  # once it was asked for
+        self._verifies: bool | None = None  # once it is known
 
     def needed(self) -> bool:
-        """Whether a straggler of an epoch that is over could still append."""
+        """Whether a straggler with an old epoch could still append."""
         return self._coordinator.transaction_version < 2 and not self._verified()
 
     def last_owner(self, facts: TransactionFacts | object) -> ProducerIdentity | None:
-        """Whose stragglers must be shut out; None if there are none.
+        """The producer whose stragglers must be fenced; None if there is none.
 
-        Nobody has used the id, or not for so long that nothing can be on its way. Or an abort has just shut out the
-        last epoch that a producer id has for transactions; nothing may be added under the one after it.
+        There is none if the id was never used, or so long ago that no request can be in flight. Or an abort has just
+        fenced the last epoch that a producer id has for transactions; nothing may be added under the one after it.
         """
         if not isinstance(facts, TransactionFacts) or facts.producer_id < 0 or facts.epoch >= _LAST_EPOCH:
             return None
@@ -47,10 +47,10 @@ class Fence:
         return ProducerIdentity(transactional_id=name, producer_id=facts.producer_id, epoch=facts.epoch)
 
     def span(self, last: ProducerIdentity, *, was_committed: bool) -> None:
-        """Let the transaction of `last` span every partition and group that it may reach.
+        """Add every partition and group that stragglers may reach to the transaction of `last`.
 
-        InitProducerId as a newcomer has to follow: it aborts the transaction. Raises ProducerFenced if `last` is not
-        the last owner any more, ConfigurationError where nobody can tell which topics are written.
+        InitProducerId of a new producer must follow: it aborts the transaction. Raises ProducerFenced if `last` is no
+        longer the last owner, ConfigurationError if the output topics are not known.
         """
         partitions = self._partitions(was_committed=was_committed)
         self._coordinator.add_partitions(last, partitions)
@@ -63,9 +63,9 @@ class Fence:
         if not topics and not was_committed:
             raise ConfigurationError(
                 "outputTopics",
-                f"is needed after an aborted transaction of {self._options.transactional_id!r}: these brokers may "
-                "still take a late record of it into any topic",
-                action="Name every topic that is written in outputTopics; or let the brokers verify partitions "
+                f"is required after an aborted transaction of {self._options.transactional_id!r}: these brokers may "
+                "still accept its late records in any topic",
+                action="List all output topics in outputTopics, or have the brokers verify partitions "
                 f"({_VERIFICATION}=true, Kafka 3.6 or later).",
             )
         found = [TopicPartition(name, n) for name in sorted(topics) for n in self._cluster.topic(name).partitions]
@@ -75,7 +75,7 @@ class Fence:
         return found
 
     def _verified(self) -> bool:
-        """Whether brokers take appends only into partitions that the coordinator knows to be in the transaction."""
+        """Whether brokers accept appends only to partitions that the coordinator has added to the transaction."""
         if self._verifies is None:
             found = describe.coordinator_settings(self._cluster, self._options.transactional_id, (_VERIFICATION,))
             self._verifies = not isinstance(found, Unread) and found[_VERIFICATION] == "true"

@@ -1,7 +1,7 @@
-"""Files wherever the checkpoint lives: a plain path, `file:`, or any URI that pyarrow.fs or fsspec opens.
+"""Files in the checkpoint's file system: a plain path, `file:`, or any URI that pyarrow.fs or fsspec supports.
 
-Local files, which are the common case, do without pyarrow: loading it would cost each commit of the sink, a process of
-its own, more than all else it does.
+Local files, the common case, do not need pyarrow. Each commit of the sink is a new process, in which importing pyarrow
+would take more time than everything else.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ class Files(Protocol):
     """The files below one directory; paths are relative to it and separated by `/`."""
 
     def read_text(self, path: str) -> str | None:
-        """The whole of a small UTF-8 file, or None if there is none."""
+        """The content of a small UTF-8 file; None if it does not exist."""
 
     def create(self, path: str) -> IO[bytes]:
-        """A new file to write, with the directories above it."""
+        """A new file to write; creates its parent directories."""
 
     def open(self, path: str) -> IO[bytes]:
         """A file to read, with `seek` and `readinto`. Raises FileNotFoundError."""
 
     def directories(self) -> list[str]:
-        """The names of the directories right below; none if there is nothing."""
+        """The names of the subdirectories; empty if the directory does not exist."""
 
     def remove(self, directory: str) -> None:
-        """Remove a directory right below, with all in it; one that is gone already is fine."""
+        """Remove a subdirectory with its content. Does nothing if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """`Files` of this machine, or of what is mounted on it."""
+    """`Files` on a local or mounted file system."""
 
     root: Path
 
@@ -51,7 +51,7 @@ class LocalFiles:
 
     def create(self, path: str) -> IO[bytes]:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        return (self.root / path).open("wb")  # buffered: a raw file may take a part of what it is given
+        return (self.root / path).open("wb")  # buffered: a raw file may write only a part
 
     def open(self, path: str) -> IO[bytes]:
         return (self.root / path).open("rb")
@@ -66,7 +66,7 @@ class LocalFiles:
 
 @dataclass(frozen=True, slots=True)
 class ArrowFiles:
-    """`Files` of a file system that pyarrow or fsspec opens."""
+    """`Files` on a file system of pyarrow or fsspec."""
 
     filesystem: fs.FileSystem
     root: str
@@ -102,7 +102,7 @@ class ArrowFiles:
 
 
 def files_at(location: str, option: str) -> Files:
-    """The files below `location`; `option` names it in the ConfigurationError for an unknown scheme."""
+    """The files below `location`. Raises ConfigurationError, with the name `option`, for an unknown scheme."""
     scheme = urlsplit(location).scheme
     if scheme in ("", "file"):
         return LocalFiles(Path(_local_path(location)))
@@ -119,15 +119,16 @@ def files_at(location: str, option: str) -> Files:
         except (ImportError, ValueError) as error:
             raise ConfigurationError(
                 option,
-                f"cannot open {location!r}: neither pyarrow.fs ({native}) nor fsspec ({error}) knows '{scheme}:'",
+                f"cannot open {location!r}: neither pyarrow.fs ({native}) nor fsspec ({error}) supports '{scheme}:'",
                 action=f"Install the fsspec package for '{scheme}:', or choose another location.",
             ) from error
     return ArrowFiles(filesystem, root.rstrip("/"))
 
 
 def _local_path(location: str) -> str:
-    """What follows `file:` and a host is the path, letter by letter: Hadoop's Path, and so Spark, takes `#` and `?` for
-    parts of a name, and `%20` for those three characters."""
+    """The path after `file:` and a host, without decoding: to Hadoop's Path, and so to Spark, `#` and `?` are parts of
+    a name, and `%20` is three characters.
+    """
     if not urlsplit(location).scheme:
         return location
     path = location.partition(":")[2]

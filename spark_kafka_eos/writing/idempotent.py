@@ -1,8 +1,8 @@
-"""`deliveryGuarantee=at-least-once`: the same blocks and the same barrier, without a transaction and a ledger.
+"""`deliveryGuarantee=at-least-once`: the same blocks and the same barrier, but no transaction and no ledger.
 
-Every try has a producer id of its own (KIP-98's idempotent producer), so the network neither loses nor repeats
-a record batch within it. But what a failed try appended stays visible, and a batch that Spark runs again is
-written again.
+Every try has its own producer id (KIP-98's idempotent producer), so within a try the network neither loses nor
+duplicates a record batch. But the records of a failed try stay visible, and a batch that Spark runs again is written
+again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spark_kafka_eos.options import SinkOptions
 
 
 class IdempotentWrites:
-    """What `SharedTransaction` is to a transaction, with the same methods; nothing is ever skipped or taken back."""
+    """Has the methods of `SharedTransaction`, but never skips or aborts anything."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -33,15 +33,15 @@ class IdempotentWrites:
         return self._identity
 
     def begin(self, batch: MicroBatch) -> recovery.Write:
-        """A new producer id; without a ledger every batch is written."""
+        """Get a new producer id. Without a ledger, every batch is written."""
         self._identity = idempotent_identity(self._cluster)
-        return recovery.Write(reason=f"at-least-once keeps no ledger, so batch {batch.batch_id} is written")
+        return recovery.Write(reason=f"at-least-once has no ledger, so batch {batch.batch_id} is written")
 
     def appending(self) -> None:
-        """Records are visible as soon as they are appended."""
+        """Does nothing. Records are visible as soon as they are appended."""
 
     def commit(self, batch: MicroBatch, *, records: int) -> None:
-        """The source offsets to `kafka.group.id`, where it is given, for lag tools."""
+        """Commit the source offsets to `kafka.group.id`, if set, for lag tools."""
         del records
         started = time.perf_counter()
         if self._group is not None and batch.end:
@@ -49,4 +49,4 @@ class IdempotentWrites:
         self.milliseconds = {"offsets": (time.perf_counter() - started) * 1e3}
 
     def abort(self) -> None:
-        """What was appended stays; the next try repeats it."""
+        """Does nothing. Appended records stay; the next try appends them again."""

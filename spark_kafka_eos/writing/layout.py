@@ -1,4 +1,4 @@
-"""Where rows may go and how large blocks may get: asked of the cluster by the driver, or by a task where none did."""
+"""Reads the partitions and size limits of output topics from the cluster, on the driver or in a task."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from spark_kafka_eos.writing.blocks import Layout, Target
 
 
 def layout(options: SinkOptions, topic: str | None, cluster: Cluster | None = None) -> Layout:
-    """All rows go to `topic`, or each to its own, among `outputTopics` if given.
+    """The layout for rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
 
-    With a `cluster` the topics that are named are looked up (raises UnknownTopic), so that all tasks agree; without one
-    each task does it.
+    With a `cluster`, the topics are looked up here (raises UnknownTopic), so that all tasks agree; without one, each
+    task looks them up.
     """
     named = {name for name in (topic, *options.output_topics) if name is not None}
     return Layout(
@@ -26,6 +26,6 @@ def layout(options: SinkOptions, topic: str | None, cluster: Cluster | None = No
 
 
 def target(cluster: Cluster, topic: str) -> Target:
-    """What the cluster says of a topic that is written. Raises UnknownTopic."""
+    """Look up an output topic. Raises UnknownTopic."""
     partitions = len(cluster.topic(topic).partitions)
     return Target(partitions=partitions, max_message_bytes=describe.max_message_bytes(cluster, topic))

@@ -1,8 +1,8 @@
-"""The ledger of one transactional.id: read when the id is taken, written into each batch's transaction.
+"""The ledger of one transactional.id: read after InitProducerId, written in each batch's transaction.
 
-A group's coordinator that was paused tells what it had until it hears of its successor, and so does a leader. But only
-the real ones append. So what a verdict was founded on is confirmed, before EndTxn, by those who took this batch's
-entry.
+A paused group coordinator answers with old offsets until it learns of its successor, and so does a paused leader. But
+only the current ones accept appends. So before EndTxn, the brokers that accepted this batch's entry must confirm what
+the verdict was based on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Decide(Protocol):
-    """The verdict on a batch: `recovery.decide` and its like, with an operator's options filled in."""
+    """The verdict on a batch: `recovery.decide` or `decide_batch_write`, with the operator's options applied."""
 
     def __call__(
         self,
@@ -52,7 +52,9 @@ class Decide(Protocol):
 
 
 class LedgerKeeper:
-    """Not safe for threads. `read` comes first; `verdict` and `send` speak of what it found, or of the last `keep`."""
+    """Not thread-safe. Call `read` first; `verdict` and `send` use the entry that it found, or that of the last
+    `keep`.
+    """
 
     def __init__(self, options: SinkOptions, cluster: Cluster, coordinator: TransactionCoordinator) -> None:
         self._options, self._cluster, self._coordinator = options, cluster, coordinator
@@ -61,13 +63,13 @@ class LedgerKeeper:
         self._source_group = GroupCoordinator(cluster, options.group_id)
         self._entry: LedgerEntry | ledger.Unreadable | None = None
         self._position = 0  # where the next record of the ledger will be, or after it
-        # What the verdict is founded on and nobody confirmed yet: how to ask again, and what was told.
+        # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._told: list[tuple[str, Callable[[], object], object]] = []
 
     # -- reading
 
     def read(self) -> None:
-        """Look up the last entry. Only the owner of the transactional.id may: before, one could still be committed."""
+        """Read the last entry. Call it after InitProducerId: before, another entry could still be committed."""
         self._told.clear()
         self.topic.ensure()
         committed = self._ledger_group.fetch_all()
@@ -80,11 +82,13 @@ class LedgerKeeper:
         self._entry = ledger.newest(record.value, committed, self.topic.at)
 
     def keep(self, entry: LedgerEntry) -> None:
-        """Note that `entry` is committed."""
+        """Record that `entry` is committed."""
         self._entry = entry
 
     def verdict(self, decide: Decide, batch: MicroBatch) -> recovery.Verdict:
-        """What `decide` makes of the last entry and, where that says nothing of the sources, of the group's offsets."""
+        """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's
+        offsets.
+        """
         own = self._cluster.cluster_id()
         clusters = self._clusters(batch)
         entry = self._entry
@@ -109,22 +113,22 @@ class LedgerKeeper:
         self._told.append((group.group_id, ask, told))
 
     def _confirm_told(self) -> None:
-        """Raise TransactionAborted if the verdict on this batch was founded on an outdated coordinator's word."""
+        """Raise TransactionAborted if the verdict on this batch was based on the answer of an outdated coordinator."""
         for group, ask, told in self._told:
-            found = ask()  # without waiting: what is pending there is our own
+            found = ask()  # without waiting: the pending offsets are our own
             if found != told:
                 raise TransactionAborted(
-                    f"group {group!r} stands at {_shown(found)} and not at {_shown(told)}, as its coordinator "
-                    "said before the batch: that one was outdated",
-                    action="The batch is decided upon again.",
+                    f"group {group!r} is at {_shown(found)}, not at {_shown(told)} as its coordinator answered before "
+                    "the batch: that coordinator was outdated",
+                    action="The ledger is read again before the batch is retried.",
                 )
 
     # -- writing
 
     def send(self, identity: ProducerIdentity, batch: MicroBatch, *, incomplete: bool) -> LedgerEntry:
-        """The ledger's record, its pointer and the source offsets, into the open transaction; returns the new entry.
+        """Add the ledger's record, its pointer and the source offsets to the open transaction; return the new entry.
 
-        Raises TransactionAborted where the verdict on the batch was founded on an outdated answer.
+        Raises TransactionAborted if the verdict on the batch was based on an outdated answer.
         """
         clusters = self._clusters(batch)
         entry = self._next_entry(batch, clusters, incomplete)
@@ -138,16 +142,16 @@ class LedgerKeeper:
             acknowledged = record.acknowledged()
         if self._told and not self.topic.follows(self._position, acknowledged):
             raise TransactionAborted(
-                f"topic {self.topic.at.topic!r} has a later entry than its leader said before the batch: that one "
-                "was outdated",
-                action="The batch is decided upon again.",
+                f"topic {self.topic.at.topic!r} has a later entry than its leader answered before the batch: that "
+                "leader was outdated",
+                action="The ledger is read again before the batch is retried.",
             )
         self._told.clear()
         self._position = max(self._position, acknowledged.base_offset + 1)
         return entry
 
     def send_source_offsets(self, identity: ProducerIdentity, batch: MicroBatch) -> None:
-        """The source offsets alone, where batches have no ledger entry."""
+        """Add only the source offsets, for batches without a ledger entry."""
         if offsets := self._source_offsets(batch, self._clusters(batch)):
             self._send_offsets(identity, self._source_group, offsets)
 
@@ -160,8 +164,8 @@ class LedgerKeeper:
         if len(named) != len(sources):
             raise ConfigurationError(
                 "sourceClusters",
-                f"names {len(named)} clusters, the query has {len(sources)} sources",
-                action="Name one cluster for all, or one for each source in their order.",
+                f"lists {len(named)} clusters, but the query has {len(sources)} sources",
+                action="Set one cluster for all sources, or one for each source, in their order.",
             )
         return tuple(name or own for name in named)
 
@@ -180,8 +184,7 @@ class LedgerKeeper:
         )
 
     def _source_offsets(self, batch: MicroBatch, clusters: Sequence[str]) -> _Offsets:
-        """What goes to the source's group: the offsets of the sink's own cluster, of whose topics alone it may have
-        any."""
+        """The offsets to commit to the source's group: only those of topics on the sink's cluster."""
         mark = ledger.source_mark(self._options.transactional_id)
         own = self._cluster.cluster_id()
         ends: dict[TopicPartition, int] = {}
@@ -202,12 +205,12 @@ class LedgerKeeper:
             gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - left.keys()}))
             if self._options.fail_on_data_loss:
                 error.action = (
-                    f"The sink's cluster has no topic {gone}. If the source is another cluster, say which: "
-                    "sourceClusters. If the topic was deleted, set failOnDataLoss=false on the sink, too: its offsets "
-                    "are then left out."
+                    f"The sink's cluster has no topic {gone}. If the source is on another cluster, set sourceClusters. "
+                    "If the topic was deleted, set failOnDataLoss=false on the sink, too: its offsets are then not "
+                    "committed."
                 )
                 raise
-            _log.warning("the offsets of %s are left out, for the topic does not exist any more", gone)
+            _log.warning("the offsets of %s are not committed, because the topic no longer exists", gone)
             if left:
                 group.commit_in_transaction(identity, left, transaction_version=version)
 
@@ -220,7 +223,7 @@ class LedgerKeeper:
 
 
 def _starts(batch: MicroBatch, clusters: Sequence[str], own: str) -> list[TopicPartition]:
-    """The partitions of the sink's own cluster that the batch reads."""
+    """The partitions that the batch reads from the sink's own cluster."""
     found = {
         tp
         for cluster, source in zip(clusters, sources_of(batch), strict=True)

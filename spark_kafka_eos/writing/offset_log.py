@@ -1,4 +1,4 @@
-"""Spark's offset log: `offsets/<batch>` in a checkpoint, what a micro-batch was planned to read. Both formats.
+"""Reads Spark's offset log, `offsets/<batch>` in a checkpoint: the planned offsets of a micro-batch. Two formats:
 
     v1                               v2
     {"batchTimestampMs":…,…}         {"batchTimestampMs":…,…}
@@ -6,13 +6,13 @@
     {"logOffset":7}                  orders:{"orders":{"0":23}}
     -
 
-Below the format and a line of metadata stand the sources' end offsets. In v1 each source has a line, in the order of
-the plan, `-` without an offset. In v2 the lines have the sources' names (`.name(…)`; without source evolution numbers)
-and come in the order of a hash that is another one in each run; a source without an offset has no line.
+The first line is the format, the second one metadata; the others are the sources' end offsets. In v1, each source has a
+line, in the order of the plan, with `-` if it has no offset. In v2, lines start with the sources' names (`.name(…)`;
+numbers without source evolution), in a hash order that differs between runs; a source without an offset has no line.
 
-A query gets v2 at its first start, from `spark.sql.streaming.offsetLog.formatVersion=2` or
-`spark.sql.streaming.queryEvolution.enableSourceEvolution`. Spark 4.3 leaves existing checkpoints in their format; an
-upgrade (SPARK-55795 proposes one) makes a log whose files differ in format. Source: Spark's OffsetSeqLog, OffsetSeq,
+A query uses v2 if it was first started with `spark.sql.streaming.offsetLog.formatVersion=2` or
+`spark.sql.streaming.queryEvolution.enableSourceEvolution`. Spark 4.3 does not convert existing checkpoints; an upgrade
+(proposed in SPARK-55795) would create a log with files of both formats. Source: Spark's OffsetSeqLog, OffsetSeq,
 StreamProgress, CheckpointVersionManager.
 """
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.errors import KafkaEosError
 
-# Reads a file of the checkpoint by its path inside it; None if there is none.
+# Reads a file of the checkpoint by its relative path; None if it does not exist.
 ReadFile = Callable[[str], str | None]
 
 RESTORE = "Restore the checkpoint, or start with a new checkpointLocation and startingOffsets=committed."
@@ -32,8 +32,9 @@ RESTORE = "Restore the checkpoint, or start with a new checkpointLocation and st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBatch:
-    """One file. `ends` has each source's end offset (see `parsed`) under its name, in v2 (`named`) ordered by it; in v1
-    the names are the positions "0", "1", …, in this order."""
+    """One file. `ends` maps each source's name to its end offset (see `parsed`). In v2 (`named`) it is sorted by name;
+    in v1 the names are the positions "0", "1", … in the order of the plan.
+    """
 
     batch_id: int
     named: bool
@@ -42,25 +43,26 @@ class PlannedBatch:
 
     @property
     def planned_at(self) -> int:
-        """When the batch was planned, in milliseconds since 1970. KafkaEosError if the file does not tell."""
+        """When the batch was planned, in milliseconds since 1970. Raises KafkaEosError if the file does not contain
+        it.
+        """
         try:
             return int(json.loads(self.metadata)["batchTimestampMs"])
         except (ValueError, KeyError, TypeError) as error:
             raise KafkaEosError(
-                f"the checkpoint's file 'offsets/{self.batch_id}' does not tell when the batch was planned (its "
-                f"metadata is {self.metadata!r})",
+                f"the checkpoint's file 'offsets/{self.batch_id}' does not contain the time of planning (its metadata "
+                f"is {self.metadata!r})",
                 action=RESTORE,
             ) from error
 
 
 def planned_batch(read: ReadFile, batch_id: int) -> PlannedBatch:
-    """The plan of `batch_id`. Raises KafkaEosError where there is none, or in a format that this release cannot
-    read."""
+    """The plan of `batch_id`. Raises KafkaEosError if there is none, or if this release does not support its format."""
     text = read(f"offsets/{batch_id}")
     version, *lines = (text or "").split("\n")
     if text is None or not lines:
         raise KafkaEosError(
-            f"the checkpoint has no usable file 'offsets/{batch_id}', so the batch's range is not known", action=RESTORE
+            f"the checkpoint has no valid file 'offsets/{batch_id}', so the batch's offsets are unknown", action=RESTORE
         )
     metadata, sources = lines[0], [line for line in lines[1:] if line]
     if version == "v1":
@@ -69,16 +71,16 @@ def planned_batch(read: ReadFile, batch_id: int) -> PlannedBatch:
         named = sorted(_named(line, batch_id) for line in sources)
     else:
         raise KafkaEosError(
-            f"the checkpoint's file 'offsets/{batch_id}' has format {version!r}; this release reads 'v1' and 'v2'",
-            action="Run the query with a release that reads it, or give a new query "
-            "spark.sql.streaming.offsetLog.formatVersion=1 before its first start.",
+            f"the checkpoint's file 'offsets/{batch_id}' has format {version!r}; this release supports 'v1' and 'v2'",
+            action="Run the query with a release that supports it, or set "
+            "spark.sql.streaming.offsetLog.formatVersion=1 for a new query before its first start.",
         )
     ends = {name: parsed(end) for name, end in named}
     return PlannedBatch(batch_id=batch_id, named=version == "v2", ends=ends, metadata=metadata)
 
 
 def parsed(offset: str) -> object:
-    """The JSON of a source's offset; the text itself where it is none, as `-`."""
+    """A source's offset as parsed JSON; the text itself if it is not JSON, such as `-`."""
     try:
         return json.loads(offset)
     except ValueError:
@@ -86,9 +88,9 @@ def parsed(offset: str) -> object:
 
 
 def _named(line: str, batch_id: int) -> tuple[str, str]:
-    name, colon, end = line.partition(":")  # names are letters, digits and underscores
+    name, colon, end = line.partition(":")  # names consist of letters, digits and underscores
     if not (name and colon and end):
         raise KafkaEosError(
-            f"the checkpoint's file 'offsets/{batch_id}' has a line that names no source: {line!r}", action=RESTORE
+            f"the checkpoint's file 'offsets/{batch_id}' has a line without a source name: {line!r}", action=RESTORE
         )
     return name, end

@@ -1,4 +1,4 @@
-"""The preflight: read the facts, judge them (core.preflight), stop at errors, say each warning once."""
+"""The preflight: reads the facts, has core.preflight check them, raises on errors, logs each warning once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 def preflight(cluster: Cluster, options: SinkOptions) -> None:
-    """To be called before the first batch, before InitProducerId. Does nothing with `preflight=false`.
+    """Call it before the first batch, before InitProducerId. Does nothing with `preflight=false`.
 
-    Raises PreflightFailed with every error found; BrokerUnreachable, AuthenticationFailed and BrokerError where the
-    cluster could not be asked. Warnings are logged once per process.
+    Raises PreflightFailed with every error found; BrokerUnreachable, AuthenticationFailed or BrokerError if the facts
+    could not be read. Warnings are logged once per process.
     """
     if not options.preflight:
         return
@@ -39,35 +39,35 @@ def preflight(cluster: Cluster, options: SinkOptions) -> None:
         listed = "".join(f"\n- {error}" for error in errors)
         raise PreflightFailed(
             f"the preflight found {len(errors)} error{'' if len(errors) == 1 else 's'}:{listed}",
-            action="Correct that and start again; preflight=false starts the query in spite of it.",
+            action="Fix this and restart; with preflight=false, the query starts in spite of it.",
         )
 
 
 def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
-    """Raise ConfigurationError where a query's first batch shows that its source is another cluster, unknown to us.
+    """Raise ConfigurationError if a query's first batch shows that its source is on another cluster that was not set.
 
-    A topic of the same name there would take the source's offsets into the sink's consumer group. What tells is an end
-    that the sink's own topic has not got to; where that is the longer one, nothing does.
+    Otherwise, the source's offsets would be committed for a topic of the same name on the sink's cluster. This is
+    detected if the batch ends beyond the end of the sink's topic, but not if the sink's topic is longer.
     """
     if options.source_clusters or batch.batch_id or not batch.end or not options.transactional_id:
         return
     try:
         ends = offsets.latest(cluster, batch.end, isolation="read_uncommitted")
     except UnknownTopic:
-        return  # the commit will say so, with what may be the reason
+        return  # the commit will raise this, with the possible reasons
     beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]
     if beyond:
         tp = beyond[0]
         raise ConfigurationError(
             "sourceClusters",
-            f"is needed: the batch reads {tp} up to {batch.end[tp]}, but on the sink's cluster that partition ends at "
-            f"{ends[tp]}, so the source is another cluster",
-            action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) tells.",
+            f"is required: the batch reads {tp} up to offset {batch.end[tp]}, but on the sink's cluster this partition "
+            f"ends at {ends[tp]}, so the source is on another cluster",
+            action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) returns.",
         )
 
 
 def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
-    """Every check's finding. Changes nothing in the cluster, but may be the first to need its internal topics."""
+    """The findings of all checks. Changes nothing in the cluster, except that Kafka may create its internal topics."""
     transactional_id = options.transactional_id
     groups = {name: describe.group(cluster, name) for name in judge.groups(options)}
     if transactional_id and isinstance(of_source := groups.get(options.group_id), GroupFacts):
@@ -77,7 +77,7 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     if transactional_id:
         transaction = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
         settings = describe.coordinator_settings(cluster, transactional_id, judge.BROKER_SETTINGS)
-    # The internal topics exist once a coordinator was found.
+    # The internal topics exist once a coordinator has been found.
     written, others = judge.written_topics(options), [*judge.ledger_topics(options), *judge.internal_topics(options)]
     brokers, topics = describe.topics(cluster, [*written, *others], judge.TOPIC_SETTINGS, awaited=written)
     facts = Facts(

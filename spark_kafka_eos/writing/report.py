@@ -1,4 +1,4 @@
-"""What a settled micro-batch leaves behind for people: one value and one log line."""
+"""The report of a micro-batch: one value and one log line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """One micro-batch, settled. `milliseconds` has the wall time of the steps `encode`, `append`, `offsets` and `end`.
+    """The outcome of one micro-batch. `milliseconds` has the wall time of the steps `encode`, `append`, `offsets`,
+    `end`.
 
-    `outcome` is `committed`, or `skipped` when the ledger shows that the batch was committed before; `redone` holds the
-    reason of each try that was aborted. `append_mode` is who appended, `driver` or `executors`, and `append_reason` why
-    (core.append_mode).
+    `outcome` is `committed`, or `skipped` if the ledger shows that the batch was committed before. `redone` has the
+    reason of each aborted try. `append_mode` is `driver` or `executors`, and `append_reason` says why (see
+    core.append_mode).
     """
 
     query_id: str

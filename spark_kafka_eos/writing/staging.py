@@ -1,12 +1,12 @@
-"""Blocks between the encode tasks and the driver: in files, or inline when they are few and small.
+"""Passes blocks from the encode tasks to the driver: in files, or inline if they are small.
 
-One file per task attempt, under `<staging directory>/<batch>-<call>/`. Task retries and speculative copies are
-harmless: each writes a file of its own, and only the one whose report reached the driver is appended.
+Each task attempt writes one file, in `<staging directory>/<batch>-<call>/`. Task retries and speculative copies are
+harmless: each writes its own file, and only the one whose report reaches the driver is appended.
 
-Each call for a batch has a folder that no other call uses, and removes it whatever became of the batch. What a crash
-left behind goes when a later batch is settled. So nobody removes what another one still needs: not a driver that was
-overtaken, which settles nothing, and not its successor, whose batches are never lower. And since all of it is about
-disk space only, cleaning never fails: it logs what stays behind.
+Each call for a batch has its own folder, and removes it whatever the outcome. Folders left behind by a crash are
+removed when a later batch is settled. So no driver removes files that another one still needs: a fenced driver settles
+no batch, and its successor's batch ids are never lower. Cleaning only saves disk space, so it never fails: it logs what
+it could not remove.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Below this a task's blocks travel in its report: a file costs more than these bytes do on the driver's heap.
+# Up to this size, a task's blocks are part of its report: a file costs more than these bytes on the driver's heap.
 INLINE_BYTES = 100_000
-_LONGEST_NAME = 200  # of a directory; file systems take 255 bytes
+_LONGEST_NAME = 200  # of a directory; file systems allow 255 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedBlock:
-    """A block's place: `length` bytes at `offset` of the report's file, or `data` itself."""
+    """Where a block is: `length` bytes at `offset` of the report's file, or inline in `data`."""
 
     partition: TopicPartition
     records: int
@@ -50,10 +50,10 @@ class StagedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """What one encode task made, in order; `path` is below the staging directory.
+    """The blocks of one encode task, in order; `path` is relative to the staging directory.
 
-    `error` says why it stopped: then nothing of the batch may be appended, nor where its blocks were `too_large` to
-    travel inline and had no other place.
+    Nothing of the batch may be appended if `error` is set, or if the blocks were `too_large` to be sent inline and
+    there was no staging directory.
     """
 
     task: int
@@ -69,13 +69,14 @@ class StageReport:
 
 
 class TooLargeToTravel(Exception):
-    """Blocks that were to travel in the tasks' reports did not fit; nothing of them was kept."""
+    """Blocks were too large to be sent in the tasks' reports; none of them were kept."""
 
 
 class Staging:
-    """The staging directory of one transactional.id; opens nothing until it is used (picklable).
+    """The staging directory of one transactional.id. Opens nothing until it is used; can be pickled.
 
-    What a task makes beyond `inline_bytes` goes into a file; without a directory it is dropped, and the report says so.
+    If a task's blocks exceed `inline_bytes`, they are written to a file. Without a directory they are dropped, and the
+    report says so.
     """
 
     def __init__(self, directory: str | None, inline_bytes: int = INLINE_BYTES) -> None:
@@ -83,7 +84,7 @@ class Staging:
         self._inline_bytes = inline_bytes
 
     def stage(self, folder: str, task: int, blocks: Iterable[Block]) -> StageReport:
-        """Write one task's blocks down, in this folder of the directory, and say where; runs in the task."""
+        """Store one task's blocks, in this folder of the directory if needed; runs in the task."""
         held: list[Block] = []
         size = 0
         source = iter(blocks)
@@ -110,7 +111,7 @@ class Staging:
         return StageReport(task=task, path=path, blocks=tuple(staged))
 
     def read(self, reports: Sequence[StageReport]) -> Iterator[tuple[StagedBlock, bytearray]]:
-        """Every block of the reports, in the tasks' order, one in memory at a time."""
+        """Every block of the reports, in the tasks' order. Only one of them is in memory at a time."""
         for report in sorted(reports, key=lambda report: report.task):
             if report.path is None:
                 yield from ((block, bytearray(block.data or b"")) for block in report.blocks)
@@ -119,9 +120,9 @@ class Staging:
                 stream = self._files().open(report.path)
             except FileNotFoundError as error:
                 raise KafkaEosError(
-                    f"the staging file {self.directory}/{report.path} of encode task {report.task} is not to be found "
-                    "from the driver",
-                    action="Set the option 'stagingDir' to a directory that the driver and all executors share.",
+                    f"the driver cannot find the staging file {self.directory}/{report.path} of encode task "
+                    f"{report.task}",
+                    action="Set the option stagingDir to a directory that the driver and all executors share.",
                 ) from error
             with stream:
                 for block in report.blocks:
@@ -129,19 +130,20 @@ class Staging:
                     stream.seek(block.offset)
                     if cast("BufferedIOBase", stream).readinto(data) != block.length:
                         raise KafkaEosError(
-                            f"the staging file {self.directory}/{report.path} ends before its block at {block.offset}",
-                            action="Check the disk of 'stagingDir'; a restarted query writes the batch again.",
+                            f"the staging file {self.directory}/{report.path} is truncated: it has no block at "
+                            f"{block.offset}",
+                            action="Check the disk of stagingDir and restart the query; it writes the batch again.",
                         )
                     yield block, data
 
     def clean(self, folder: str) -> None:
-        """Remove a folder that is the caller's own; one that was never made is fine."""
+        """Remove the caller's own folder. Does nothing if it does not exist."""
         with self._left_behind(folder):
             if self.directory is not None:
                 self._files().remove(folder)
 
     def clean_before(self, batch_id: int) -> None:
-        """Remove every folder of a batch before this one. For whoever has just settled `batch_id`."""
+        """Remove the folders of all batches before this one. Call it after settling `batch_id`."""
         if self.directory is None:
             return
         earlier: list[str] = []
@@ -152,12 +154,12 @@ class Staging:
 
     @contextmanager
     def _left_behind(self, what: str) -> Iterator[None]:
-        """Log what could not be removed, whatever the file system raises: the batch is settled without it."""
+        """Log files that could not be removed, whatever the file system raises: the batch is settled anyway."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+        except Exception as error:  # noqa: BLE001 - each file system has its own errors
             _log.warning(
-                "staging files stay behind in %s/%s (remove them by hand if they do not go with a later batch): %s",
+                "cannot remove staging files in %s/%s (remove them manually if a later batch does not): %s",
                 self.directory,
                 what,
                 error,
@@ -175,29 +177,30 @@ def _staged(block: Block, offset: int, data: bytes | None) -> StagedBlock:
 
 
 def folder_of(batch_id: int | str) -> str:
-    """A new folder's name, for one call's files of this batch."""
+    """A new folder name, for the files of one call for this batch."""
     return f"{batch_id}-{uuid.uuid4().hex}"
 
 
 def _batch_of(folder: str, otherwise: int) -> int:
-    """The batch a folder belongs to; `otherwise` if its name tells none."""
+    """The batch that a folder belongs to; `otherwise` if its name does not contain it."""
     number = folder.partition("-")[0]
     return int(number) if number.isdecimal() else otherwise
 
 
 def staging_of(options: SinkOptions, default: str) -> Staging:
-    """The staging directory that the options name, or one inside `default`; each transactional.id has its own, and so
-    has each `default` (the checkpoint) without one."""
+    """The staging directory from the options, or inside `default`. Each transactional.id has its own; without one, each
+    `default` (the checkpoint) has.
+    """
     name = _component(options.transactional_id or default)
     return Staging(f"{options.staging_dir or default}/kafka-eos-staging/{name}")
 
 
 def _component(name: str) -> str:
-    """`name` as one component of a path, no two names as the same: `orders/7` must not lie within `orders`.
+    """`name` as one path component, different for every name: `orders/7` must not be inside `orders`.
 
-    As URLs are quoted, but by `~`: where the directory is an URI, `%2F` is read as a slash.
+    Quoted like a URL, but with `~`: if the directory is a URI, `%2F` would be read as a slash.
     """
     quoted = quote(name, safe="").replace("~", "%7E").replace("%", "~")
     if len(quoted) > _LONGEST_NAME:
-        return f"{quoted[:100]}~~{hashlib.sha256(name.encode()).hexdigest()}"  # nothing is quoted as ~~
+        return f"{quoted[:100]}~~{hashlib.sha256(name.encode()).hexdigest()}"  # quoting never produces ~~
     return quoted if quoted.strip(".") else quoted.replace(".", "~2E")

@@ -1,23 +1,23 @@
-"""The steps of a shared transaction, as the driver takes them: begin, let others append, commit or abort.
+"""The driver's steps of a shared transaction: begin, let other processes append, commit or abort.
 
-    begin(batch)      InitProducerId where a new epoch is needed, then the ledger: write, skip or LedgerRefused
-    identity          handed to every process that appends (writing.append)
-    commit(batch)     the ledger's record, its pointer and the source offsets into the transaction, then EndTxn(commit)
-    abort()           a new epoch; what the old one appended is aborted and its stragglers are fenced
+    begin(batch)      InitProducerId if a new epoch is needed, then the ledger: write, skip or LedgerRefused
+    identity          for every process that appends (writing.append)
+    commit(batch)     adds the ledger's record, its pointer and the source offsets, then EndTxn(commit)
+    abort()           a new epoch; the records of the old one are aborted and its stragglers are fenced
 
 Not obvious:
-- An abort is EndTxn(abort), then a new epoch. InitProducerId alone would abort too, but not harmlessly: sent by an
-  owner that was overtaken, it aborts what the newer one has open before it says so. EndTxn(abort) only tells it to
-  stop. And a late one can't end a later transaction (KAFKA-17754), since that has another epoch.
-- TV2 (KIP-890): EndTxn returns the next epoch, so a batch needs neither InitProducerId nor a look at the ledger while
-  this process owns the transactional.id: whoever takes it over fences the epoch. TV1: InitProducerId for every batch,
-  so that an epoch never serves two batches.
-- TV1, where brokers do not verify which partitions are in a transaction: the fence (writing.fence) comes before a new
-  epoch. Whoever was overtaken is told so by the first of its requests.
-- What the ledger's verdict was founded on is confirmed before EndTxn (writing.ledger_keeper).
-- A commit whose outcome is unknown is settled by InitProducerId, which waits for the coordinator to finish the
-  transaction, and then the ledger, which tells. In TV1 that would take the id from whoever owns it by now, so the
-  coordinator is asked first who that is.
+- An abort is EndTxn(abort), then a new epoch. InitProducerId alone would also abort, but a fenced process that sends it
+  aborts the newer producer's open transaction before it learns that it is fenced. With EndTxn(abort), it only learns
+  that. And a delayed EndTxn cannot end a later transaction (KAFKA-17754), because that one has another epoch.
+- TV2 (KIP-890): EndTxn returns the next epoch. While this process owns the transactional.id, a batch needs neither
+  InitProducerId nor the ledger, because a new owner fences the epoch. TV1: InitProducerId for every batch, so that an
+  epoch is never used for two batches.
+- TV1 with brokers that do not verify which partitions are in a transaction: the fence (writing.fence) precedes a new
+  epoch. A process that was fenced gets an error from the first of its requests.
+- What the ledger's verdict is based on is confirmed before EndTxn (writing.ledger_keeper).
+- A commit with an unknown outcome is settled by InitProducerId, which waits until the coordinator has finished the
+  transaction, and then by the ledger. In TV1, InitProducerId would take the transactional.id from a newer producer, so
+  the coordinator is asked for the owner first.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def decide_micro_batch(options: SinkOptions) -> Decide:
 
 
 def decide_batch_write(options: SinkOptions) -> Decide:
-    """The verdict on a batch write of `txnAppId`, which has no offsets to look at."""
+    """The verdict on a batch write with `txnAppId`, which has no offsets."""
 
     def decide(
         entry: LedgerEntry | ledger.Unreadable | None, batch: MicroBatch, *_: object, **__: object
@@ -72,9 +72,9 @@ def decide_batch_write(options: SinkOptions) -> Decide:
 
 
 class SharedTransaction:
-    """One transactional.id, owned by this process from `begin` on; not safe for threads.
+    """One transactional.id, which this process owns from `begin` on. Not thread-safe.
 
-    Every method may raise ProducerFenced (a newer owner exists: stop), BrokerUnreachable and BrokerError.
+    Every method may raise ProducerFenced (a newer producer exists: stop), BrokerUnreachable and BrokerError.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class SharedTransaction:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`decide` maps ledger entry, batch and committed offsets to a verdict; None: no ledger, every batch is
-        written. `clock` is there for tests."""
+        """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
+        every batch is written. `clock` is for tests.
+        """
         self._options = options
         self._cluster = cluster
         self._decide = decide
@@ -97,24 +98,24 @@ class SharedTransaction:
         self._ledger = LedgerKeeper(options, cluster, self._coordinator)
         self._fence = Fence(options, cluster, self._coordinator, None if decide is None else self._ledger.topic)
         self._identity: ProducerIdentity | None = None
-        self._given_up = False  # by the coordinator: the epoch is dead, and EndTxn would be answered "fenced"
+        self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
         self.milliseconds: dict[str, float] = {}
 
     @property
     def identity(self) -> ProducerIdentity:
-        """What the appending processes need; only between `begin` and `commit` or `abort`."""
+        """What appending processes need. Only valid between `begin` and `commit` or `abort`."""
         assert self._identity is not None, "begin() comes first"
         return self._identity
 
     def begin(self, batch: MicroBatch) -> recovery.Write | recovery.Skip:
-        """Own a fresh epoch and decide on `batch`. Raises LedgerRefused where going on could lose or repeat data."""
+        """Get a new epoch and decide on `batch`. Raises LedgerRefused if going on could lose or repeat data."""
         failpoint("begun", batch.batch_id)
         known = self._transaction.state is State.READY
         if not known:
             self._initialise()
         found = self._verdict(batch)
         if known and not isinstance(found, recovery.Write):
-            # Not the normal course, as when a query is started again with the same writer: others may have been here.
+            # Unusual, for example a query restarted with the same writer: another process may have written in between.
             self._initialise()
             found = self._verdict(batch)
         match found:
@@ -127,22 +128,22 @@ class SharedTransaction:
                 return verdict
 
     def appending(self) -> None:
-        """Note that records may enter the transaction from here on."""
+        """Record that the transaction may contain records from now on."""
         self._transaction.apply(Event.APPEND)
         self._appending_since = self._clock()
 
     def commit(self, batch: MicroBatch, *, records: int | None = None, incomplete: bool = False) -> None:
-        """Make everything appended visible, with the batch's source offsets and ledger entry, or nothing of it.
+        """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
 
-        To be called only when the barrier found every append acknowledged exactly once: `records` in all, None where
-        that is not known. `incomplete`: see LedgerEntry. Raises TransactionAborted where the transaction is void and
-        the batch may be tried again, CommitOutcomeUnknown where nobody answers.
+        Call it only if the barrier found that every append was acknowledged exactly once. `records` is their number,
+        None if unknown. `incomplete`: see LedgerEntry. Raises TransactionAborted if the transaction was aborted and the
+        batch may be retried, CommitOutcomeUnknown if no broker answers.
         """
         self._transaction.apply(Event.ALL_APPENDED)
         failpoint("all appended", batch.batch_id)
         started = time.perf_counter()
         if self._decide is None and records == 0:
-            return  # nothing is open, and EndTxn would say so
+            return  # nothing is open, so EndTxn would fail
         entry: LedgerEntry | None = None
         try:
             if self._decide is None:
@@ -162,8 +163,7 @@ class SharedTransaction:
                 raise self._fenced(error) from error
             self._settle(batch, error)
         except KafkaEosError as error:
-            # Answered or not: an error does not say that the commit did not happen (an earlier try of it may have been
-            # applied).
+            # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
             self._settle(batch, error)
         else:
             self._transaction.apply(Event.COMMIT_ANSWERED)
@@ -179,20 +179,20 @@ class SharedTransaction:
         failpoint("ended", batch.batch_id)
 
     def note_incomplete(self, batch: MicroBatch) -> None:
-        """Say in the ledger that `batch`, which is committed, lacks frames that came too late: it is refused from then
-        on, until an operator settles it."""
+        """Record in the ledger that the committed `batch` lacks DataFrames that came too late. From then on it is
+        refused, until an operator resolves that.
+        """
         self.begin(batch)
         self.appending()
         self.commit(batch, incomplete=True)
 
     def abort(self) -> None:
-        """Give the transaction up: nothing of it becomes visible and its epoch is dead. Does nothing if none is
-        open."""
+        """Abort the transaction: none of it becomes visible, and its epoch is invalid. Does nothing if none is open."""
         if self._transaction.state not in _OPEN:
             return
         if self._given_up:
             self._identity = None
-        elif not self._fence.needed():  # it aborts, too
+        elif not self._fence.needed():  # the fence also aborts
             try:
                 self._identity = self._coordinator.end(self.identity, commit=False)
             except ProducerFenced as error:
@@ -200,15 +200,18 @@ class SharedTransaction:
                     raise self._fenced(error) from error
                 self._identity = None
             except TransactionAborted:
-                _log.info("the coordinator has given the transaction up already")
+                _log.info("the coordinator has already aborted the transaction")
         self._initialise()
 
     # -- owning the transactional.id
 
     def _initialise(self) -> None:
         if self._transaction.state is State.FENCED:
-            # Not even InitProducerId: it would abort what the newer owner has open.
-            raise ProducerFenced(f"a newer owner of {self._options.transactional_id!r} exists", action="Stop this one.")
+            # Do not even send InitProducerId: it would abort the open transaction of the newer producer.
+            raise ProducerFenced(
+                f"a newer producer took over transactional.id {self._options.transactional_id!r}",
+                action="Stop this query.",
+            )
         try:
             if (self._identity is None or self._transaction.state in _OPEN) and self._fence.needed():
                 self._shut_stragglers_out()
@@ -225,7 +228,7 @@ class SharedTransaction:
         return describe.transaction(self._cluster, self._options.transactional_id, now_ms=int(time.time() * 1e3))
 
     def _shut_stragglers_out(self) -> None:
-        """Raise the fence; the InitProducerId that follows is a newcomer's."""
+        """Apply the fence. The next InitProducerId is that of a new producer."""
         facts = self._facts()
         last = self._fence.last_owner(facts)
         if last is not None and isinstance(facts, TransactionFacts):
@@ -237,25 +240,26 @@ class SharedTransaction:
             except ProducerFenced:
                 if self._identity is not None:
                     raise
-                _log.info("another newcomer was here first")
+                _log.info("another new producer has fenced the old epoch already")
         self._identity = None
 
     def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
         return ProducerFenced(
-            f"{self._options.transactional_id!r} belongs to producer {facts.producer_id}, epoch {facts.epoch} by now"
-            f"{why}",
-            action="Stop one of the two owners of this transactional.id; each query needs one of its own.",
+            f"transactional.id {self._options.transactional_id!r} now belongs to producer {facts.producer_id}, epoch "
+            f"{facts.epoch}{why}",
+            action="Stop one of the two queries with this transactional.id; each query needs its own.",
         )
 
     def _timed_out(self) -> bool:
-        """Whether it was the coordinator that gave our transaction up, for its timeout, and nobody took the id since.
+        """Whether the coordinator aborted our transaction because of its timeout, and no other producer took over
+        since.
 
-        It fences the epoch then, and says no more (KAFKA-20785).
+        The coordinator then fences the epoch, and the error does not say why (KAFKA-20785).
         """
         identity, took = self.identity, (self._clock() - self._appending_since) * 1e3
         if self._transaction.state not in _MAY_BE_OPEN or took < self._options.transaction_timeout_ms:
             return False
-        with contextlib.suppress(KafkaEosError):  # then it is what the error says
+        with contextlib.suppress(KafkaEosError):  # then the original error stands
             facts = self._facts()
             self._given_up = (
                 isinstance(facts, TransactionFacts)
@@ -265,42 +269,43 @@ class SharedTransaction:
         return self._given_up
 
     def _fenced(self, error: ProducerFenced) -> KafkaEosError:
-        """What to raise for `error`: itself, or TransactionAborted where nobody but the coordinator fenced us."""
+        """What to raise for `error`: itself, or TransactionAborted if only the coordinator fenced us."""
         if self._transaction.state in _OPEN and self._timed_out():
             return TransactionAborted(
-                f"the coordinator gave the transaction up after kafka.transaction.timeout.ms "
+                f"the coordinator aborted the transaction after kafka.transaction.timeout.ms "
                 f"({self._options.transaction_timeout_ms}): {error.what}",
-                action="The batch is written again; raise that timeout if it happens again.",
+                action="The batch is written again; increase the timeout if this happens repeatedly.",
             )
-        # Where the last transaction is over, the error speaks of the batch after it.
+        # If the last transaction has ended, the error refers to the next batch.
         is_over = self._transaction.state is State.COMMITTED
         error.committed = "nothing" if is_over else self._transaction.committed
         timeout, took = self._options.transaction_timeout_ms, self._clock() - self._appending_since
         if self._transaction.state in _MAY_BE_OPEN and took * 1e3 > timeout:
-            # The coordinator fences whom it has given up, too, and does not say which it was.
+            # The coordinator also fences after a timeout, and the error does not tell the two apart.
             error.action = (
-                f"This try took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if there is no "
-                f"other owner, start the query again, with a longer timeout if need be. {error.action}".rstrip()
+                f"This attempt took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if no other "
+                f"query uses this transactional.id, restart the query, if necessary with a longer timeout. "
+                f"{error.action}".rstrip()
             )
         self._transaction.apply(Event.FENCED)
         return error
 
     def _verdict(self, batch: MicroBatch) -> recovery.Verdict:
         if self._decide is None:
-            return recovery.Write(reason="without txnAppId every write is a new one")
+            return recovery.Write(reason="without txnAppId, every write is new")
         return self._ledger.verdict(self._decide, batch)
 
-    # -- a commit in doubt
+    # -- a commit with an unknown outcome
 
     def _settle(self, batch: MicroBatch, error: KafkaEosError) -> None:
-        """Find out what became of a commit that met `error`."""
+        """Find out the outcome of a commit that failed with `error`."""
         self._transaction.apply(Event.COMMIT_IN_DOUBT)
         try:
             if self._given_up:
                 self._identity = None
             elif self._coordinator.transaction_version < 2:
-                # TV1 would fence us for the transaction that may still be open. As a newcomer we are not, but would
-                # take the id from a living successor.
+                # TV1 would fence us because the transaction may still be open. It does not fence a new producer, which
+                # would, however, take the id from a live successor.
                 self._look_before_taking(error)
                 self._identity = None
             self._initialise()
@@ -309,27 +314,27 @@ class SharedTransaction:
             raise
         except KafkaEosError as second:
             raise CommitOutcomeUnknown(
-                f"the commit of batch {batch.batch_id} failed ({error.what}), and what became of it could not be found "
-                f"out ({second.what})",
+                f"the commit of batch {batch.batch_id} failed ({error.what}), and its outcome could not be determined "
+                f"({second.what})",
                 action=second.action,
             ) from second
         if self._decide is None:
             raise CommitOutcomeUnknown(
-                f"the commit was not answered ({error.what}), and without txnAppId no ledger entry tells",
-                action="Look into the topic before you run the job again; with txnAppId a rerun is safe.",
+                f"the commit request failed ({error.what}), and without txnAppId there is no ledger entry to check",
+                action="Check the topic before you run the job again; with txnAppId, a rerun is safe.",
             ) from error
         match verdict:
             case recovery.Write():
                 raise TransactionAborted(
-                    f"the commit of batch {batch.batch_id} failed ({error.what}); the ledger shows that it did not "
-                    "happen",
+                    f"the commit of batch {batch.batch_id} failed ({error.what}); the ledger shows that nothing was "
+                    "committed",
                     action="The batch is written again.",
                 ) from error
             case recovery.Refuse():
                 raise _refused(verdict, committed="unknown") from error
 
     def _look_before_taking(self, error: KafkaEosError) -> None:
-        """Raise ProducerFenced if somebody else owns the transactional.id by now."""
+        """Raise ProducerFenced if another producer owns the transactional.id now."""
         facts, identity = self._facts(), self.identity
         if not isinstance(facts, TransactionFacts) or self._timed_out():
             return

@@ -88,7 +88,7 @@ def test_a_batch_is_committed_once_though_the_ledgers_coordinator_does_not_know_
         thread.join(SECONDS)
         [report] = reports
     assert report.outcome == "skipped"
-    assert ["that one was outdated" in why for why in report.redone] == [True]
+    assert ["that coordinator was outdated" in why for why in report.redone] == [True]
     three.await_ready()
     found = verify(
         three.bootstrap, target, source="source", transactional_id=f"id-{target}", history=takes_over.history

@@ -306,7 +306,7 @@ def test_a_second_call_for_a_batch_is_refused_and_its_frames_are_not_lost_unnoti
 
         return process
 
-    with pytest.raises(Exception, match="a second call for batch 0 .*first call's frames.*ONE `with writer"):
+    with pytest.raises(Exception, match="a second call for batch 0 .*first call's rows.*ONE `with writer"):
         run(frame, program(), checkpoint)
     # Neither that program nor a right one takes the batch for done from then on.
     for again in (program(), TransactionalWriter(options)):

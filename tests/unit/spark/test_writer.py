@@ -220,7 +220,7 @@ def test_a_second_threads_call_fails_at_once(steps, monkeypatch):
     thread = threading.Thread(target=run, args=(writer, 7))
     thread.start()
     assert entered.wait(30)
-    with pytest.raises(IllegalTransactionState, match="still under way"):
+    with pytest.raises(IllegalTransactionState, match="still running"):
         run(writer, 7)
     leave.set()
     thread.join()

@@ -48,9 +48,9 @@ def test_a_second_call_for_a_batch_that_is_settled_is_refused_and_says_what_is_c
     enter()
     error = refused(enter)
     assert str(error) == (
-        "a second call for batch 7 of query q in the same run: the first one has settled it. The transaction was "
-        "committed. It holds the first call's frames. This call's frames are not written. Collect all frames of a "
-        "batch in ONE `with writer.transaction(batch_df, batch_id)` block."
+        "a second call for batch 7 of query q in the same run: the first call completed. The transaction was "
+        "committed. It contains the first call's rows. This call's DataFrames are not written. Write all DataFrames of "
+        "a batch in ONE `with writer.transaction(batch_df, batch_id)` block."
     )
     assert told == ["incomplete"]
 
@@ -100,7 +100,7 @@ def test_after_a_call_whose_outcome_nobody_knows_a_second_one_is_refused(enter, 
         enter(error=error, committing=True)
     second = refused(enter)
     assert second.committed == "unknown"
-    assert "Let the first call's error end the query." in str(second)
+    assert "Let the first call's error stop the query." in str(second)
     assert told == ["incomplete"]
 
 
@@ -130,7 +130,7 @@ def test_a_call_while_another_thread_is_in_one_is_refused_at_once(calls, enter, 
     error = refused(enter, second)
     leave.set()
     thread.join()
-    assert "under way" in str(error) and error.committed == committed
+    assert "still running" in str(error) and error.committed == committed
     assert told == ["incomplete"] * incomplete
     enter(replace(BATCH, batch_id=9))
 
@@ -161,7 +161,7 @@ def test_at_least_once_calls_go_one_at_a_time_and_no_batch_is_incomplete_for_goo
     calls = Calls(repeatable=True)
     with (
         calls.enter(BATCH, incomplete=lambda _: None),
-        pytest.raises(IllegalTransactionState, match="still under way"),
+        pytest.raises(IllegalTransactionState, match="still running"),
         calls.enter(BATCH, incomplete=lambda _: told.append("incomplete")),
     ):
         raise AssertionError("the second call was let in")

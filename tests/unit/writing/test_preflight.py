@@ -63,7 +63,7 @@ def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another
         check_source_cluster(CLUSTER, options(**given), batch)
         return
     with pytest.raises(
-        ConfigurationError, match=r"in-0 up to 8, .* ends at 7, so the source is another cluster"
+        ConfigurationError, match=r"in-0 up to offset 8, .* ends at 7, so the source is on another cluster"
     ) as error:
         check_source_cluster(CLUSTER, options(**given), batch)
     assert error.value.option == "sourceClusters"
@@ -81,7 +81,7 @@ def test_errors_stop_the_query_all_in_one_message(found):
         preflight(CLUSTER, options())
     assert str(caught.value) == (
         "the preflight found 2 errors:\n- topic a: does not exist. Create it\n- topic b: does not exist. Create it. "
-        "Nothing was committed. Correct that and start again; preflight=false starts the query in spite of it."
+        "Nothing was committed. Fix this and restart; with preflight=false, the query starts in spite of it."
     )
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 

@@ -247,7 +247,7 @@ def test_a_commit_that_was_not_applied_is_written_again(kafka, transaction):
     kafka.loses = "request"
     report = run(transaction, 0)
     assert report.outcome == "committed"
-    assert ["the ledger shows that it did not happen" in why for why in report.redone] == [True]
+    assert ["the ledger shows that nothing was committed" in why for why in report.redone] == [True]
     assert run(transaction, 1).outcome == "committed"
     assert source_offset(kafka) == 2
 
@@ -401,7 +401,7 @@ def test_an_outdated_leader_alone_is_noticed_where_the_groups_offsets_have_expir
     kafka.stale = before
     restarted.begin(batch(1))
     restarted.appending()
-    with pytest.raises(TransactionAborted, match="later entry than its leader said"):
+    with pytest.raises(TransactionAborted, match="later entry than its leader answered"):
         restarted.commit(batch(1))
     assert kafka.commits == 2
 
@@ -467,7 +467,7 @@ def test_an_owner_that_was_overtaken_disturbs_nobody_by_its_abort(kafka, transac
     transaction.appending()
     kafka.state = "Ongoing", transaction.identity.epoch + 1
     held = list(kafka.held)
-    with pytest.raises(ProducerFenced, match="belongs to producer 1, epoch 2 by now"):
+    with pytest.raises(ProducerFenced, match="now belongs to producer 1, epoch 2"):
         transaction.abort()
     assert (kafka.fenced, kafka.held) == ([], held)
 
@@ -492,7 +492,7 @@ def test_where_no_topic_is_named_nobody_knows_what_to_shut_out_and_the_batch_is_
     if goes_on:
         transaction.begin(batch(0))
     else:
-        with pytest.raises(ConfigurationError, match="Name every topic that is written in outputTopics"):
+        with pytest.raises(ConfigurationError, match="List all output topics in outputTopics"):
             transaction.begin(batch(0))
 
 
@@ -520,14 +520,14 @@ def timed_out(kafka, request_):
 def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka, request_):
     report = timed_out(kafka, request_)
     assert report.outcome == "committed"
-    assert ["gave the transaction up after kafka.transaction.timeout.ms" in why for why in report.redone] == [True]
+    assert ["aborted the transaction after kafka.transaction.timeout.ms" in why for why in report.redone] == [True]
     assert kafka.commits == 1
 
 
 def test_a_commit_that_came_after_the_timeout_is_settled_by_the_ledger(kafka):
     report = timed_out(kafka, "EndTxn")
     assert report.outcome == "committed"
-    assert ["the ledger shows that it did not happen" in why for why in report.redone] == [True]
+    assert ["the ledger shows that nothing was committed" in why for why in report.redone] == [True]
     assert kafka.commits == 1
 
 
@@ -537,7 +537,7 @@ def test_a_zombie_whose_commit_is_in_doubt_does_not_take_the_id_from_its_living_
     transaction.appending()
     kafka.loses, kafka.state = "request", ("Ongoing", transaction.identity.epoch + 1)
     held = list(kafka.held)
-    with pytest.raises(ProducerFenced, match="belongs to producer 1, epoch 2 by now") as fenced:
+    with pytest.raises(ProducerFenced, match="now belongs to producer 1, epoch 2") as fenced:
         transaction.commit(batch(0))
     assert fenced.value.committed == "unknown"
     assert kafka.held == held
@@ -576,7 +576,7 @@ def test_offsets_of_another_cluster_go_to_the_ledger_and_not_to_the_group(kafka)
 
 def test_as_many_clusters_must_be_named_as_there_are_sources(kafka):
     options = replace(OPTIONS, source_clusters=("there", "elsewhere"))
-    with pytest.raises(ConfigurationError, match="names 2 clusters, the query has 3 sources"):
+    with pytest.raises(ConfigurationError, match="lists 2 clusters, but the query has 3 sources"):
         settled(options, kafka, sourced(0, SOURCE, SOURCE, None))
 
 
