@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import CheckpointUnusable
 from spark_kafka_eos.model import UNRESOLVED, MicroBatch, Offsets, SourceRange, TopicPartition, offsets_from_json
 from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
@@ -87,7 +87,7 @@ def _query_id(read: ReadFile) -> str:
     try:
         return str(json.loads(text or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint's file 'metadata' names no query id (it holds {text!r})", action=RESTORE
         ) from error
 

@@ -201,12 +201,12 @@ class LedgerKeeper:
                 raise
             gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - left.keys()}))
             if self._options.fail_on_data_loss:
-                error.action = (
+                action = (
                     f"The sink's cluster has no topic {gone}. If the source is another cluster, say which: "
                     "sourceClusters. If the topic was deleted, set failOnDataLoss=false on the sink, too: its offsets "
                     "are then left out."
                 )
-                raise
+                raise error.replaced(action=action) from error
             _log.warning("the offsets of %s are left out, for the topic does not exist any more", gone)
             if left:
                 group.commit_in_transaction(identity, left, transaction_version=version)

@@ -22,7 +22,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import CheckpointUnusable
 
 # Reads a file of the checkpoint by its path inside it; None if there is none.
 ReadFile = Callable[[str], str | None]
@@ -42,11 +42,11 @@ class PlannedBatch:
 
     @property
     def planned_at(self) -> int:
-        """When the batch was planned, in milliseconds since 1970. KafkaEosError if the file does not tell."""
+        """When the batch was planned, in milliseconds since 1970. CheckpointUnusable if the file does not tell."""
         try:
             return int(json.loads(self.metadata)["batchTimestampMs"])
         except (ValueError, KeyError, TypeError) as error:
-            raise KafkaEosError(
+            raise CheckpointUnusable(
                 f"the checkpoint's file 'offsets/{self.batch_id}' does not tell when the batch was planned (its "
                 f"metadata is {self.metadata!r})",
                 action=RESTORE,
@@ -54,12 +54,12 @@ class PlannedBatch:
 
 
 def planned_batch(read: ReadFile, batch_id: int) -> PlannedBatch:
-    """The plan of `batch_id`. Raises KafkaEosError where there is none, or in a format that this release cannot
+    """The plan of `batch_id`. Raises CheckpointUnusable where there is none, or in a format that this release cannot
     read."""
     text = read(f"offsets/{batch_id}")
     version, *lines = (text or "").split("\n")
     if text is None or not lines:
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint has no usable file 'offsets/{batch_id}', so the batch's range is not known", action=RESTORE
         )
     metadata, sources = lines[0], [line for line in lines[1:] if line]
@@ -68,7 +68,7 @@ def planned_batch(read: ReadFile, batch_id: int) -> PlannedBatch:
     elif version == "v2":
         named = sorted(_named(line, batch_id) for line in sources)
     else:
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint's file 'offsets/{batch_id}' has format {version!r}; this release reads 'v1' and 'v2'",
             action="Run the query with a release that reads it, or give a new query "
             "spark.sql.streaming.offsetLog.formatVersion=1 before its first start.",
@@ -88,7 +88,7 @@ def parsed(offset: str) -> object:
 def _named(line: str, batch_id: int) -> tuple[str, str]:
     name, colon, end = line.partition(":")  # names are letters, digits and underscores
     if not (name and colon and end):
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint's file 'offsets/{batch_id}' has a line that names no source: {line!r}", action=RESTORE
         )
     return name, end

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import KafkaEosError, StagingLost
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.files import Files, files_at
@@ -118,7 +118,7 @@ class Staging:
             try:
                 stream = self._files().open(report.path)
             except FileNotFoundError as error:
-                raise KafkaEosError(
+                raise StagingLost(
                     f"the staging file {self.directory}/{report.path} of encode task {report.task} is not to be found "
                     "from the driver",
                     action="Set the option 'stagingDir' to a directory that the driver and all executors share.",
@@ -128,7 +128,7 @@ class Staging:
                     data = bytearray(block.length)
                     stream.seek(block.offset)
                     if cast("BufferedIOBase", stream).readinto(data) != block.length:
-                        raise KafkaEosError(
+                        raise StagingLost(
                             f"the staging file {self.directory}/{report.path} ends before its block at {block.offset}",
                             action="Check the disk of 'stagingDir'; a restarted query writes the batch again.",
                         )

@@ -160,11 +160,11 @@ class SharedTransaction:
         except ProducerFenced as error:
             if not self._timed_out():
                 raise self._fenced(error) from error
-            self._settle(batch, error)
+            self._resolve_doubt(batch, error)
         except KafkaEosError as error:
             # Answered or not: an error does not say that the commit did not happen (an earlier try of it may have been
             # applied).
-            self._settle(batch, error)
+            self._resolve_doubt(batch, error)
         else:
             self._transaction.apply(Event.COMMIT_ANSWERED)
             if entry is not None:
@@ -274,16 +274,17 @@ class SharedTransaction:
             )
         # Where the last transaction is over, the error speaks of the batch after it.
         is_over = self._transaction.state is State.COMMITTED
-        error.committed = "nothing" if is_over else self._transaction.committed
+        said = error.replaced(committed="nothing" if is_over else self._transaction.committed)
         timeout, took = self._options.transaction_timeout_ms, self._clock() - self._appending_since
         if self._transaction.state in _MAY_BE_OPEN and took * 1e3 > timeout:
             # The coordinator fences whom it has given up, too, and does not say which it was.
-            error.action = (
+            action = (
                 f"This try took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if there is no "
                 f"other owner, start the query again, with a longer timeout if need be. {error.action}".rstrip()
             )
+            said = said.replaced(action=action)
         self._transaction.apply(Event.FENCED)
-        return error
+        return said
 
     def _verdict(self, batch: MicroBatch) -> recovery.Verdict:
         if self._decide is None:
@@ -292,7 +293,7 @@ class SharedTransaction:
 
     # -- a commit in doubt
 
-    def _settle(self, batch: MicroBatch, error: KafkaEosError) -> None:
+    def _resolve_doubt(self, batch: MicroBatch, error: KafkaEosError) -> None:
         """Find out what became of a commit that met `error`."""
         self._transaction.apply(Event.COMMIT_IN_DOUBT)
         try:
@@ -334,10 +335,8 @@ class SharedTransaction:
         if not isinstance(facts, TransactionFacts) or self._timed_out():
             return
         if (facts.producer_id, facts.epoch) != (identity.producer_id, identity.epoch):
-            fenced = self._overtaken(facts, f" ({error.what})")
-            fenced.committed = "unknown"
             self._transaction.apply(Event.FENCED)
-            raise fenced
+            raise self._overtaken(facts, f" ({error.what})").replaced(committed="unknown")
 
 
 def _refused(verdict: recovery.Refuse, committed: Committed = "nothing") -> LedgerRefused:
