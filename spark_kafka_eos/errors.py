@@ -2,6 +2,7 @@
 
     KafkaEosError
     ├── ConfigurationError         an option is missing, unknown or wrong; raised before anything is sent
+    │   └── InvalidSchema          the DataFrame's columns do not fit the sink
     ├── PreflightFailed            something that would lose data or fail later was found before the first batch
     ├── BrokerUnreachable          no broker could be reached, or none answered in time
     ├── AuthenticationFailed       the broker refused the credentials or the TLS handshake failed
@@ -11,11 +12,16 @@
     ├── CorruptRecordBatch         a record batch is malformed (CRC, lengths, magic)
     ├── DataLoss                   offsets that the query still has to read are gone from Kafka
     ├── InvalidRow                 a row cannot be sent: null topic, partition out of range, too large, …
+    ├── StagingLost                the driver cannot read what the write tasks staged
+    ├── CheckpointUnusable         the checkpoint does not say which offsets the batch covers
     ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
+    ├── TriesExhausted             the batch was aborted `maxTries` times
     ├── ProducerFenced             a newer producer took over the transactional.id; this one must stop
     ├── CommitOutcomeUnknown       the commit request got no answer, and the ledger could not be read
     ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
-    └── IllegalTransactionState    the transaction's state forbids this step: a bug in the caller; nothing was sent
+    ├── ReplayFailed               a committed batch could not be recomputed, which the query's state needs
+    ├── IllegalTransactionState    the transaction's state forbids this step: a bug in the caller; nothing was sent
+    └── ToolFailed                 the test kit or a command failed; no transaction was involved
 
 Each error says what happened, whether anything was committed, and what to do. All of them can be pickled, because
 executors send them to the driver.
@@ -23,7 +29,8 @@ executors send them to the driver.
 
 from __future__ import annotations
 
-from typing import Literal
+import copy
+from typing import Literal, Self
 
 Committed = Literal["nothing", "everything", "unknown"]
 
@@ -49,6 +56,13 @@ class KafkaEosError(Exception):
     def __str__(self) -> str:
         return " ".join(part for part in (f"{self.what}.", _COMMITTED[self.committed], self.action) if part)
 
+    def replaced(self, *, action: str | None = None, committed: Committed | None = None) -> Self:
+        """The same error with another `action` or another word on what was committed; this one stays as it is."""
+        other = copy.copy(self)
+        other.action = self.action if action is None else action
+        other.committed = self.committed if committed is None else committed
+        return other
+
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
@@ -67,6 +81,14 @@ class ConfigurationError(KafkaEosError):
     def __init__(self, option: str, what: str, *, action: str = "") -> None:
         super().__init__(f"option {option!r}: {what}", action=action)
         self.option = option
+
+
+class InvalidSchema(ConfigurationError):
+    """The DataFrame lacks a column that the sink needs, or a column has a type that it does not accept."""
+
+    def __init__(self, what: str, *, action: str = "") -> None:
+        KafkaEosError.__init__(self, what, action=action)
+        self.option = "schema"
 
 
 class PreflightFailed(KafkaEosError):
@@ -111,8 +133,20 @@ class InvalidRow(KafkaEosError):
     """A row cannot become a record; the message names its topic, its partition and the violated limit."""
 
 
+class StagingLost(KafkaEosError):
+    """The driver cannot read the blocks that the write tasks staged, or not of every task."""
+
+
+class CheckpointUnusable(KafkaEosError):
+    """A file of the checkpoint is missing, damaged or of an unknown format, so the batch's offsets are unknown."""
+
+
 class TransactionAborted(KafkaEosError):
     """This attempt at the batch was aborted and is invisible; the batch may be retried with a new producer epoch."""
+
+
+class TriesExhausted(KafkaEosError):
+    """The batch was aborted as often as `maxTries` allows; the last cause is in the message."""
 
 
 class ProducerFenced(KafkaEosError):
@@ -128,6 +162,10 @@ class CommitOutcomeUnknown(KafkaEosError):
 
 class LedgerRefused(KafkaEosError):
     """The ledger contradicts the checkpoint: going on could lose or repeat data, so nothing is written."""
+
+
+class ReplayFailed(KafkaEosError):
+    """A batch that an earlier run committed could not be recomputed, so the query's state cannot be restored."""
 
 
 class IllegalTransactionState(KafkaEosError):

@@ -26,7 +26,7 @@ from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import pack
 from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.blocks import Block, BlockEncoder, Layout, Target
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 from spark_kafka_eos.writing.report import CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
@@ -97,7 +97,7 @@ class Copy:
     def run(self, number: int, start: int, end: int, *, max_tries: int = 3) -> CommitReport:
         """The whole micro-batch, as `TransactionalWriter` does it."""
         batch = self.batch(number, start, end)
-        report = settle(
+        report = commit_batch(
             self.transaction,
             batch,
             lambda identity: self.write(batch, identity),

@@ -164,11 +164,11 @@ class LedgerTopic:
             create_topic(self._cluster, self.at.topic, partitions=1, replicas=replicas, config=settings)
         except AuthorizationFailed as error:
             config = " ".join(f"--config {name}={value}" for name, value in settings.items())
-            error.action = (
+            action = (
                 f"Create the ledger's topic: kafka-topics.sh --create --topic {self.at.topic} --partitions 1 "
                 f"--replication-factor {replicas} {config}; or grant Create on it to this principal, once."
             )
-            raise
+            raise error.replaced(action=action) from error
 
 
 class PendingRecord:

@@ -68,7 +68,7 @@ def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable
     delay = budget.delay(soon=react is Reaction.RETRY_SOON)
     if delay is None:
         if not error.action.startswith(_TRIED):  # an inner loop gave up first, and has said so
-            error.action = f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip()
+            error = error.replaced(action=f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip())
         raise error
     log.info("%s; next try in %d ms", error.what, delay * 1000)
     sleep(delay)

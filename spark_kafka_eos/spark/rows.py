@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.errors import InvalidSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,17 +42,17 @@ _ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
 
 
 def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
-    """The sink columns in `schema`, in order. Raises InvalidRow for a missing column or a wrong type."""
+    """The sink columns in `schema`, in order. Raises InvalidSchema for a missing column or a wrong type."""
     present = {field.name.lower(): field for field in schema.fields if field.name.lower() in _ACCEPTED}
     if "value" not in present:
-        raise InvalidRow(
+        raise InvalidSchema(
             f"the DataFrame has no column 'value' (its columns: {', '.join(schema.names) or 'none'})",
             action="Rename the column with the record's value to 'value'.",
         )
     if topic is not None:
         present.pop("topic", None)
     elif "topic" not in present:
-        raise InvalidRow(
+        raise InvalidSchema(
             "neither the option 'topic' nor a column 'topic' is set",
             action="Set the option 'topic', or add a column 'topic' to the DataFrame.",
         )
@@ -64,7 +64,7 @@ def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
                 if name == "headers"
                 else " or ".join(t().simpleString() for t in _ACCEPTED[name] if t is not NullType)
             )
-            raise InvalidRow(
+            raise InvalidSchema(
                 f"column '{name}' has type {field.dataType.simpleString()}, but the sink accepts {wanted}",
                 action=f"Cast the column, for example df.withColumn('{name}', …).",
             )

@@ -23,13 +23,13 @@ from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
+from spark_kafka_eos.errors import ConfigurationError, StagingLost
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import StagedWrite, owner, settle
+from spark_kafka_eos.writing.commit import StagedWrite, commit_batch, committer
 from spark_kafka_eos.writing.files import files_at
 from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.staging import StageReport, Staging, staging_of
@@ -68,7 +68,7 @@ class _Sink:
         where = layout(self._options, self._options.topic)
         return stage_rows(batches, self._options.client, where, self._staging, folder)
 
-    def _settle(
+    def _commit(
         self,
         messages: Sequence[WriterCommitMessage | None],
         batch: MicroBatch,
@@ -79,7 +79,7 @@ class _Sink:
         show(self._options.log_level)
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
-            raise KafkaEosError(
+            raise StagingLost(
                 f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no commit message",
                 action="Restart the query or job; it writes the whole batch again.",
             )
@@ -93,8 +93,8 @@ class _Sink:
 
                 preflight(cluster, self._options)
                 check_source_cluster(cluster, self._options, batch)
-            settle(
-                owner(self._options, cluster, decide),
+            commit_batch(
+                committer(self._options, cluster, decide),
                 batch,
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
                 max_tries=self._options.max_tries,
@@ -129,7 +129,7 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
         batch = self._micro_batch(messages, batchId)
-        self._settle(messages, batch, decide_micro_batch(self._options), first=batchId == 0)
+        self._commit(messages, batch, decide_micro_batch(self._options), first=batchId == 0)
         self._clean(messages)
         self._staging.clean_before(batchId)
 
@@ -196,7 +196,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
             end={},
         )
         decide = None if app_id is None else decide_batch_write(self._options)
-        self._settle(messages, batch, decide, first=True)
+        self._commit(messages, batch, decide, first=True)
         self._staging.clean(self._run)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

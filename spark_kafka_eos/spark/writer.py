@@ -34,7 +34,7 @@ from spark_kafka_eos.core.append_mode import (
     larger_than_expected,
     offsets,
 )
-from spark_kafka_eos.errors import Committed, KafkaEosError
+from spark_kafka_eos.errors import Committed, ConfigurationError, KafkaEosError, ReplayFailed
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.spark.encode_stage import REPORT, staging_task
@@ -43,7 +43,7 @@ from spark_kafka_eos.spark.jvm import RunningQuery, is_classic, is_local, specul
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
 from spark_kafka_eos.writing.blocks import Layout
 from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
-from spark_kafka_eos.writing.commit import Appended, Owner, StagedWrite, owner, settle
+from spark_kafka_eos.writing.commit import Appended, Committer, StagedWrite, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 from spark_kafka_eos.writing.report import CommitReport
@@ -95,7 +95,7 @@ class TransactionalWriter:
         self._options = sink_options(options)
         self._calls = calls_of(self._options)
         self._cluster: Cluster | None = None
-        self._transaction: Owner | None = None
+        self._transaction: Committer | None = None
         self._last_commit: CommitReport | None = None
         self._bytes_per_offset = FIRST_BYTES_PER_OFFSET
 
@@ -133,7 +133,7 @@ class TransactionalWriter:
         batch = query.micro_batch(batch_id)
         call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
         with self._calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
-            report = self._settle(batch_df.sparkSession, query, batch, rows, topic, attempt)
+            report = self._commit_rows(batch_df.sparkSession, query, batch, rows, topic, attempt)
         if report.outcome == "committed" and (count := offsets(batch)):
             self._bytes_per_offset = report.bytes / count
         if report.outcome == "skipped" and query.needs_evaluation():
@@ -159,7 +159,7 @@ class TransactionalWriter:
             self._transaction = None
             _log.warning("cannot record in the ledger that batch %d is incomplete: %s", batch.batch_id, error)
 
-    def _settle(
+    def _commit_rows(
         self,
         session: SparkSession,
         query: RunningQuery,
@@ -185,7 +185,7 @@ class TransactionalWriter:
             return appended
 
         try:
-            report = settle(
+            report = commit_batch(
                 transaction,
                 batch,
                 write,
@@ -204,7 +204,7 @@ class TransactionalWriter:
             staging.clean_before(batch.batch_id)
         return report
 
-    def _own(self) -> tuple[Owner, Cluster]:
+    def _own(self) -> tuple[Committer, Cluster]:
         """The owner of the next batches, with connections of this writer; created when they are first needed."""
         if self._cluster is None:
             cluster = Cluster(self._options.client)
@@ -216,7 +216,7 @@ class TransactionalWriter:
             weakref.finalize(self, cluster.close)
             self._cluster = cluster
         if self._transaction is None:
-            self._transaction = owner(self._options, self._cluster, decide_micro_batch(self._options))
+            self._transaction = committer(self._options, self._cluster, decide_micro_batch(self._options))
         return self._transaction, self._cluster
 
     def _way(
@@ -256,9 +256,9 @@ class TransactionalWriter:
 def _choose(options: SinkOptions, session: SparkSession, batch: MicroBatch, bytes_per_offset: float) -> Choice:
     kind = SessionKind(classic=is_classic(session), local=is_local(session), speculates=speculates(session))
     if options.append_mode == "executors" and not kind.classic:
-        raise KafkaEosError(
-            "appendMode=executors requires a classic Spark session: Spark Connect does not show whether a task ran "
-            "twice",
+        raise ConfigurationError(
+            "appendMode",
+            "executors requires a classic Spark session: Spark Connect does not show whether a task ran twice",
             action="Set appendMode=driver or appendMode=auto.",
         )
     return choose(options.append_mode, kind, batch, bytes_per_offset)
@@ -273,7 +273,7 @@ def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:
     try:
         batch_df.write.format("noop").mode("overwrite").save()
     except Exception as error:
-        raise KafkaEosError(
+        raise ReplayFailed(
             f"batch {batch.batch_id} of query {batch.query_id} was committed in an earlier run, but recomputing it "
             "to restore the query's state failed",
             committed="everything",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import CheckpointUnusable
 from spark_kafka_eos.model import UNRESOLVED, MicroBatch, Offsets, SourceRange, TopicPartition, offsets_from_json
 from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
@@ -21,7 +21,7 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
     """The identity and range of `batch_id`. `first_start` is the JSON of each source's first offset in the order of the
     plan, if the caller knows it.
 
-    Raises KafkaEosError if the checkpoint is damaged or has an unknown format.
+    Raises CheckpointUnusable if the checkpoint is damaged or has an unknown format.
     """
     planned = planned_batch(read, batch_id)
     before = planned_batch(read, batch_id - 1) if batch_id > 0 else None
@@ -87,7 +87,7 @@ def _query_id(read: ReadFile) -> str:
     try:
         return str(json.loads(text or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint's file 'metadata' does not contain a query id (its content is {text!r})", action=RESTORE
         ) from error
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
-from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.errors import TransactionAborted, TriesExhausted
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.append import append, records_by_partition
@@ -42,7 +42,7 @@ class Appended:
     choice: Choice | None = None
 
 
-class Owner(Protocol):
+class Committer(Protocol):
     """Writes a batch's tries: a shared transaction, or idempotent writes."""
 
     milliseconds: dict[str, float]
@@ -59,15 +59,15 @@ class Owner(Protocol):
     def abort(self) -> None: ...
 
 
-def owner(options: SinkOptions, cluster: Cluster, decide: Decide | None) -> Owner:
-    """The owner for the option `deliveryGuarantee`."""
+def committer(options: SinkOptions, cluster: Cluster, decide: Decide | None) -> Committer:
+    """The committer for the option `deliveryGuarantee`."""
     if options.delivery_guarantee == "at-least-once":
         return IdempotentWrites(options, cluster)
     return SharedTransaction(options, cluster, decide)
 
 
-def settle(
-    transaction: Owner,
+def commit_batch(
+    transaction: Committer,
     batch: MicroBatch,
     write: Callable[[ProducerIdentity], Appended],
     *,
@@ -79,8 +79,8 @@ def settle(
 
     `append_mode` and `append_reason` go into the report, unless `write` reports another mode.
 
-    Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown and whatever `write` raises. Unless the error says
-    otherwise, nothing was committed, and what was appended is aborted.
+    Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown, TriesExhausted and whatever `write` raises. Unless the
+    error says otherwise, nothing was committed, and what was appended is aborted.
     """
     redone: list[str] = []
     choice = Choice(mode=append_mode, reason=append_reason)
@@ -99,7 +99,7 @@ def settle(
             redone.append(error.what)
             _log.warning("batch %d of query %s, try %d: %s", batch.batch_id, batch.query_id, len(redone), error.what)
             if len(redone) >= max_tries:
-                raise KafkaEosError(
+                raise TriesExhausted(
                     f"batch {batch.batch_id} was aborted {len(redone)} times, the last time because {error.what}",
                     action="Fix the cause and restart the query; the option maxTries sets the number of attempts.",
                 ) from error
@@ -173,11 +173,11 @@ class StagedWrite:
         )
 
 
-def _abort_after(transaction: Owner, error: BaseException) -> None:
+def _abort_after(transaction: Committer, error: BaseException) -> None:
     """Abort because of `error`. If this fails, log it, so that it does not hide `error`."""
     try:
         transaction.abort()
-    except KafkaEosError as second:
+    except Exception as second:  # noqa: BLE001 - whatever it is, the first error is the one to raise
         _log.warning("cannot abort the transaction after %r; it stays open until its timeout: %s", error, second)
 
 

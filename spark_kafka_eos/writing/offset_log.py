@@ -22,7 +22,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import CheckpointUnusable
 
 # Reads a file of the checkpoint by its relative path; None if it does not exist.
 ReadFile = Callable[[str], str | None]
@@ -43,13 +43,11 @@ class PlannedBatch:
 
     @property
     def planned_at(self) -> int:
-        """When the batch was planned, in milliseconds since 1970. Raises KafkaEosError if the file does not contain
-        it.
-        """
+        """When the batch was planned, in milliseconds since 1970. Raises CheckpointUnusable if the file lacks it."""
         try:
             return int(json.loads(self.metadata)["batchTimestampMs"])
         except (ValueError, KeyError, TypeError) as error:
-            raise KafkaEosError(
+            raise CheckpointUnusable(
                 f"the checkpoint's file 'offsets/{self.batch_id}' does not contain the time of planning (its metadata "
                 f"is {self.metadata!r})",
                 action=RESTORE,
@@ -57,11 +55,11 @@ class PlannedBatch:
 
 
 def planned_batch(read: ReadFile, batch_id: int) -> PlannedBatch:
-    """The plan of `batch_id`. Raises KafkaEosError if there is none, or if this release does not support its format."""
+    """The plan of `batch_id`. Raises CheckpointUnusable if there is none, or its format is unknown."""
     text = read(f"offsets/{batch_id}")
     version, *lines = (text or "").split("\n")
     if text is None or not lines:
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint has no valid file 'offsets/{batch_id}', so the batch's offsets are unknown", action=RESTORE
         )
     metadata, sources = lines[0], [line for line in lines[1:] if line]
@@ -70,7 +68,7 @@ def planned_batch(read: ReadFile, batch_id: int) -> PlannedBatch:
     elif version == "v2":
         named = sorted(_named(line, batch_id) for line in sources)
     else:
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint's file 'offsets/{batch_id}' has format {version!r}; this release supports 'v1' and 'v2'",
             action="Run the query with a release that supports it, or set "
             "spark.sql.streaming.offsetLog.formatVersion=1 for a new query before its first start.",
@@ -90,7 +88,7 @@ def parsed(offset: str) -> object:
 def _named(line: str, batch_id: int) -> tuple[str, str]:
     name, colon, end = line.partition(":")  # names consist of letters, digits and underscores
     if not (name and colon and end):
-        raise KafkaEosError(
+        raise CheckpointUnusable(
             f"the checkpoint's file 'offsets/{batch_id}' has a line without a source name: {line!r}", action=RESTORE
         )
     return name, end

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import KafkaEosError, StagingLost
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.files import Files, files_at
@@ -119,7 +119,7 @@ class Staging:
             try:
                 stream = self._files().open(report.path)
             except FileNotFoundError as error:
-                raise KafkaEosError(
+                raise StagingLost(
                     f"the driver cannot find the staging file {self.directory}/{report.path} of encode task "
                     f"{report.task}",
                     action="Set the option stagingDir to a directory that the driver and all executors share.",
@@ -129,7 +129,7 @@ class Staging:
                     data = bytearray(block.length)
                     stream.seek(block.offset)
                     if cast("BufferedIOBase", stream).readinto(data) != block.length:
-                        raise KafkaEosError(
+                        raise StagingLost(
                             f"the staging file {self.directory}/{report.path} is truncated: it has no block at "
                             f"{block.offset}",
                             action="Check the disk of stagingDir and restart the query; it writes the batch again.",

@@ -161,10 +161,10 @@ class SharedTransaction:
         except ProducerFenced as error:
             if not self._timed_out():
                 raise self._fenced(error) from error
-            self._settle(batch, error)
+            self._resolve_doubt(batch, error)
         except KafkaEosError as error:
             # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
-            self._settle(batch, error)
+            self._resolve_doubt(batch, error)
         else:
             self._transaction.apply(Event.COMMIT_ANSWERED)
             if entry is not None:
@@ -278,17 +278,18 @@ class SharedTransaction:
             )
         # If the last transaction has ended, the error refers to the next batch.
         is_over = self._transaction.state is State.COMMITTED
-        error.committed = "nothing" if is_over else self._transaction.committed
+        said = error.replaced(committed="nothing" if is_over else self._transaction.committed)
         timeout, took = self._options.transaction_timeout_ms, self._clock() - self._appending_since
         if self._transaction.state in _MAY_BE_OPEN and took * 1e3 > timeout:
             # The coordinator also fences after a timeout, and the error does not tell the two apart.
-            error.action = (
+            action = (
                 f"This attempt took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if no other "
                 f"query uses this transactional.id, restart the query, if necessary with a longer timeout. "
                 f"{error.action}".rstrip()
             )
+            said = said.replaced(action=action)
         self._transaction.apply(Event.FENCED)
-        return error
+        return said
 
     def _verdict(self, batch: MicroBatch) -> recovery.Verdict:
         if self._decide is None:
@@ -297,7 +298,7 @@ class SharedTransaction:
 
     # -- a commit with an unknown outcome
 
-    def _settle(self, batch: MicroBatch, error: KafkaEosError) -> None:
+    def _resolve_doubt(self, batch: MicroBatch, error: KafkaEosError) -> None:
         """Find out the outcome of a commit that failed with `error`."""
         self._transaction.apply(Event.COMMIT_IN_DOUBT)
         try:
@@ -339,10 +340,8 @@ class SharedTransaction:
         if not isinstance(facts, TransactionFacts) or self._timed_out():
             return
         if (facts.producer_id, facts.epoch) != (identity.producer_id, identity.epoch):
-            fenced = self._overtaken(facts, f" ({error.what})")
-            fenced.committed = "unknown"
             self._transaction.apply(Event.FENCED)
-            raise fenced
+            raise self._overtaken(facts, f" ({error.what})").replaced(committed="unknown")
 
 
 def _refused(verdict: recovery.Refuse, committed: Committed = "nothing") -> LedgerRefused:

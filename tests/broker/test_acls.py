@@ -21,7 +21,7 @@ from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, owner, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch, committer
 from spark_kafka_eos.writing.preflight import preflight
 from spark_kafka_eos.writing.transaction import decide_micro_batch
 from tests.principals import Right, add_user
@@ -114,8 +114,8 @@ def copy(given, output, **more):
 
     with Cluster(sink.client) as cluster:
         preflight(cluster, sink)
-        transaction = owner(sink, cluster, decide_micro_batch(sink))
-        return settle(transaction, batch, write, max_tries=1, append_mode="driver").records
+        transaction = committer(sink, cluster, decide_micro_batch(sink))
+        return commit_batch(transaction, batch, write, max_tries=1, append_mode="driver").records
 
 
 def written(kafka, topic):

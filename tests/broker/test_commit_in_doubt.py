@@ -17,7 +17,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown, Tran
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 pytestmark = pytest.mark.broker
@@ -132,7 +132,7 @@ def run(sink, topic, cluster, record_batch):
             meanwhile(attempt, 2)
             return Appended(partitions=2, records=2, bytes=2)
 
-        return settle(transaction, batch(sink, number), write, max_tries=3, append_mode="driver")
+        return commit_batch(transaction, batch(sink, number), write, max_tries=3, append_mode="driver")
 
     return run
 

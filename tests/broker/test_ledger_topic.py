@@ -21,7 +21,7 @@ from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.sink_progress import committed_by, last_entry
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_batch_write, decide_micro_batch
 from tests.broker.conftest import options_of
 from tests.copying import Copy
@@ -58,7 +58,7 @@ def write(cluster, options, batch_id, *, query="query", start=None, end=None):
     )
     transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     nothing = Appended(partitions=0, records=0, bytes=0)
-    return settle(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+    return commit_batch(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
 
 
 def last_batch(cluster, options):
@@ -90,7 +90,7 @@ def test_a_monthly_job_is_remembered_though_the_group_has_expired(either_kafka, 
     def run():
         transaction = SharedTransaction(options, cluster, decide_batch_write(options))
         nothing = Appended(partitions=0, records=0, bytes=0)
-        return settle(transaction, wanted, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+        return commit_batch(transaction, wanted, lambda _: nothing, max_tries=2, append_mode="driver").outcome
 
     assert run() == "committed"
     expire(either_kafka.bootstrap, options.ledger_group)
@@ -148,7 +148,7 @@ def test_the_order_of_the_output_topics_means_nothing(either_kafka, cluster, sin
         batch = MicroBatch(query_id=query, batch_id=0, digest="d", start={place: 0}, end={place: 100})
         transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
         nothing = Appended(partitions=0, records=0, bytes=0)
-        return settle(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+        return commit_batch(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
 
     assert run(ways[0], "first") == "committed"
     with pytest.raises(LedgerRefused, match="does not start where it ended"):

@@ -14,7 +14,7 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 
 pytestmark = pytest.mark.broker
 
@@ -56,7 +56,7 @@ def run(cluster, topic, record_batch):
             return Appended(partitions=records, records=records, bytes=records)
 
         batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start={}, end={})
-        return settle(transaction, batch, write, max_tries=2, append_mode="driver")
+        return commit_batch(transaction, batch, write, max_tries=2, append_mode="driver")
 
     return run
 

@@ -26,7 +26,7 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.writing import transaction as distributed
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 
 pytestmark = pytest.mark.broker
 
@@ -268,10 +268,10 @@ def sink_of(kafka, topic):
 def assert_committed_once(cluster, transaction, write, partitions):
     """Batch 0 is committed at its first try with all its values in order, and the ledger knows it."""
     batch = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
-    report = settle(transaction, batch, write, max_tries=1, append_mode="driver")
+    report = commit_batch(transaction, batch, write, max_tries=1, append_mode="driver")
     assert (report.outcome, report.records) == ("committed", 3 * BATCHES * RECORDS)
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
-    assert settle(transaction, batch, write, max_tries=1, append_mode="driver").outcome == "skipped"
+    assert commit_batch(transaction, batch, write, max_tries=1, append_mode="driver").outcome == "skipped"
 
 
 def elect_another(kafka, partition):

@@ -14,7 +14,7 @@ from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder
-from spark_kafka_eos.writing.commit import StagedWrite, settle
+from spark_kafka_eos.writing.commit import StagedWrite, commit_batch
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.staging import Staging
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
@@ -52,7 +52,7 @@ def write(either_kafka, cluster):
 
         transaction = SharedTransaction(sink, cluster, decide_micro_batch(sink))
         staged = StagedWrite(cluster, sink, staging, stage, 0)
-        return settle(transaction, BATCH, staged, max_tries=1, append_mode="driver")
+        return commit_batch(transaction, BATCH, staged, max_tries=1, append_mode="driver")
 
     return write
 

@@ -20,7 +20,7 @@ from spark_kafka_eos.core.recovery import Skip, Write
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 
 pytestmark = pytest.mark.broker
 
@@ -61,7 +61,7 @@ def run(transaction, number, write, value):
         write(identity, value)
         return Appended(partitions=1, records=1, bytes=len(value))
 
-    return settle(transaction, batch(number), appended, max_tries=2, append_mode="driver")
+    return commit_batch(transaction, batch(number), appended, max_tries=2, append_mode="driver")
 
 
 def begun(transaction, number):

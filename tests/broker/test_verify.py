@@ -316,7 +316,7 @@ def abort_after_an_unknown_commit(patch):
             self._initialise()
         raise TransactionAborted("the commit was not answered, so the batch was aborted") from error
 
-    patch.setattr(SharedTransaction, "_settle", settle)
+    patch.setattr(SharedTransaction, "_resolve_doubt", settle)
 
 
 def ledger_read_before_init(patch):

@@ -30,7 +30,7 @@ from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.verify.provenance_bytes import pack
 from spark_kafka_eos.writing.blocks import BlockEncoder
 from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import StagedWrite, owner, settle
+from spark_kafka_eos.writing.commit import StagedWrite, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout, target
 from spark_kafka_eos.writing.preflight import preflight
 from spark_kafka_eos.writing.staging import folder_of, staging_of
@@ -135,7 +135,7 @@ def batches(job: Job) -> Any:
     with Cluster(options.client) as cluster:
         start = first_offsets(job, checkpoint)
         preflight(cluster, options)
-        transaction = owner(options, cluster, decide_micro_batch(options))
+        transaction = committer(options, cluster, decide_micro_batch(options))
         staging = staging_of(options, str(job.folder))
         number = next(n for n in itertools.count() if checkpoint.read(f"commits/{n}") is None)
         while True:
@@ -153,7 +153,7 @@ def batches(job: Job) -> Any:
             blocks = [*encoder.add(rows), *encoder.finish()] if rows.num_rows else []
             staged = staging.stage(folder := folder_of(number), 0, blocks)
             write = StagedWrite(cluster, options, staging, functools.partial(list, [staged]), number)
-            report = settle(transaction, batch, write, max_tries=3, append_mode="driver")
+            report = commit_batch(transaction, batch, write, max_tries=3, append_mode="driver")
             staging.clean(folder)
             checkpoint.note(number)
             yield batch, report

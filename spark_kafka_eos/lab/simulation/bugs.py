@@ -53,7 +53,7 @@ def _abort_after_unknown_commit() -> Iterator[None]:
         settle(self, batch, error)
 
     with (
-        mock.patch.object(SharedTransaction, "_settle", settle_and_note),
+        mock.patch.object(SharedTransaction, "_resolve_doubt", settle_and_note),
         mock.patch.object(SharedTransaction, "_verdict", verdict),
         mock.patch.object(SharedTransaction, "_retaken", None, create=True),
     ):

@@ -1,6 +1,6 @@
 """What Spark does around the product: plans micro-batches, keeps the checkpoint, runs the append stage, starts again.
 
-The product's own code runs here as it is in a real driver and in real tasks: `settle`, `SharedTransaction`,
+The product's own code runs here as it is in a real driver and in real tasks: `commit_batch`, `SharedTransaction`,
 `StagedWrite`, `append_attempt` and `judge` above `Cluster`, whose connections lead into the model.
 """
 
@@ -34,7 +34,7 @@ from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import HEADER, scan
 from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import Appended, StagedWrite, settle
+from spark_kafka_eos.writing.commit import Appended, StagedWrite, commit_batch
 from spark_kafka_eos.writing.executor_append import AppendTaskReport, EncodeNote, append_attempt, judge
 from spark_kafka_eos.writing.report import CommitReport
 from spark_kafka_eos.writing.staging import StagedBlock, StageReport, Staging
@@ -301,7 +301,7 @@ class Driver:
             staged = StagedWrite(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
         said, report = "", None
         try:
-            report = settle(
+            report = commit_batch(
                 transaction,
                 batch,
                 write,

@@ -9,7 +9,7 @@ from spark_kafka_eos.core.recovery import Write
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.lab.redone import redone
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 
 
 def test_a_log_without_aborted_tries_has_nothing_written_again() -> None:
@@ -62,5 +62,5 @@ def test_the_lines_are_those_that_settling_a_batch_logs(caplog: pytest.LogCaptur
 
     batch = MicroBatch(query_id="f3-9a", batch_id=4, digest="", start=None, end={})
     with caplog.at_level(logging.INFO):
-        settle(transaction, batch, write, max_tries=3, append_mode="executors")
+        commit_batch(transaction, batch, write, max_tries=3, append_mode="executors")
     assert redone(caplog.messages) == {4: ["executor 0 died", "executor 1 died"]}

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.errors import InvalidSchema
 from spark_kafka_eos.spark.rows import sink_rows
 
 
@@ -71,5 +71,5 @@ def test_any_other_frame_is_projected_onto_the_sinks_columns(columns: str, expre
 
 
 def test_a_frame_without_a_value_is_refused() -> None:
-    with pytest.raises(InvalidRow, match="no column 'value'"):
+    with pytest.raises(InvalidSchema, match="no column 'value'"):
         selected("key binary")

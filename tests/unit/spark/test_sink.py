@@ -47,10 +47,12 @@ def steps(monkeypatch):
     """What a commit did, in order, with everything beyond the sink replaced."""
     taken = []
     monkeypatch.setattr(module, "show", lambda level: None)
-    monkeypatch.setattr(module, "owner", lambda options, cluster, decide: "owner")
+    monkeypatch.setattr(module, "committer", lambda options, cluster, decide: "owner")
     monkeypatch.setattr(preflight, "preflight", lambda cluster, options: taken.append("preflight"))
     monkeypatch.setattr(preflight, "check_source_cluster", lambda cluster, options, batch: None)
-    monkeypatch.setattr(module, "settle", lambda owner, batch, write, **_: taken.append(f"batch {batch.batch_id}"))
+    monkeypatch.setattr(
+        module, "commit_batch", lambda owner, batch, write, **_: taken.append(f"batch {batch.batch_id}")
+    )
     return taken
 
 
@@ -70,7 +72,7 @@ def test_every_batch_write_is_its_processs_first(options, steps):
 def test_a_first_batch_that_writes_nothing_starts_where_it_ends_in_each_source(options, steps, monkeypatch, blocks):
     """As that of a query with startingOffsets=committed, which the ledger lets go on where another one ended."""
     batches = []
-    monkeypatch.setattr(module, "settle", lambda owner, batch, write, **_: batches.append(batch))
+    monkeypatch.setattr(module, "commit_batch", lambda owner, batch, write, **_: batches.append(batch))
     block = StagedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=b"")
     report = StageReport(task=0, path=None, blocks=(block,) * blocks)
     KafkaEosStreamWriter(options, SCHEMA).commit([StagedMessage(report)], 0)
@@ -128,7 +130,7 @@ def test_a_zombie_leaves_its_successors_files_alone(options, steps, write, monke
     def fenced(*args, **_):
         raise KafkaEosError("fenced")
 
-    monkeypatch.setattr(module, "settle", fenced)
+    monkeypatch.setattr(module, "commit_batch", fenced)
     with pytest.raises(KafkaEosError, match="fenced"):
         KafkaEosStreamWriter(options, SCHEMA).commit([zombies], 1)
     KafkaEosStreamWriter(options, SCHEMA).abort([zombies, None], 1)

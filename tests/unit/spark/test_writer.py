@@ -51,16 +51,16 @@ def steps(monkeypatch, query):
     """What a batch did, in order, with everything beyond the writer replaced."""
     taken = []
 
-    def settle(owner, batch, write, **_):
+    def commit_batch(owner, batch, write, **_):
         taken.append(f"batch {batch.batch_id}")
         return SimpleNamespace(outcome="committed", bytes=700)
 
     monkeypatch.setattr(module, "RunningQuery", lambda frame, location: query)
     monkeypatch.setattr(module, "Cluster", lambda options: SimpleNamespace(close=lambda: taken.append("closed")))
-    monkeypatch.setattr(module, "owner", lambda options, cluster, decide: "owner")
+    monkeypatch.setattr(module, "committer", lambda options, cluster, decide: "owner")
     monkeypatch.setattr(module, "preflight", lambda cluster, options: taken.append("preflight"))
     monkeypatch.setattr(module, "check_source_cluster", lambda cluster, options, batch: None)
-    monkeypatch.setattr(module, "settle", settle)
+    monkeypatch.setattr(module, "commit_batch", commit_batch)
     return taken
 
 
@@ -124,14 +124,14 @@ def settle_with(monkeypatch, steps, *outcomes):
     """Each batch ends so: in an error, or with this outcome."""
     left = list(outcomes)
 
-    def settle(owner, batch, write, **_):
+    def commit_batch(owner, batch, write, **_):
         steps.append(f"batch {batch.batch_id}")
         outcome = left.pop(0)
         if isinstance(outcome, BaseException):
             raise outcome
         return SimpleNamespace(outcome=outcome, bytes=700)
 
-    monkeypatch.setattr(module, "settle", settle)
+    monkeypatch.setattr(module, "commit_batch", commit_batch)
 
 
 class Noting(TransactionalWriter):
@@ -179,7 +179,7 @@ def test_after_an_unknown_outcome_that_error_is_the_only_one_and_no_second_call_
             raise KafkaEosError("none of the brokers can be reached")
         return "owner"
 
-    monkeypatch.setattr(module, "owner", own)
+    monkeypatch.setattr(module, "committer", own)
     settle_with(monkeypatch, steps, CommitOutcomeUnknown("not answered"))
     writer = Noting(OPTIONS)
     with pytest.raises(CommitOutcomeUnknown):
@@ -200,7 +200,7 @@ def test_an_interrupt_after_the_append_leaves_the_outcome_open_and_one_before_it
     writer = TransactionalWriter(OPTIONS)
     with pytest.raises(KeyboardInterrupt):
         run(writer, 7)
-    monkeypatch.setattr(module, "settle", interrupted_while_committing)
+    monkeypatch.setattr(module, "commit_batch", interrupted_while_committing)
     with pytest.raises(KeyboardInterrupt):
         run(writer, 7)
     with pytest.raises(IllegalTransactionState):
@@ -210,12 +210,12 @@ def test_an_interrupt_after_the_append_leaves_the_outcome_open_and_one_before_it
 def test_a_second_threads_call_fails_at_once(steps, monkeypatch):
     entered, leave = threading.Event(), threading.Event()
 
-    def settle(owner, batch, write, **_):
+    def commit_batch(owner, batch, write, **_):
         entered.set()
         leave.wait(30)
         return SimpleNamespace(outcome="committed", bytes=0)
 
-    monkeypatch.setattr(module, "settle", settle)
+    monkeypatch.setattr(module, "commit_batch", commit_batch)
     writer = Noting(OPTIONS)
     thread = threading.Thread(target=run, args=(writer, 7))
     thread.start()

@@ -36,7 +36,7 @@ from spark_kafka_eos.model import (
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing import ledger_keeper
 from spark_kafka_eos.writing import transaction as module
-from spark_kafka_eos.writing.commit import Appended, settle
+from spark_kafka_eos.writing.commit import Appended, commit_batch
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -217,7 +217,7 @@ def batch(number):
 
 def run(transaction, number, max_tries=2):
     """The whole micro-batch `number`."""
-    return settle(
+    return commit_batch(
         transaction,
         batch(number),
         lambda identity: Appended(partitions=1, records=1, bytes=1),
@@ -333,7 +333,7 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
     kafka.outdated = kafka.committed | before
     restarted = replace(batch(0), query_id="with a new checkpoint", start={SOURCE: 1}, end={SOURCE: 2})
     with pytest.raises(LedgerRefused):
-        settle(
+        commit_batch(
             SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS)),
             restarted,
             lambda identity: Appended(partitions=1, records=1, bytes=1),
@@ -513,7 +513,7 @@ def timed_out(kafka, request_):
             kafka.answers.clear()
         return Appended(partitions=1, records=1, bytes=1)
 
-    return settle(transaction, batch(0), write, max_tries=3, append_mode="driver")
+    return commit_batch(transaction, batch(0), write, max_tries=3, append_mode="driver")
 
 
 @pytest.mark.parametrize("request_", ["TxnOffsetCommit"])
@@ -554,7 +554,7 @@ def sourced(number, *sources):
 
 
 def settled(options, kafka, one):
-    return settle(
+    return commit_batch(
         SharedTransaction(options, kafka, decide_micro_batch(options)),
         one,
         lambda identity: Appended(partitions=1, records=1, bytes=1),
@@ -610,7 +610,7 @@ def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions
 
 def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end(kafka):
     kafka.answers["EndTxn"] = CommitOutcomeUnknown("EndTxn answered INVALID_TXN_STATE (48)")
-    report = settle(
+    report = commit_batch(
         SharedTransaction(OPTIONS, kafka, None),
         replace(batch(0), start={}, end={}),
         lambda identity: Appended(partitions=0, records=0, bytes=0),
