@@ -1,1 +1,9 @@
-"""Reading, without Spark: where a source's partitions begin and end, and from ranges of offsets to Arrow batches."""
+"""Reads from Kafka without Spark: plans a source's offsets and reads ranges of offsets as Arrow batches.
+
+positions.py        where a source starts, and where each micro-batch ends
+records.py          ranges of offsets -> Arrow batches
+sampling.py         estimates sizes for maxBytesPerTrigger
+group_offsets.py    commitOffsets: commits completed batches to a consumer group
+sink_progress.py    reads a sink's ledger, for startingOffsets=committed
+read_stats.py       what a task read, for the progress listener
+"""

@@ -1,13 +1,14 @@
-"""`commitOffsets`: a consumer group's offsets follow the batches that Spark says are done, for lag tools.
+"""`commitOffsets`: commits the offsets of completed batches to a consumer group, for lag tools.
 
-What is not obvious:
-- Spark calls a source's `commit(end)` only when it begins the batch after: of a query that waits for data, or whose
-  run is over, the last batch would never count. But Spark also asks for each next batch from where the last one that
-  it noted as done ended, so that start is an end to commit as well. Only a new query's first start is none.
-- It is not the query's own bookkeeping, so the query does not stop because of a fault that may pass. The commit is
-  tried for a few seconds, over connections of its own, and left to the next batch then.
-- A sink of this package commits the source offsets in its transactions. A plain commit is not fenced as those are and
-  may arrive late, so it could move such a group back behind its transactions: refused by the mark they leave.
+Not obvious:
+- Spark calls a source's `commit(end)` only when it starts the next batch, so the last batch of an idle or finished
+query
+  would never be committed. But Spark also plans each batch from the end of the last completed one, so that start is
+  committed as well, except a new query's first start.
+- The query does not depend on these offsets, so it does not stop on a transient error. The commit is tried for a few
+  seconds, over its own connections, and is then left to the next batch.
+- A sink of this package commits the source offsets in its transactions. A plain commit is not fenced and may arrive
+  late, so it could reset such a group to older offsets. Such groups are rejected; the sink's commits mark them.
 Source: Spark's MicroBatchExecution (constructNextBatch, cleanUpLastExecutedMicroBatch), KIP-98.
 """
 
@@ -29,16 +30,16 @@ from spark_kafka_eos.reading.positions import JsonOffsets
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_MS = 5_000  # a batch waits so long for a commit, about as long as a broker does for its replicas
+_PATIENCE_MS = 5_000  # the time a batch waits for a commit, about as long as a broker waits for its replicas
 _TRY_AGAIN_SECONDS = 30.0
-_RENEW_SECONDS = 3_600.0  # of a query that waits for data, or its offsets would expire (offsets.retention.minutes)
+_RENEW_SECONDS = 3_600.0  # in an idle query, whose offsets would expire otherwise (offsets.retention.minutes)
 
 
 class ConsumedOffsets:
-    """The offsets of `kafka.group.id`, moved to the ends that Spark confirms. Does nothing without `commitOffsets`.
+    """Commits the end of each completed batch to `kafka.group.id`. Does nothing without `commitOffsets`.
 
-    Raises ConfigurationError where a sink of this package commits to the group, AuthorizationFailed, and BrokerError
-    for whatever else no retry mends, such as another client's membership in the group.
+    Raises ConfigurationError if a sink of this package commits to the group, AuthorizationFailed, and BrokerError for
+    other errors that are not retriable, such as another client's membership in the group.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ConsumedOffsets:
         self._connect, self._clock = connect, clock
         self._cluster: Cluster | None = None
         self._checked = False
-        self._last: JsonOffsets | None = None  # the end that was tried last, not to be tried again before `_again`
+        self._last: JsonOffsets | None = None  # the end that was tried last; not tried again before `_again`
         self._again = float("-inf")
 
     def close(self) -> None:
@@ -61,7 +62,7 @@ class ConsumedOffsets:
             self._cluster = None
 
     def done(self, end: JsonOffsets) -> None:
-        """Commit `end`, which Spark has confirmed: every partition's, and nothing else."""
+        """Commit `end`, the offsets of all partitions at the end of a completed batch."""
         if not self._options.commit_offsets or end == UNRESOLVED:
             return
         if end == self._last and self._clock() < self._again:
@@ -71,7 +72,7 @@ class ConsumedOffsets:
         except KafkaEosError as error:
             if not passes(error):
                 raise
-            log.warning("the offsets of group %r are not committed yet: %s", self._options.group_id, error.what)
+            log.warning("cannot commit the offsets of group %r yet: %s", self._options.group_id, error.what)
             self._last, self._again = end, self._clock() + _TRY_AGAIN_SECONDS
         else:
             self._last, self._again = end, self._clock() + _RENEW_SECONDS
@@ -95,13 +96,14 @@ class ConsumedOffsets:
 
 
 def _check(group: GroupCoordinator, offsets: Offsets) -> None:
-    """Refuse a group that transactions of this package's sink commit to. The sink's first batch comes before our first
-    commit, so once is enough."""
+    """Reject a group to which transactions of this package's sink commit. The sink's first batch precedes our first
+    commit, so checking once is enough.
+    """
     for committed in group.fetch_offsets(offsets).values():
         if committed is not None and (owner := marked_by(committed)) is not None:
             raise ConfigurationError(
                 "commitOffsets",
-                f"group {group.group_id!r} is committed by the transactions of {owner!r}, and a commit beside them "
-                "could move it back",
-                action="Leave commitOffsets out, the sink does it; or give the source another kafka.group.id.",
+                f"the transactions of {owner!r} commit to group {group.group_id!r}; other commits could reset its "
+                "offsets",
+                action="Remove commitOffsets, because the sink commits the offsets, or set another kafka.group.id.",
             )

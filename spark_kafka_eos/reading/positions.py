@@ -1,18 +1,19 @@
-"""Where a source's partitions begin and end: asks the cluster, and leaves every decision to `core.planning`.
+"""Determines a source's start and the ends of its batches: reads offsets from Kafka; `core.planning` decides.
 
-What is not obvious:
-- Spark does not write a query's first offset down. If batch 0 has to run again after a crash, Spark asks for the first
-  offset again, and `latest` or a group's offset have moved by then: what lay between would be lost. So a start that is
-  not reproducible is left `UNRESOLVED`, and batch 0 reads nothing: its end, which Spark writes down before the batch
-  runs, is the start. (With `latest`, batch 0 of the built-in source is empty as well.)
-- Spark compares offsets as text. Nothing new is said by equal text, which `offsets_to_json` makes of equal offsets.
-- Offsets have no room for a topic's id. A query that runs remembers the ids, and puts them into the ranges, so that no
-  task reads a topic that was created again as if it were the old one. Once that is noticed, a micro-batch of its own
-  goes back to the beginning of the new topic and reads nothing. It is data loss, and since Spark has written that end
-  down, it still is after a restart; with failOnDataLoss=false the next micro-batch reads the new topic, all of it.
-- A stream's process is started for it, and nothing else happens meanwhile: what few queries need is imported by them.
-- A checkpoint may stand past the last stable offset, if its batches were once read uncommitted (the built-in source's
-  default). Nothing is lost then: the query waits until the transactions there have ended.
+Not obvious:
+- Spark does not record a query's first offset. If batch 0 runs again after a crash, Spark asks for the first offset
+  again, and `latest` or a group's offset may have moved: the records in between would be lost. So a start that is not
+  reproducible stays `UNRESOLVED`, and batch 0 reads nothing: its end, which Spark records before the batch runs, is the
+  start. (With `latest`, batch 0 of the built-in source is empty, too.)
+- Spark compares offsets as text; if the text is equal, there is no new data. `offsets_to_json` returns equal text for
+  equal offsets.
+- Offsets cannot contain a topic's id. A running query remembers the ids and adds them to the ranges, so that no task
+  reads a topic that was created again as if it were the old one. When a query notices this, an extra micro-batch goes
+  back to the beginning of the new topic and reads nothing. This is data loss, and since Spark has recorded that end, it
+  still is after a restart. With failOnDataLoss=false, the next micro-batch reads the whole new topic.
+- Spark starts a process for each stream and waits for it, so modules that few queries need are imported on demand.
+- A checkpoint may be past the last stable offset if its batches were once read uncommitted (the built-in source's
+  default). No data is lost: the query waits until the transactions there have ended.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ log = logging.getLogger(__name__)
 JsonOffsets = dict[str, dict[str, int]]
 _Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]
 
-# How late a new topic may be noticed while the others stand still; the built-in source looks every time.
+# The maximum delay until a new topic is noticed while no other topic has data; the built-in source checks every time.
 _LOOK_AGAIN_SECONDS = 5.0
 _LATEST_TIME = (1 << 63) - 1
 
 
 class Positions:
-    """The offsets of one query's or one batch read's source; a context manager that closes its connections.
+    """The offsets of the source of one query or batch read; a context manager that closes its connections.
 
-    Raises ConfigurationError, UnknownTopic, DataLoss, AuthorizationFailed, BrokerError, BrokerUnreachable; each answer
-    comes or fails within request.timeout.ms, or delivery.timeout.ms once the cluster was reached.
+    Raises ConfigurationError, UnknownTopic, DataLoss, AuthorizationFailed, BrokerError, BrokerUnreachable. Each request
+    ends within request.timeout.ms, or delivery.timeout.ms once the cluster was reached.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class Positions:
         self._clock = clock
         self._partitions: tuple[TopicPartition, ...] = ()
         self._looked = float("-inf")
-        self._known: set[TopicPartition] = set()  # read before: if one does not exist, it was deleted
-        self._ids: dict[str, uuid.UUID] = {}  # of the topics that the query's offsets belong to
+        self._known: set[TopicPartition] = set()  # read before: if one does not exist now, it was deleted
+        self._ids: dict[str, uuid.UUID] = {}  # of the topics to which the query's offsets belong
         self._current_ids: dict[str, uuid.UUID] = {}
-        self._past_ids: set[uuid.UUID] = set()  # a broker that lags behind may still show one
+        self._past_ids: set[uuid.UUID] = set()  # a broker that lags behind may still return one
         self._first: JsonOffsets | None = None
         self._seen: dict[TopicPartition, int] = {}
         self._pinned: dict[TopicPartition, int] | None = None
@@ -106,7 +107,7 @@ class Positions:
     def narrowed(
         self, start: Offsets, end: Offsets, asked: Wanted
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Start and end of the partitions that filters leave, as far as it is certain that nothing is missed."""
+        """Start and end of the partitions after filters are applied, as far as no matching record can be missed."""
         from spark_kafka_eos.core import filters
 
         start, end = filters.within(start, end, asked)
@@ -118,14 +119,14 @@ class Positions:
         return start, end
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        """What each Spark task reads. What is gone raises DataLoss, or is logged if failOnDataLoss is false."""
+        """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false."""
         if start == end:
             return []
         self._known |= start.keys()
         earliest = self._earliest(start.keys() | end.keys())
         plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=self._options.fail_on_data_loss)
         for lost in plan.lost:
-            log.warning("data was lost and is left out (failOnDataLoss is false): %s", lost)
+            log.warning("data was lost and is skipped (failOnDataLoss is false): %s", lost)
         return split(
             [replace(one, topic_id=self._ids.get(one.partition.topic)) for one in plan.ranges],
             parallelism=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -136,7 +137,7 @@ class Positions:
     # -- a stream
 
     def initial(self) -> JsonOffsets:
-        """Where a new stream starts; UNRESOLVED unless the same is said when Spark asks again after a crash."""
+        """Where a new stream starts; UNRESOLVED if the answer could differ when Spark asks again after a crash."""
         wanted = self._options.starting_offsets
         if wanted == "earliest" or (isinstance(wanted, Mapping) and planning.LATEST not in wanted.values()):
             self._first = offsets_to_json(self.starting())
@@ -146,7 +147,7 @@ class Positions:
     def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
         """Where the micro-batch after `start` ends; `start` itself if there is nothing to read, or not enough yet.
 
-        `limited`: whether the options that limit a micro-batch hold (the trigger may override them).
+        `limited`: whether the options that limit a micro-batch apply (the trigger may override them).
         """
         if start == UNRESOLVED:
             pinned = self._pinned or {}
@@ -155,13 +156,13 @@ class Positions:
         self._known |= begin.keys()
         end = self._ends(begin)
         if end != begin:
-            self._look(now=True)  # whether these are still the topics that the query has read so far
+            self._look(now=True)  # are these still the topics that the query has read so far?
         if (again := self._created_again(begin)) is not None:
             if begin != begin | again:
                 return offsets_to_json(begin | again)
             end = self._ends(begin)
         end = self._caught_up(begin, end)
-        earliest = self._earliest(end.keys() - begin.keys())  # of partitions that are new
+        earliest = self._earliest(end.keys() - begin.keys())  # of new partitions
         if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return start
         self._last_advance = self._clock()
@@ -170,16 +171,16 @@ class Positions:
         return offsets_to_json(self._within_bytes(begin, end) if limited else end)
 
     def pin(self) -> None:
-        """Trigger.AvailableNow: read up to what is there now, and no further."""
+        """Trigger.AvailableNow: read up to the current end, and no further."""
         self._look(now=True)
         self._pinned = self._latest()
 
     def reported(self) -> JsonOffsets | None:
-        """The ends as last asked for, for the query's progress; None before that, as when a batch runs again."""
+        """The last known ends, for the query's progress; None if there are none yet, as when a batch runs again."""
         return offsets_to_json(self._seen) or None
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """What is read, as last looked up."""
+        """The partitions to read."""
         return self._look()
 
     def batch(self, start: JsonOffsets, end: JsonOffsets) -> list[Task]:
@@ -188,11 +189,11 @@ class Positions:
             return []
         begin, ends = offsets_from_json(start), offsets_from_json(end)
         if start == self._first:
-            # A first batch that runs again has asked for its start anew: partitions added since belong to the next one.
+            # When batch 0 runs again, its start is requested again: partitions added since belong to the next batch.
             begin = {tp: offset for tp, offset in begin.items() if tp in ends or tp not in self._look()}
         return self.tasks(begin, ends)
 
-    # -- asking
+    # -- requests
 
     def _earliest(self, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), wanted)
@@ -203,7 +204,7 @@ class Positions:
         return dict(self._seen)
 
     def _of_existing(self, ask: _Ask, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """`ask`, of the partitions there are (of `wanted` only); again, if one has gone since they were looked up."""
+        """`ask` for the existing partitions (only those in `wanted`); ask again if one was deleted in the meantime."""
 
         def existing(*, now: bool) -> list[TopicPartition]:
             return [tp for tp in self._look(now=now) if wanted is None or tp in wanted]
@@ -214,7 +215,7 @@ class Positions:
             return ask(existing(now=True))
 
     def _ends(self, begin: Offsets) -> dict[TopicPartition, int]:
-        """The last stable offsets, now or as pinned; where `begin` is already past one, it stays where it is."""
+        """The last stable offsets, current or pinned; if `begin` is already past one, its offset stays as it is."""
         end = self._latest() if self._pinned is None else dict(self._pinned)
         past = [tp for tp, offset in end.items() if begin.get(tp, 0) > offset]
         if past and self._options.isolation == "read_committed":
@@ -223,7 +224,7 @@ class Positions:
         return end
 
     def _caught_up(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """`end`, asked for again for a while if some partition ends before `begin`: its leader may be outdated."""
+        """`end`, requested again for a while if a partition ends before `begin`: its leader may be outdated."""
         budget = self._cluster.budget(OUTDATED_LEADER_MS)
         while any(begin.get(tp, 0) > at for tp, at in end.items()) and (delay := budget.delay()) is not None:
             self._cluster.sleep(delay)
@@ -232,9 +233,10 @@ class Positions:
         return end
 
     def _created_again(self, begin: Offsets) -> dict[TopicPartition, int] | None:
-        """Where the partitions of `begin` now begin whose topic is another one than before; None if all are the same.
+        """The earliest offsets of the partitions in `begin` whose topic was created again; None if all topics are the
+        same.
 
-        A change is said once; from then on the new topic counts.
+        A change is returned once; from then on the new topic counts.
         """
         self._look()
         past = self._past_ids
@@ -250,8 +252,9 @@ class Positions:
         return self._earliest([tp for tp in begin if tp.topic in again])
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The ledger's offsets of this cluster, else the group's, after any transaction that is about to commit some
-        (KIP-447)."""
+        """The ledger's offsets of this cluster, else the group's, after waiting for any transaction that is committing
+        some (KIP-447).
+        """
         if self._options.sink is not None:
             from spark_kafka_eos.reading.sink_progress import committed_by
 
@@ -272,14 +275,16 @@ class Positions:
         return offsets.at_times(self._cluster, wanted, isolation=self._options.isolation)
 
     def _waits(self, available: int) -> bool:
-        """Whether to put the batch off until minOffsetsPerTrigger are there; not the first, nor in AvailableNow."""
+        """Whether to delay the batch until minOffsetsPerTrigger are available; not the first one, nor with
+        AvailableNow.
+        """
         least = self._options.min_offsets_per_trigger
         if least is None or available >= least or self._pinned is not None:
             return False
         return (self._clock() - self._last_advance) * 1000 < self._options.max_trigger_delay_ms
 
     def _within_bytes(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """`end`, or where maxBytesPerTrigger ends before."""
+        """`end`, or less because of maxBytesPerTrigger."""
         limit = self._options.max_bytes_per_trigger
         if limit is None:
             return end
@@ -288,18 +293,19 @@ class Positions:
         except (DataLoss, UnknownTopic):
             if self._options.fail_on_data_loss:
                 raise
-            return end | self._ends_by_weight(limit, begin, end)  # from what is left meanwhile
+            return end | self._ends_by_weight(limit, begin, end)  # from what still exists
 
     def _ends_by_weight(self, limit: int, begin: Offsets, end: Offsets) -> dict[TopicPartition, int]:
-        from spark_kafka_eos.reading.sampling import ends_by_weight  # fetches and decodes, which others need not load
+        from spark_kafka_eos.reading.sampling import ends_by_weight  # on demand: fetches and decodes
 
         earliest = self._earliest(end.keys())
         ranges = planning.plan(begin, end, earliest=earliest, fail_on_data_loss=False).ranges
         return ends_by_weight(self._cluster, limit, ranges, self._options.isolation)
 
     def _look(self, *, now: bool = False) -> tuple[TopicPartition, ...]:
-        """The partitions to read, looked up again before each micro-batch that has something to read, else every few
-        seconds."""
+        """The partitions to read, looked up before each micro-batch that has something to read, else every few
+        seconds.
+        """
         if now or self._clock() - self._looked > _LOOK_AGAIN_SECONDS:
             self._partitions = tuple(sorted(self._read_partitions()))
             self._known.update(self._partitions)
@@ -317,11 +323,11 @@ class Positions:
         topics = self._existing(wanted)
         existing = {TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions}
         if missing := sorted(set(options.assign) - existing - self._known):
-            raise UnknownTopic(f"{missing[0]} is to be read (option 'assign') but does not exist")
+            raise UnknownTopic(f"{missing[0]} is listed in the option assign but does not exist")
         return existing.intersection(options.assign) if options.assign else existing
 
     def _existing(self, topics: Sequence[str]) -> Sequence[str]:
-        """Look `topics` up and leave those out that were read before and do not exist any more."""
+        """Look up `topics`, without those that were read before and no longer exist."""
         try:
             self._cluster.refresh(topics)
         except UnknownTopic:

@@ -1,4 +1,4 @@
-"""What a task's reading takes, counted while it reads: bytes of record batches, records left out as aborted."""
+"""Counts what a task reads: bytes of record batches, and records that were skipped as aborted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
 
 
 class Tally:
-    """Of these ranges, at most one of each partition."""
+    """The counts of these ranges, at most one per partition."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         self._found = {
@@ -20,11 +20,11 @@ class Tally:
 
     @property
     def ranges(self) -> tuple[RangeTally, ...]:
-        """What was counted so far, range by range."""
+        """The counts so far, by range."""
         return tuple(self._found.values())
 
     def count(self, fetched: Fetched, shown: Sequence[bool]) -> None:
-        """Add a part of a Fetch response, of whose record batches these are `shown`."""
+        """Add a part of a Fetch response; `shown` says which of its record batches are visible."""
         so_far = self._found[fetched.partition]
         headers = [header for _, header in fetched.batches]
         self._found[fetched.partition] = replace(
@@ -40,6 +40,6 @@ class Tally:
 
 
 def _inside(header: RecordBatchHeader, bounds: RangeTally) -> int:
-    """The batch's records inside the range: exact but for a batch that reaches out of it and was compacted."""
+    """The batch's records inside the range: exact, except for a compacted batch that extends beyond it."""
     overlap = min(header.next_offset, bounds.end) - max(header.base_offset, bounds.start)
     return min(header.record_count, max(0, overlap))

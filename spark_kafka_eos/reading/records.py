@@ -1,6 +1,6 @@
-"""From ranges of offsets to Arrow batches with the built-in source's columns: fetch, drop the invisible, decode.
+"""Reads ranges of offsets as Arrow batches with the built-in source's columns: fetch, drop invisible records, decode.
 
-No Spark here: an executor's task hands the batches on as they come. Memory is bounded by two fetch responses.
+It does not need Spark: a task on an executor passes the batches on. Two fetch responses limit the memory it uses.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 
 log = logging.getLogger(__name__)
 
-# Measured on local[2], 2 M rows of 100 bytes into noop: 16 k to 64 k rows a batch are equally fast, 4 k cost a fifth
-# more.
+# Measured on local[2], 2 M rows of 100 bytes written to noop: 16 k to 64 k rows per batch are equally fast, 4 k rows
+# take a fifth longer.
 _FEWEST_ROWS, _MOST_ROWS = 16_384, 65_536
-# Large values are not copied once more to be joined: of 10 kB ones that was an eighth of a worker's time.
+# Batches of large values are not joined: with 10 kB values, the copy took an eighth of a worker's time.
 _ENOUGH_BYTES = 4 << 20
-# What a record batch may decompress to, however small it is: a bomb must not take a worker's memory. Producers make
-# batches of a few megabytes; whoever raises kafka.max.partition.fetch.bytes for larger ones raises this as well.
+# The limit of a record batch's decompressed size, so that a decompression bomb cannot exhaust a worker's memory.
+# Producers create batches of a few megabytes; a larger kafka.max.partition.fetch.bytes increases this limit, too.
 _DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -48,9 +48,10 @@ _COLUMNS = [
 
 
 def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required: Sequence[str] = ()) -> pa.Schema:
-    """What Spark expects of each batch, to the letter: `to_arrow_schema` of the source's columns.
+    """The schema that Spark expects of each batch, exactly: `to_arrow_schema` of the source's columns.
 
-    `columns`: these alone, in this order, of which those in `required` are NOT NULL; none means all as they are.
+    `columns` selects columns, in this order; those in `required` are NOT NULL. If it is empty, all columns are
+    included.
     """
     everything = pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
     chosen = [everything.field(name) for name in columns or everything.names]
@@ -60,9 +61,9 @@ def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required
 def read(
     ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster, tally: Tally | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The visible records of `ranges` (at most one of each partition), each partition's in order; see `arrow_schema`.
+    """The visible records of `ranges` (at most one per partition), in order per partition; see `arrow_schema`.
 
-    Batches have 16 k to 64 k rows, or 4 MiB, where there is that much. Raises what `Fetcher.fetch` and `decode` raise.
+    Batches have 16 k to 64 k rows, or 4 MiB, if there is enough data. Raises what `Fetcher.fetch` and `decode` raise.
     """
     parts = (_rows(part, bounds, options, tally) for part, bounds in _fetch(ranges, options, cluster))
     return _of_decent_size(rows for part in parts for rows in part if rows.num_rows)
@@ -71,9 +72,9 @@ def read(
 def _fetch(
     ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster
 ) -> Iterator[tuple[Fetched, OffsetRange]]:
-    """All of `ranges`, each part with what was still wanted of its partition.
+    """Fetch all of `ranges`; each part comes with the range that was still missing of its partition.
 
-    What has got lost since they were planned is left out and logged if failOnDataLoss is false.
+    If failOnDataLoss is false, offsets that were lost since planning are skipped and logged.
     """
     fetcher = Fetcher(
         cluster,
@@ -94,22 +95,22 @@ def _fetch(
         except (DataLoss, UnknownTopic) as error:
             unread = [wanted for wanted in left.values() if wanted.start < wanted.end]
             loss = error if isinstance(error, DataLoss) else _deleted(error, unread)
-            if options.fail_on_data_loss or unread == stopped_at:  # a second time, although it should still be there
+            if options.fail_on_data_loss or unread == stopped_at:  # a second time, although it should still exist
                 raise loss from None
-            log.warning("data was lost, the task goes on (failOnDataLoss is false): %s", loss.what)
+            log.warning("data was lost, the task continues (failOnDataLoss is false): %s", loss.what)
             stopped_at = unread
             left = {wanted.partition: wanted for wanted in _still_there(unread, cluster)}
 
 
 def _deleted(error: UnknownTopic, unread: Iterable[OffsetRange]) -> DataLoss:
     ranges = ", ".join(f"{wanted.partition} from {wanted.start} to {wanted.end}" for wanted in unread)
-    return DataLoss(f"a topic was deleted while it was being read ({error.what}); still to be read: {ranges}")
+    return DataLoss(f"a topic was deleted while it was read ({error.what}); not read yet: {ranges}")
 
 
 def _still_there(ranges: Sequence[OffsetRange], cluster: Cluster) -> Sequence[OffsetRange]:
-    """What of `ranges`, each cut to what its partition holds now."""
+    """The ranges, each limited to the offsets that its partition has now."""
     existing = [wanted.partition for wanted in ranges if _exists(wanted, cluster)]
-    # Not the last stable offset: what lies behind it is undecided, but not lost.
+    # Not the last stable offset: records after it are undecided, but not lost.
     latest = offsets.latest(cluster, existing, isolation="read_uncommitted")
     plan = remaining(ranges, earliest=offsets.earliest(cluster, existing), latest=latest)
     for lost in plan.lost:
@@ -128,13 +129,13 @@ def _exists(wanted: OffsetRange, cluster: Cluster) -> bool:
 def _rows(
     fetched: Fetched, bounds: OffsetRange, options: SourceOptions, tally: Tally | None
 ) -> Iterator[pa.RecordBatch]:
-    """The visible records in one partition's part of a Fetch response that lie inside `bounds`."""
+    """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
         shown = _visible(fetched, options)
         if tally is not None:
             tally.count(fetched, shown)
         batches = [batch for batch, is_shown in zip(fetched.batches, shown, strict=True) if is_shown]
-        # In parts: compressed, a response of a few megabytes may hold gigabytes.
+        # In parts: a compressed response of a few megabytes may contain gigabytes.
         for records in decode_in_parts(
             fetched.buffer,
             batches,
@@ -150,7 +151,7 @@ def _rows(
 def _within(
     records: pa.RecordBatch, partition: TopicPartition, bounds: OffsetRange, options: SourceOptions
 ) -> pa.RecordBatch:
-    """The records inside `bounds`: a record batch may begin before the range and reach past its end; offsets ascend."""
+    """The records inside `bounds`: a record batch may start before the range or end after it. Offsets are ascending."""
     first, behind = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
     records = records.slice(first, behind - first)
     schema = arrow_schema(include_headers=options.include_headers, columns=options.columns, required=options.required)
@@ -158,7 +159,7 @@ def _within(
 
 
 def _column(name: str, records: pa.RecordBatch, partition: TopicPartition) -> pa.Array:
-    """One of the source's columns for the decoded `records` of a partition."""
+    """One column of the source for the decoded `records` of a partition."""
     match name:
         case "topic":
             return pa.repeat(partition.topic, records.num_rows)
@@ -173,31 +174,31 @@ def _column(name: str, records: pa.RecordBatch, partition: TopicPartition) -> pa
 
 
 def _timestamps(records: pa.RecordBatch) -> pa.Array:
-    """In Spark's microseconds, of which 64 bits hold fewer years than of Kafka's milliseconds."""
+    """Timestamps in Spark's microseconds. Their 64-bit range is smaller than that of Kafka's milliseconds."""
     try:
         return records["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
     except pa.ArrowInvalid:
         milliseconds = records["timestamp"].to_numpy()
         at = int(np.argmax(np.abs(milliseconds)))
         raise CorruptRecordBatch(
-            f"the record at offset {records['offset'][at]} has timestamp {milliseconds[at]} ms, which no timestamp of "
-            "Spark can hold",
-            action="Start the query behind it (startingOffsets), with a new checkpoint.",
+            f"the record at offset {records['offset'][at]} has timestamp {milliseconds[at]} ms, which is outside the "
+            "range of Spark's timestamps",
+            action="Start the query after this record (startingOffsets), with a new checkpoint.",
         ) from None
 
 
 def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:
-    """The built-in source's `headers`: null, not an empty list, where a record has none."""
-    # Slicing left an offset behind, which from_arrays does not take together with a mask; adding it anew drops it.
+    """`headers` as in the built-in source: null, not an empty list, if a record has none."""
+    # A sliced array has an offset, which from_arrays does not accept together with a mask; recomputing removes it.
     ends = pc.subtract(headers.offsets, headers.offsets[0]).cast(pa.int32())
     none = pc.equal(headers.value_lengths(), 0)
     return pa.ListArray.from_arrays(ends, headers.flatten(), type=_HEADERS, mask=none)
 
 
 def _visible(fetched: Fetched, options: SourceOptions) -> list[bool]:
-    """Which record batches of a part a reader of this isolation level may see."""
+    """Which record batches of a part are visible at this isolation level."""
     headers = [header for _, header in fetched.batches]
-    # What a control batch says matters only where there is something to leave out.
+    # Control batches only matter if there are aborted transactions.
     markers = [
         control_marker(fetched.buffer, position, header, check_crc=options.check_crcs)
         if fetched.aborted and header.is_control
@@ -208,7 +209,7 @@ def _visible(fetched: Fetched, options: SourceOptions) -> list[bool]:
 
 
 def _of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, small batches joined and large ones cut."""
+    """The same rows in the same order; small batches are joined and large ones are split."""
     small: list[pa.RecordBatch] = []
     rows = size = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""What records weigh, asked of the brokers: a small fetch wherever `core.byte_limit` wants to look."""
+"""Samples record sizes with small fetches at the offsets that `core.byte_limit` selects."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from spark_kafka_eos.core.byte_limit import Sample, ends_within, look_further, s
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
-# The Java producer's default batch.size: most record batches are no larger, and then one request gets all partitions'.
+# The Java producer's default batch.size. Most record batches are not larger, so one request covers all partitions.
 _BYTES = 16_384
 
 
 def ends_by_weight(
     cluster: Cluster, limit: int, ranges: Sequence[OffsetRange], isolation: Isolation
 ) -> dict[TopicPartition, int]:
-    """Where each range (not empty, below the last stable offset) ends for about `limit` bytes in all.
+    """Where each range (not empty, below the last stable offset) must end for about `limit` bytes in total.
 
-    Looked at first at each start, then inside of what that lets in: records that grow are met before they are planned.
-    Raises what `Fetcher.fetch` raises.
+    Samples are taken at each start, then inside the resulting range, so that growing records are noticed. Raises what
+    `Fetcher.fetch` raises.
     """
     samples = {tp: [found] for tp, found in _look(cluster, {r.partition: r.start for r in ranges}, isolation).items()}
     ends = ends_within(limit, ranges, samples)

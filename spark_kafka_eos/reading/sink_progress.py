@@ -1,4 +1,4 @@
-"""Where the transactions of a sink ended in the sources that it reads: what its ledger tells to a source."""
+"""Reads a sink's ledger for a source: the offsets at which the sink's transactions ended."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from spark_kafka_eos.options.table import SOURCE, take
 
 
 def cluster_id(options: Mapping[str, object]) -> str:
-    """The id of the Kafka cluster that these options reach, as the sink's `sourceClusters` takes it.
+    """The id of the Kafka cluster that these options connect to, for the sink's option `sourceClusters`.
 
-    `options` are `kafka.bootstrap.servers` and what else it takes to log in. Raises ConfigurationError,
-    AuthenticationFailed, BrokerUnreachable.
+    `options` are `kafka.bootstrap.servers` and the security options. Raises ConfigurationError, AuthenticationFailed,
+    BrokerUnreachable.
     """
     with Cluster(client_options(take(options, SOURCE))) as cluster:
         return cluster.cluster_id()
 
 
 def last_entry(cluster: Cluster, topic: str, transactional_id: str) -> LedgerEntry | None:
-    """The ledger's last record, for others than its owner: waits for a transaction that is still open.
+    """The ledger's last entry, for processes other than its owner: waits for an open transaction to end.
 
-    Raises LedgerRefused for a record that cannot be read, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    Raises LedgerRefused if the record is not a ledger entry, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
     found = LedgerTopic(cluster, topic, transactional_id).read_settled()
     if found is None or found.value is None:
@@ -36,15 +36,15 @@ def last_entry(cluster: Cluster, topic: str, transactional_id: str) -> LedgerEnt
         return ledger.decode_record(found.value)
     except ledger.NotAnEntry as error:
         raise LedgerRefused(
-            f"the last record of {transactional_id!r} in topic {topic!r} is no ledger entry: {error}",
+            f"the last record of {transactional_id!r} in topic {topic!r} is not a ledger entry: {error}",
             action="Use the release that wrote it, or a later one.",
         ) from None
 
 
 def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]:
-    """Up to where the sink has committed the topics of the cluster with this id; nothing where it has none of them.
+    """The offsets up to which the sink has committed the topics of the cluster with this id; empty if there are none.
 
-    Raises LedgerRefused where two of its sources read a partition and stand at different offsets.
+    Raises LedgerRefused if two of its sources read the same partition and are at different offsets.
     """
     with Cluster(sink.client) as cluster:
         entry = last_entry(cluster, sink.topic, sink.transactional_id)
@@ -55,8 +55,8 @@ def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]
         for tp, offset in source.offsets.items():
             if found.setdefault(tp, offset) != offset:
                 raise LedgerRefused(
-                    f"two sources of the query behind {sink.transactional_id!r} read {tp}, and stand at {found[tp]} "
-                    f"and {offset}",
-                    action="Give startingOffsets as JSON, each source its own.",
+                    f"two sources of the query with transactional.id {sink.transactional_id!r} read {tp}, and are at "
+                    f"offsets {found[tp]} and {offset}",
+                    action="Set startingOffsets as JSON, separately for each source.",
                 )
     return found

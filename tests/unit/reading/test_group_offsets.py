@@ -93,7 +93,7 @@ def test_nothing_is_sent_unless_it_was_asked_for(group):
 def test_a_fault_that_may_pass_is_logged_and_the_next_batch_commits(group, consumed, error, caplog):
     group.errors = [error]
     consumed.done(FIRST)
-    assert "group 'g' are not committed yet" in caplog.text
+    assert "cannot commit the offsets of group 'g' yet" in caplog.text
     consumed.done(SECOND)
     assert group.tries[-1] == {0: 9, 1: 7}
 
@@ -115,7 +115,7 @@ def test_what_no_retry_mends_stops_the_query(group, consumed, code, error):
 
 def test_a_group_that_the_sinks_transactions_commit_to_is_refused_untouched(group, consumed):
     group.offsets[TopicPartition("t", 1)] = OffsetAndMetadata(offset=3, metadata=source_mark("orders"))
-    with pytest.raises(ConfigurationError, match=r"group 'g' .* transactions of 'orders'.*kafka\.group\.id"):
+    with pytest.raises(ConfigurationError, match=r"transactions of 'orders' commit to group 'g'.*kafka\.group\.id"):
         consumed.done(FIRST)
     assert group.tries == []
 
