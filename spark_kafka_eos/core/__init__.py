@@ -1,8 +1,8 @@
-"""Pure decisions: no sockets, no Spark, no clock. What they decide on is passed in as values.
+"""Pure decision functions: no sockets, no Spark, no clock. All input is passed in as values.
 
 commit     transaction recovery barrier ledger append_mode sequences
 read       planning task_split byte_limit filters visibility lag progress
 rows       partitioner murmur2
 kafka      error_codes acl_hints backoff
-preflight  what would fail or lose data later
+preflight  checks before the first batch
 """

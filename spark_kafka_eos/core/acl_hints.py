@@ -1,6 +1,6 @@
-"""Which right a refused request lacks: operation and resource of the ACL to add.
+"""Determines the ACL that is missing when a request is not authorized: its operation and resource.
 
-Kafka's documentation, "Authorization and ACLs", has the operations that each request takes.
+Source: Kafka's documentation, "Authorization and ACLs", lists the operations that each request needs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spark_kafka_eos.model import TopicPartition
 
 _TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = 29, 30, 31, 53  # codes …_AUTHORIZATION_FAILED
 
-# By API and code; the rest is what looking something up takes.
+# By API and code; all others need Describe.
 _OPERATIONS: Mapping[tuple[str, int], str] = {
     ("AddPartitionsToTxn", _TOPIC): "Write",
     ("DescribeProducers", _TOPIC): "Read",
@@ -26,19 +26,19 @@ _OPERATIONS: Mapping[tuple[str, int], str] = {
     ("AddOffsetsToTxn", _TRANSACTIONAL_ID): "Write",
     ("AddPartitionsToTxn", _TRANSACTIONAL_ID): "Write",
     ("EndTxn", _TRANSACTIONAL_ID): "Write",
-    ("FindCoordinator", _TRANSACTIONAL_ID): "Write",  # Describe would do, but nobody looks it up without writing
+    ("FindCoordinator", _TRANSACTIONAL_ID): "Write",  # Describe would be enough, but writes follow
     ("InitProducerId", _TRANSACTIONAL_ID): "Write",
     ("Produce", _TRANSACTIONAL_ID): "Write",
     ("TxnOffsetCommit", _TRANSACTIONAL_ID): "Write",
 }
-_INCLUDED = {_TOPIC: "Read or Write", _GROUP: "Read", _TRANSACTIONAL_ID: "Write"}  # what brings Describe along
+_INCLUDED = {_TOPIC: "Read or Write", _GROUP: "Read", _TRANSACTIONAL_ID: "Write"}  # operations that imply Describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a broker's answer speaks of, for messages: the resources that the request named, and a note on them.
+    """What a broker's response refers to, for messages: the resources in the request, and a note on them.
 
-    `topic` is for requests that name no partition; `note` follows the partition as it is.
+    `topic` is for requests without a partition; `note` is appended to the partition.
     """
 
     partition: TopicPartition | None = None
@@ -58,7 +58,7 @@ class Subject:
 
 
 def missing(api: str, code: int, subject: Subject | str) -> str:
-    """What to grant after `api` was answered with one of the four authorization codes, as a sentence."""
+    """The ACL to grant after `api` failed with one of the four authorization codes, as a sentence."""
     if code == _CLUSTER and api == "InitProducerId":
         return "Grant Write on any topic to this principal, or IdempotentWrite on the cluster."
     operation = _OPERATIONS.get((api, code), "ClusterAction" if code == _CLUSTER else "Describe")
@@ -66,12 +66,12 @@ def missing(api: str, code: int, subject: Subject | str) -> str:
     if operation == "Describe":
         return f"{grant}; {_INCLUDED[code]} includes it."
     if (api, code) == ("TxnOffsetCommit", _TOPIC):
-        return f"{grant}: only who may read a topic may commit its offsets, the ledger's included."
+        return f"{grant}: committing a topic's offsets requires Read on it, also for the ledger topic."
     return f"{grant}."
 
 
 def _resource(code: int, subject: Subject | str) -> str:
-    """The resource that the code speaks of, by name where the subject tells it."""
+    """The resource that the code refers to, with its name if the subject has it."""
     kind = {_TOPIC: "topic", _GROUP: "group", _CLUSTER: "cluster", _TRANSACTIONAL_ID: "transactional id"}[code]
     name = ""
     if isinstance(subject, Subject):

@@ -1,17 +1,17 @@
-"""Who appends a micro-batch's blocks: the driver or the executors. What `appendMode=auto` weighs, as a pure function.
+"""Chooses what appends a micro-batch's blocks with `appendMode=auto`: the driver or the executors. A pure function.
 
-| session | batch | who | why |
+| session | batch | append mode | reason |
 |---|---|---|---|
 | one machine | any | driver | no shuffle, no second Python stage |
-| Spark Connect | any | driver | nothing tells whether an append task ran twice |
-| speculation is on | any | driver | the barrier would take each second copy for a reason to begin anew |
-| a cluster | without a Kafka source | executors | nobody knows how large it is |
-| a cluster | some `SMALL_BYTES` at most | driver | as fast as on one machine: the blocks travel in the tasks' results |
-| a cluster | larger | executors | the driver's network would be the limit |
+| Spark Connect | any | driver | it does not show whether an append task ran twice |
+| speculation is on | any | driver | the barrier would abort because of every speculative copy |
+| a cluster | without a Kafka source | executors | its size is unknown |
+| a cluster | up to about `SMALL_BYTES` | driver | as fast as on one machine: task results contain the blocks |
+| a cluster | larger | executors | the driver's network would be the bottleneck |
 
-How large a batch will be is reckoned from its source offsets, and from how many bytes one of them made in the batch
-before. That is a guess, and nothing depends on it but time: a task whose blocks come out larger than `SMALL_BYTES` says
-so instead, before anything is appended, and the batch goes by the executors after all.
+The size of a batch is estimated from its number of source offsets and the bytes per offset of the previous batch. A
+wrong estimate only costs time: a task whose blocks exceed `SMALL_BYTES` reports this before anything is appended, and
+the executors append the batch instead.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from spark_kafka_eos.model import MicroBatch
 
 Mode = Literal["driver", "executors"]
 
-# The append stage and its shuffle cost some 0.2 s on two cores, in which a driver sends many times this. What bounds it
-# is the driver's heap: every task may hand it so much before it is told that the guess was wrong.
+# The append stage and its shuffle take about 0.2 s on two cores, in which a driver sends many times this size. The
+# limit is the driver's heap: every task may return this much before the estimate turns out to be wrong.
 SMALL_BYTES = 1_000_000
-# Of a query's first batch, by its source offset: generous, so that the guess errs towards the executors.
+# For a query's first batch: a high estimate, so that it errs towards the executors.
 FIRST_BYTES_PER_OFFSET = 1_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionKind:
-    """What kind of Spark session the batch runs in. Without a JVM in reach (Spark Connect) it is not `classic`."""
+    """The kind of Spark session that runs the batch. It is `classic` if its JVM is accessible (not Spark Connect)."""
 
     classic: bool
     local: bool
@@ -41,7 +41,7 @@ class SessionKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Who appends, and why. `small`: the blocks are expected to fit into the tasks' results, and must."""
+    """The append mode and its reason. `small`: the blocks must fit into the tasks' results, and are expected to."""
 
     mode: Mode
     reason: str
@@ -49,10 +49,10 @@ class Choice:
 
 
 def offsets(batch: MicroBatch) -> int | None:
-    """How many source offsets the batch spans; None where no source is Kafka, or its start is not known."""
+    """How many source offsets the batch spans; None if no source is Kafka, or its start is unknown."""
     if batch.start is None or not batch.end:
         return None
-    # A partition that was added since is read from its beginning.
+    # A new partition is read from its beginning.
     return sum(max(0, end - batch.start.get(partition, 0)) for partition, end in batch.end.items())
 
 
@@ -62,25 +62,25 @@ def choose(
     batch: MicroBatch,
     bytes_per_offset: float = FIRST_BYTES_PER_OFFSET,
 ) -> Choice:
-    """Who appends `batch`, of whose query one source offset made so many bytes in the batch before."""
+    """The append mode for `batch`. `bytes_per_offset` was measured in the query's previous batch."""
     if asked != "auto":
-        return Choice(mode=asked, reason="as asked for")
+        return Choice(mode=asked, reason="as configured")
     if not session.classic:
-        return Choice(mode="driver", reason="Spark Connect does not tell whether a task ran twice")
+        return Choice(mode="driver", reason="Spark Connect does not show whether a task ran twice")
     if session.local:
         return Choice(mode="driver", reason="driver and executors are one process")
     if session.speculates:
         return Choice(mode="driver", reason="spark.speculation is on")
     count = offsets(batch)
     if count is None:
-        return Choice(mode="executors", reason="without offsets of a Kafka source the batch's size is not known")
+        return Choice(mode="executors", reason="the batch's size is unknown without a Kafka source")
     expected = round(count * bytes_per_offset)
-    size = f"{count:,} offsets make some {expected:,} bytes"
+    size = f"{count:,} offsets result in about {expected:,} bytes"
     if expected <= SMALL_BYTES:
         return Choice(mode="driver", reason=f"{size}, at most {SMALL_BYTES:,}", small=True)
     return Choice(mode="executors", reason=f"{size}, more than {SMALL_BYTES:,}")
 
 
 def larger_than_expected() -> Choice:
-    """The choice once a task of a small batch turned out to have more than `SMALL_BYTES` of blocks."""
-    return Choice(mode="executors", reason=f"a task made more than {SMALL_BYTES:,} bytes, which was not expected")
+    """The choice after a task of a small batch had more than `SMALL_BYTES` of blocks."""
+    return Choice(mode="executors", reason=f"a task had more than {SMALL_BYTES:,} bytes, unexpectedly")

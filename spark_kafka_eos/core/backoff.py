@@ -1,6 +1,6 @@
-"""How often and how long to wait before trying again: a budget of time and exponential backoff with jitter (KIP-580).
+"""Retries: a time budget and exponential backoff with jitter (KIP-580).
 
-Pure: the clock and the jitter are passed in, and the caller does the sleeping.
+Pure: clock and jitter are passed in, and the caller sleeps.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _SOON = 0.005
 
 
 class Budget:
-    """Time for all tries of one request together.
+    """The time for all attempts of one request.
 
-    `milliseconds` from now, delays from `backoff_ms` doubling up to `backoff_max_ms`, each spread by ±20 %. `clock`
-    gives seconds (monotonic), `jitter` a number in [0, 1).
+    It ends `milliseconds` from now. Delays start at `backoff_ms` and double up to `backoff_max_ms`, each with a jitter
+    of ±20 %. `clock` returns seconds (monotonic), `jitter` a number in [0, 1).
     """
 
     __slots__ = ("_backoff", "_backoff_max", "_clock", "_deadline", "_jitter", "_tries", "milliseconds")
@@ -37,16 +37,16 @@ class Budget:
         self._deadline = clock() + milliseconds / 1000
 
     def delay(self, *, soon: bool = False) -> float | None:
-        """Seconds to wait before the next try, from 5 ms on if `soon`; None when the budget is spent."""
+        """Seconds to wait before the next attempt, starting at 5 ms if `soon`; None if the budget is used up."""
         left = self._deadline - self._clock()
         if left <= 0:
             return None
-        # The exponent is bounded so that a long outage cannot overflow the float.
+        # The exponent is limited, so that a long outage cannot overflow the float.
         pause = min((_SOON if soon else self._backoff) * _GROWTH ** min(self._tries, 30), self._backoff_max)
         self._tries += 1
         return min(pause * (1 - _SPREAD + 2 * _SPREAD * self._jitter()), left)
 
     def restart(self) -> None:
-        """Progress was made: the whole budget, and the shortest delay, again."""
+        """Start again with the whole budget and the shortest delay, because progress was made."""
         self._tries = 0
         self._deadline = self._clock() + self.milliseconds / 1000

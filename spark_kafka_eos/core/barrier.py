@@ -1,11 +1,11 @@
-"""The barrier before a commit: may what the append tasks report become visible?
+"""The barrier before a commit: decides from the append tasks' reports whether the transaction may be committed.
 
 EndTxn does not stop a straggler: until its marker reaches a partition, an append with the same epoch is still accepted
-and ends with the transaction. And a second attempt's records may be acknowledged and dropped, because the broker
-compares only sequences. So a transaction is committed only if each append task ran exactly once: attempt 0 of its task
-in attempt 0 of its stage (a task's attempt number starts again at 0 when its stage does), no failure seen, every record
-acknowledged, and the counts equal to what the encode stage made. Anything else, and anything not known, is another try
-under a new epoch.
+and becomes part of the transaction. And a second attempt's records may be acknowledged and dropped, because the broker
+compares only sequence numbers. So a transaction is committed only if each append task ran exactly once: attempt 0 of
+its task in attempt 0 of its stage (a task's attempt number restarts at 0 when its stage is retried), without failures,
+with every record acknowledged and counts equal to those of the encode stage. Otherwise, or if anything is unknown, the
+batch is retried under a new epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Counts = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendReport:
-    """What one append task did, in records; `slot` is its TaskContext's partition id, `attempt` its attempt number."""
+    """The record counts of one append task. `slot` is its TaskContext's partition id, `attempt` its attempt number."""
 
     stage_id: int
     slot: int
@@ -32,7 +32,7 @@ class AppendReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageAttempts:
-    """What Spark's status store says of an append stage once its job is done."""
+    """An append stage in Spark's status store after its job has finished."""
 
     current_attempt: int
     completed_tasks: int
@@ -55,7 +55,9 @@ class Redo:
 
 
 def decide(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts], expected: Counts) -> Commit | Redo:
-    """Whether to commit: `stages` are all that append in this transaction, by id; `expected` the encoded records."""
+    """Whether to commit. `stages` are all append stages of this transaction, by id; `expected` are the encoded
+    records.
+    """
     reason = (
         _unknown_stage(reports, stages)
         or _stage_that_ran_again(stages)
@@ -70,7 +72,7 @@ def decide(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts],
 
 def _unknown_stage(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts]) -> str | None:
     unknown = {report.stage_id for report in reports} - stages.keys()
-    return f"Spark tells nothing of append stage {min(unknown)}, so it may have run again" if unknown else None
+    return f"Spark has no status of append stage {min(unknown)}, so it may have run again" if unknown else None
 
 
 def _stage_that_ran_again(stages: Mapping[int, StageAttempts]) -> str | None:
@@ -80,15 +82,17 @@ def _stage_that_ran_again(stages: Mapping[int, StageAttempts]) -> str | None:
         if stage.failed_tasks > 0:
             return f"{stage.failed_tasks} tasks of append stage {stage_id} failed"
         if stage.completed_tasks != stage.num_tasks:
-            # The status store lags or lost events: what it does not confirm may have happened otherwise.
-            return f"Spark confirms {stage.completed_tasks} of the {stage.num_tasks} tasks of append stage {stage_id}"
+            # The status store lags behind or has lost events, so unconfirmed tasks may have run again.
+            return (
+                f"Spark confirms only {stage.completed_tasks} of the {stage.num_tasks} tasks of append stage {stage_id}"
+            )
     return None
 
 
 def _task_that_ran_again(reports: Sequence[AppendReport]) -> str | None:
     for report in reports:
         if report.attempt > 0:
-            return f"append task {report.slot} of stage {report.stage_id} reported from attempt {report.attempt}"
+            return f"append task {report.slot} of stage {report.stage_id} ran again (attempt {report.attempt})"
     return None
 
 
@@ -97,9 +101,9 @@ def _slots_not_once(reports: Sequence[AppendReport], stages: Mapping[int, StageA
         seen = Counter(report.slot for report in reports if report.stage_id == stage_id)
         for slot in range(stage.num_tasks):
             if seen[slot] != 1:
-                return f"append task {slot} of stage {stage_id} reported {seen[slot]} times, not once"
+                return f"append task {slot} of stage {stage_id} reported {seen[slot]} times instead of once"
         if len(seen) > stage.num_tasks:
-            return f"{len(seen)} tasks of append stage {stage_id} reported, there are {stage.num_tasks}"
+            return f"{len(seen)} tasks of append stage {stage_id} reported, but it has {stage.num_tasks}"
     return None
 
 
@@ -115,7 +119,7 @@ def _unacknowledged(reports: Sequence[AppendReport]) -> str | None:
     for report in reports:
         if dict(report.sent) != dict(report.acked):
             task = f"append task {report.slot} of stage {report.stage_id}"
-            return f"{task} sent {_show(report.sent)}, acknowledged {_show(report.acked)}"
+            return f"{task} sent {_show(report.sent)}, but {_show(report.acked)} was acknowledged"
     return None
 
 
@@ -125,7 +129,7 @@ def _wrong_counts(reports: Sequence[AppendReport], expected: Counts) -> str | No
         appended.update(report.acked)
     for tp in sorted(appended.keys() | expected.keys()):
         if appended[tp] != expected.get(tp, 0):
-            return f"{appended[tp]} records were appended to {tp}, {expected.get(tp, 0)} were encoded for it"
+            return f"{appended[tp]} records were appended to {tp}, but {expected.get(tp, 0)} were encoded"
     return None
 
 

@@ -1,11 +1,11 @@
-"""How far a micro-batch goes within a number of bytes (`maxBytesPerTrigger`).
+"""Limits the size of a micro-batch (`maxBytesPerTrigger`).
 
-Kafka tells no range's size. So record batches are looked at here and there, and what lies between two samples is taken
-to weigh their mean, offset by offset: where records grow in between, that is half of the truth at worst. Sizes are
-Kafka's: whole record batches as they are fetched, compressed, those of aborted transactions included.
+Kafka does not report the size of an offset range. So record batches are sampled, and the bytes per offset between two
+samples are taken as their mean: if records grow in between, the estimate is at worst half of the actual size. Sizes are
+those of Kafka: whole record batches as they are fetched, compressed, including those of aborted transactions.
 
-The limit is shared out by what each partition's range weighs, so that all of them advance alike; but each goes on by
-one offset at least, or a record larger than its share would never be read.
+The limit is divided in proportion to the size of each partition's range, so that all partitions advance evenly. Each
+advances by at least one offset, because a record larger than its share would never be read otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SAMPLES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What an offset takes from `offset` on, in bytes: the average of the record batches up to `until`."""
+    """The bytes per offset from `offset` on: the average of the record batches up to `until`."""
 
     offset: int
     until: int
@@ -29,14 +29,14 @@ class Sample:
 
 
 def sample(offset: int, batches: Sequence[RecordBatchHeader]) -> Sample:
-    """What was found by reading from `offset`: one batch or more, in order; the first may begin before or after it."""
+    """The sample from the record batches read at `offset`, in order; the first may start before or after it."""
     until = batches[-1].next_offset
     covered = until - min(offset, batches[0].base_offset)
     return Sample(offset=offset, until=until, bytes_per_offset=sum(batch.size for batch in batches) / covered)
 
 
 def look_further(one: OffsetRange, first: Sample) -> list[int]:
-    """Offsets of the range, evenly spaced up to its last, for more samples; none where the first shows all of it."""
+    """Evenly spaced offsets of the range, up to its last, for more samples; none if the first sample covers it."""
     beyond = one.end - max(first.until, one.start)
     if beyond <= 0:
         return []
@@ -46,9 +46,9 @@ def look_further(one: OffsetRange, first: Sample) -> list[int]:
 def ends_within(
     limit: int, ranges: Sequence[OffsetRange], samples: Mapping[TopicPartition, Sequence[Sample]]
 ) -> dict[TopicPartition, int]:
-    """Where each range ends if all together are to weigh `limit` bytes at most, by what the samples tell.
+    """Where each range must end so that all together have at most `limit` bytes, estimated from the samples.
 
-    Ranges are not empty, one of a partition; its samples are inside of it and in order, the first at its start.
+    Ranges are not empty, one per partition; its samples are inside it and in order, the first one at its start.
     """
     weights = {one.partition: _weight(one, samples[one.partition]) for one in ranges}
     total = sum(weights.values())
@@ -60,7 +60,7 @@ def ends_within(
 
 
 def _pieces(one: OffsetRange, samples: Sequence[Sample]) -> list[tuple[int, int, float]]:
-    """Start, end and bytes per offset of what lies between samples, and of what follows the last."""
+    """Start, end and bytes per offset of the pieces between samples and after the last one."""
     bounds = [one.start, *(found.offset for found in samples[1:]), one.end]
     each = [found.bytes_per_offset for found in samples]
     means = [(here + there) / 2 for here, there in pairwise(each)]
@@ -72,7 +72,7 @@ def _weight(one: OffsetRange, samples: Sequence[Sample]) -> float:
 
 
 def _reach(one: OffsetRange, samples: Sequence[Sample], share: float) -> int:
-    """The end up to which the range weighs `share`; one offset at least."""
+    """The end up to which the range has `share` bytes; at least one offset."""
     for start, end, each in _pieces(one, samples):
         weight = (end - start) * each
         if weight > share:

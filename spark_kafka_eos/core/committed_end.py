@@ -1,6 +1,6 @@
-"""Where the last committed transaction ended, compared with where a batch starts: source by source, cluster by cluster.
+"""Compares where the last committed transaction ended with where a batch starts, for each source and cluster.
 
-`core.recovery` decides by it. Pure.
+`core.recovery` uses it for its decision. Pure.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _Place = tuple[str, TopicPartition]  # a partition of the cluster with this id
 
 
 def sources_of(batch: MicroBatch) -> tuple[SourceRange | None, ...]:
-    """The batch's sources; of a batch that does not tell them apart, all as one."""
+    """The batch's sources; one for all if the batch does not distinguish them."""
     return batch.sources or (SourceRange(start=batch.start, end=batch.end),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedEnd:
-    """Where the last committed transaction ended, beside the batch's own sources and their clusters.
+    """Where the last committed transaction ended, and the batch's sources with their clusters.
 
-    `committed` has an offset, or None where nothing of a partition was committed; `entry` the same by source, where the
-    ledger tells.
+    `committed` has the offset of each partition, None if nothing was committed. `entry` has the same by source, if the
+    ledger contains it.
     """
 
     sources: tuple[SourceRange | None, ...]
@@ -64,9 +64,9 @@ class CommittedEnd:
         }
 
     def unknown(self) -> str | None:
-        """Why nobody can tell where the batch starts; None if it can be told of every source."""
+        """Why the start of the batch is unknown; None if the start of every source is known."""
         if any(source is not None and source.start is None for source in self.sources):
-            return "whose first offsets the sink cannot see"
+            return "whose first offsets are not available to the sink"
         others = [number for number, source in enumerate(self.sources) if source is None or not source.start]
         if len(others) == len(self.sources):
             return "without a Kafka source"
@@ -80,10 +80,10 @@ class CommittedEnd:
         read = [(cluster, tp) for cluster, source in self._each() for tp in source.start or {}]
         if len(set(read)) < len(read):
             twice = next(place for place in sorted(read) if read.count(place) > 1)
-            return f"two of its sources read {_at(twice)}, and each may have ended elsewhere"
+            return f"two of its sources read {_at(twice)}, and each may have ended at another offset"
         known = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
         if not known:
-            return "no committed offsets are known of its partitions"
+            return "no committed offsets of its partitions are known"
         moved = [place for place in sorted(known) if known[place] != start[place]]
         if moved:
             return some(f"{_at(place)} at {start[place]} (committed {known[place]})" for place in moved)
@@ -96,15 +96,15 @@ class CommittedEnd:
         for place in sorted(start.keys() - known.keys()):
             cluster, tp = place
             if (cluster, tp.topic) not in last:
-                return f"nothing is known of topic {tp.topic} (if it is new, read it with a query of its own first)"
+                return f"nothing is known about topic {tp.topic} (if it is new, first read it with a separate query)"
             if tp.partition < last[cluster, tp.topic]:
-                return f"no committed offset is known of {_at(place)}, which is not a new partition"
+                return f"no committed offset of {_at(place)} is known, and it is not a new partition"
             if start[place] != 0:
                 return f"the new partition {_at(place)} starts at {start[place]}, not at its beginning"
         return None
 
     def moved(self) -> str | None:
-        """How the start of the batch differs from the end of the one before, source by source; None if it does not."""
+        """How the start of the batch differs from the end of the previous one, by source; None if it does not."""
         if self.entry is None or len(self.entry) != len(self.sources):
             return None
         found: list[str] = []
@@ -112,7 +112,9 @@ class CommittedEnd:
             if source is None or before is None:
                 continue
             if cluster and before.cluster and before.cluster != cluster and before.offsets:
-                found.append(f"the offsets are of cluster {cluster}, those committed of cluster {before.cluster}")
+                found.append(
+                    f"the offsets are of cluster {cluster}, but the committed ones are of cluster {before.cluster}"
+                )
             start: Offsets = source.start or {}
             found += [
                 f"{tp} at {start[tp]} (committed {offset})"
@@ -122,19 +124,20 @@ class CommittedEnd:
         return some(found) or None
 
     def covers(self) -> bool:
-        """Whether all that the batch reads is committed already. Not if it reads nothing, from where that ended: it may
-        write all the same (windows that close), and nobody can tell whether that is committed."""
+        """Whether everything that the batch reads is already committed. False for an empty batch at that end: it may
+        still write (when windows close), and it is unknown whether that is committed.
+        """
         if self.entry is None or self.unknown() or self.obstacle() is None:
             return False
         ends = [((cluster, tp), at) for cluster, source in self._each() for tp, at in source.end.items()]
         return all((known := self.committed.get(place)) is not None and at <= known for place, at in ends)
 
     def goes_on(self) -> bool:
-        """Whether the batch reads what follows the last committed transaction, from exactly where that ended."""
+        """Whether the batch reads records and starts exactly where the last committed transaction ended."""
         return self.obstacle() is None and any(source.start != source.end for _, source in self._each())
 
     def behind(self) -> Iterator[str]:
-        """The partitions that the batch leaves before where it starts."""
+        """The partitions whose end in the batch is before its start."""
         for _, source in self._each():
             for tp, start in sorted((source.start or {}).items()):
                 if source.end.get(tp, start) < start:

@@ -1,7 +1,7 @@
-"""What to do about a broker's error code: one table, from (API, code) to a reaction, and from a reaction to an error.
+"""Handling of broker error codes: one table from (API, code) to a reaction, and from a reaction to an error.
 
-The reactions are those of the Java client's TransactionManager and Sender, plus what sharing one epoch among processes
-needs: a process that appends cannot tell who ended its epoch, so it stops and the transaction coordinator decides.
+The reactions are those of the Java client's TransactionManager and Sender. One is added because processes share an
+epoch: a process that appends cannot know why its epoch ended, so it stops and the transaction coordinator decides.
 Codes and names: Kafka's protocol guide, "Error Codes" (org.apache.kafka.common.protocol.Errors, 4.3).
 """
 
@@ -30,20 +30,20 @@ class Reaction(Enum):
     """What the sender of a request does next."""
 
     NONE = auto()  # it succeeded
-    RETRY_SAME = auto()  # back off, then the same bytes to the same broker
-    RETRY_SOON = auto()  # the same after a few milliseconds: the broker is just finishing something
-    REFRESH_METADATA = auto()  # back off, find the leader again, then the same bytes
-    FIND_COORDINATOR = auto()  # back off, find the coordinator again, then the same request
-    ABORT = auto()  # this try of the batch is void: abort, new epoch, the whole batch again
-    FENCED = auto()  # a newer owner exists: stop
-    LEDGER_DECIDES = auto()  # the transaction has already ended, one way or the other
-    INVALID_ROW = auto()  # a record the broker will never take
-    DATA_LOSS = auto()  # the offsets asked for are gone
+    RETRY_SAME = auto()  # back off, then send the same bytes to the same broker
+    RETRY_SOON = auto()  # the same after a few milliseconds: the broker is about to finish something
+    REFRESH_METADATA = auto()  # back off, find the leader again, then send the same bytes
+    FIND_COORDINATOR = auto()  # back off, find the coordinator again, then send the same request
+    ABORT = auto()  # abort, get a new epoch, write the whole batch again
+    FENCED = auto()  # a newer producer exists: stop
+    LEDGER_DECIDES = auto()  # the transaction has already ended, with an unknown outcome
+    INVALID_ROW = auto()  # a record that the broker will never accept
+    DATA_LOSS = auto()  # the requested offsets are gone
     CORRUPT = auto()  # the broker cannot read its own log
     UNKNOWN_TOPIC = auto()  # no topic can have this name
     UNAUTHORIZED = auto()  # an ACL is missing
     UNAUTHENTICATED = auto()  # the credentials were refused
-    FATAL = auto()  # anything else: no retry mends it
+    FATAL = auto()  # anything else: not retriable
 
 
 RETRIABLE = frozenset({Reaction.RETRY_SAME, Reaction.RETRY_SOON, Reaction.REFRESH_METADATA, Reaction.FIND_COORDINATOR})
@@ -52,7 +52,7 @@ _REACTIONS = {
     0: Reaction.NONE,
     1: Reaction.DATA_LOSS,  # OFFSET_OUT_OF_RANGE
     2: Reaction.CORRUPT,  # CORRUPT_MESSAGE
-    3: Reaction.REFRESH_METADATA,  # UNKNOWN_TOPIC_OR_PARTITION: perhaps not yet known to this broker
+    3: Reaction.REFRESH_METADATA,  # UNKNOWN_TOPIC_OR_PARTITION: this broker may not know it yet
     5: Reaction.REFRESH_METADATA,  # LEADER_NOT_AVAILABLE
     6: Reaction.REFRESH_METADATA,  # NOT_LEADER_OR_FOLLOWER
     7: Reaction.RETRY_SAME,  # REQUEST_TIMED_OUT
@@ -79,7 +79,7 @@ _REACTIONS = {
     47: Reaction.FENCED,  # INVALID_PRODUCER_EPOCH
     48: Reaction.ABORT,  # INVALID_TXN_STATE
     49: Reaction.ABORT,  # INVALID_PRODUCER_ID_MAPPING
-    51: Reaction.RETRY_SOON,  # CONCURRENT_TRANSACTIONS: the markers of the one before are still being written
+    51: Reaction.RETRY_SOON,  # CONCURRENT_TRANSACTIONS: the markers of the previous one are still being written
     53: Reaction.UNAUTHORIZED,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     56: Reaction.REFRESH_METADATA,  # KAFKA_STORAGE_ERROR
     58: Reaction.UNAUTHENTICATED,  # SASL_AUTHENTICATION_FAILED
@@ -89,7 +89,7 @@ _REACTIONS = {
     75: Reaction.REFRESH_METADATA,  # UNKNOWN_LEADER_EPOCH
     78: Reaction.RETRY_SAME,  # OFFSET_NOT_AVAILABLE: a new leader has not caught up with its own high watermark
     87: Reaction.INVALID_ROW,  # INVALID_RECORD
-    88: Reaction.RETRY_SOON,  # UNSTABLE_OFFSET_COMMIT: never "no offset"
+    88: Reaction.RETRY_SOON,  # UNSTABLE_OFFSET_COMMIT: must never be taken as "no offset"
     89: Reaction.RETRY_SAME,  # THROTTLING_QUOTA_EXCEEDED
     90: Reaction.FENCED,  # PRODUCER_FENCED
     100: Reaction.REFRESH_METADATA,  # UNKNOWN_TOPIC_ID
@@ -98,15 +98,16 @@ _REACTIONS = {
 }
 
 _BY_API = {
-    ("Produce", 2): Reaction.RETRY_SAME,  # damaged on the way
-    # The broker adds the partition to the transaction for us (KIP-890): its trouble with the coordinator is not ours.
+    ("Produce", 2): Reaction.RETRY_SAME,  # corrupted in transit
+    # The broker adds the partition to the transaction for us (KIP-890), and it is the one that must find the
+    # coordinator.
     ("Produce", 15): Reaction.RETRY_SAME,
     ("Produce", 16): Reaction.RETRY_SAME,
     ("Produce", 19): Reaction.RETRY_SOON,  # also: the partition is still being added to the transaction
     (
         "Produce",
         47,
-    ): Reaction.ABORT,  # ended by a timeout, by our driver or by a newer owner: the coordinator tells which
+    ): Reaction.ABORT,  # ended by a timeout, by our driver or by a newer producer: the coordinator knows
     ("EndTxn", -1): Reaction.LEDGER_DECIDES,
     ("EndTxn", 48): Reaction.LEDGER_DECIDES,
     ("OffsetFetch", 69): Reaction.NONE,  # GROUP_ID_NOT_FOUND: a group without offsets
@@ -150,22 +151,23 @@ _NAMES = """
 _GROUP_TAKEN = frozenset({22, 25, 27, 69, 82, 110, 113})
 
 _ACTIONS = {
-    10: "Send smaller records, or raise the topic's max.message.bytes.",
-    12: "The metadata of a committed offset is larger than the broker's offset.metadata.max.bytes.",
-    32: "The topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms bound a record's timestamp.",
+    10: "Send smaller records, or increase the topic's max.message.bytes.",
+    12: "The metadata of a committed offset exceeds the broker's offset.metadata.max.bytes.",
+    32: "The topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms limit a record's timestamp.",
     43: "The topic's message format is too old for transactions (KIP-98 needs format 2).",
-    50: "Lower the transaction timeout, or raise the broker's transaction.max.timeout.ms.",
-    88: "A transaction that has not ended holds this group's offsets. If its query runs no more, start with "
-    "startingOffsets=committed and sink.kafka.transactional.id: then the ledger is read in place of the group.",
-    87: "A compacted topic takes no record without a key.",
+    50: "Reduce kafka.transaction.timeout.ms, or increase the broker's transaction.max.timeout.ms.",
+    88: "An open transaction is about to commit offsets of this group. If its query no longer runs, start with "
+    "startingOffsets=committed and sink.kafka.transactional.id: the ledger is then read instead of the group.",
+    87: "A compacted topic does not accept records without a key.",
     **dict.fromkeys(
-        _GROUP_TAKEN, "Another client is a member of this consumer group; give this query a group of its own."
+        _GROUP_TAKEN,
+        "Another client is a member of this consumer group; set a different kafka.group.id for this query.",
     ),
 }
 
 
 def reaction(api: str, code: int) -> Reaction:
-    """What to do when `api` ("Produce", "EndTxn", …) is answered `code`; FATAL for codes nobody has met yet."""
+    """What to do when `api` ("Produce", "EndTxn", …) fails with `code`; FATAL for unknown codes."""
     return _BY_API.get((api, code)) or _REACTIONS.get(code, Reaction.FATAL)
 
 
@@ -175,14 +177,16 @@ def name_of(code: int) -> str:
 
 
 def passes(error: KafkaEosError) -> bool:
-    """Whether `error`, raised once all tries failed, may be gone by itself the next time."""
+    """Whether `error`, raised after all retries failed, is transient."""
     if isinstance(error, BrokerError):
         return reaction(error.api, error.code) in RETRIABLE
     return isinstance(error, (BrokerUnreachable, UnknownTopic))
 
 
 def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
-    """The exception for `code` once no further try is to be made; `subject` names the topic, partition, group or id."""
+    """The exception for `code` after the last retry; `subject` names the topic, partition, group or
+    transactional.id.
+    """
     name, context = name_of(code), str(subject)
     said = f"{api} answered {name} ({code}) for {context}"
     match reaction(api, code):
@@ -190,7 +194,7 @@ def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
             return TransactionAborted(said)
         case Reaction.FENCED:
             return ProducerFenced(
-                said, action="Stop one of the two owners of this transactional.id; each query needs one of its own."
+                said, action="Stop one of the two queries with this transactional.id; each query needs its own."
             )
         case Reaction.LEDGER_DECIDES:
             return CommitOutcomeUnknown(said)
@@ -203,7 +207,7 @@ def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
         case Reaction.UNKNOWN_TOPIC:
             return UnknownTopic(said)
         case Reaction.REFRESH_METADATA if code == 3:
-            return UnknownTopic(said, action="Create the topic, or correct its name; or grant Describe on it.")
+            return UnknownTopic(said, action="Create the topic, correct its name, or grant Describe on it.")
         case Reaction.UNAUTHORIZED:
             return AuthorizationFailed(api, code, name, context, action=missing(api, code, subject))
         case Reaction.UNAUTHENTICATED:

@@ -1,12 +1,12 @@
-"""What the filters of a batch read leave to be read: offsets of fewer partitions, from later on, up to sooner.
+"""Narrows a batch read according to its filters: fewer partitions, later starts, earlier ends.
 
-Every record that fulfils the conditions stays in the range; others may, too, so Spark evaluates the filters again.
+Every record that matches the conditions stays in the range. Others may, too, so Spark evaluates the filters again.
 
-A time becomes an offset through ListOffsets, which gives the first record from that time on:
-- Before it every record is older, whatever the order of the timestamps: the range may start there.
-- After it records may be older again. Producers set the timestamps (CreateTime), and brokers' clocks may be set back or
-  differ (LogAppendTime). So a time ends the range only on the user's word (`maxTimestampDelay`) that no record is older
-  than one before it by more than so much: what follows a record of the time `t + delay` is of `t` or later.
+ListOffsets converts a timestamp to an offset: that of the first record with this timestamp or a later one.
+- All records before it are older, whatever the order of timestamps, so the range may start there.
+- Records after it may be older again: producers set the timestamps (CreateTime), and brokers' clocks may be set back or
+  differ (LogAppendTime). So a timestamp ends the range only if the user guarantees a bound, `maxTimestampDelay`, on
+  how much older than an earlier record a record can be: all records after one of time `t + delay` have `t` or later.
 Source: Kafka's UnifiedLog.fetchOffsetByTimestamp and LogSegment.findOffsetByTimestamp; KIP-33, KIP-79.
 """
 
@@ -24,9 +24,9 @@ _MICROSECONDS = 1_000  # of a millisecond
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A comparison of a column with a value: a number, or a topic's name; times are in microseconds since 1970.
+    """A comparison of a column with a value: a number, or a topic's name. Times are in microseconds since 1970.
 
-    With several `values` (of `=`) one of them must be met.
+    With several `values` (for `=`), one of them must match.
     """
 
     column: str
@@ -36,7 +36,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """Those of `[low, high)`, None standing for no bound, that are among `some` (None: all)."""
+    """The numbers in `[low, high)` (None: no bound) that are also in `some` (None: all)."""
 
     low: int | None = None
     high: int | None = None
@@ -44,7 +44,7 @@ class Numbers:
 
     @property
     def none(self) -> bool:
-        """Whether no number is left."""
+        """Whether this is the empty set."""
         return self.some == frozenset() or (self.low is not None and self.high is not None and self.low >= self.high)
 
     def holds(self, number: int) -> bool:
@@ -55,7 +55,7 @@ class Numbers:
         )
 
     def both(self, other: Numbers) -> Numbers:
-        """What holds in both."""
+        """The intersection of both."""
         lows = [bound for bound in (self.low, other.low) if bound is not None]
         highs = [bound for bound in (self.high, other.high) if bound is not None]
         sets = [numbers for numbers in (self.some, other.some) if numbers is not None]
@@ -68,7 +68,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What all conditions together ask for; `times` are milliseconds, as Kafka has them. No topics: any."""
+    """What all conditions together match. `times` are in milliseconds, as in Kafka. `topics` None: any topic."""
 
     topics: frozenset[str] | None = None
     partitions: Numbers = Numbers()
@@ -77,7 +77,7 @@ class Wanted:
 
 
 def wanted(conditions: Iterable[Condition]) -> Wanted:
-    """Conditions on other columns are not for us to judge, and leave everything."""
+    """What the conditions match. Conditions on other columns are ignored."""
     found = Wanted()
     for condition in conditions:
         match condition.column:
@@ -94,7 +94,7 @@ def wanted(conditions: Iterable[Condition]) -> Wanted:
 
 
 def within(start: Offsets, end: Offsets, asked: Wanted) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Start and end of those partitions in which something that is asked for may be, by topic, partition and offset."""
+    """Start and end of the partitions that can contain matching records, by topic, partition and offset."""
     if asked.partitions.none or asked.offsets.none or asked.times.none:
         return {}, {}
     low, high = asked.offsets.low, asked.offsets.high
@@ -106,19 +106,19 @@ def within(start: Offsets, end: Offsets, asked: Wanted) -> tuple[dict[TopicParti
 def from_times(
     start: Offsets, end: Offsets, found: Mapping[TopicPartition, int | None]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The same from the first record of `times.low`, as ListOffsets `found` it; None where none is that young."""
+    """Start at the first record of `times.low` or later, as `found` by ListOffsets; None if there is none."""
     return _kept({tp: max(start[tp], at) for tp, at in found.items() if at is not None}, end)
 
 
 def up_to_times(
     start: Offsets, end: Offsets, found: Mapping[TopicPartition, int | None]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The same up to the first record of `times.high` and the delay; None where none is that young."""
+    """End at the first record of `times.high` plus the delay, or later; None if there is none."""
     return _kept(start, {tp: end[tp] if at is None else min(end[tp], at) for tp, at in found.items()})
 
 
 def _numbers(condition: Condition, unit: int = 1) -> Numbers:
-    """The numbers, in units of `unit`, that fulfil the condition."""
+    """The numbers, in units of `unit`, that match the condition."""
     values = [int(value) for value in condition.values]
     if condition.operator == "=":
         whole = frozenset(value // unit for value in values if value % unit == 0)

@@ -1,9 +1,9 @@
-"""How far a source is behind: what it has still to read, and what an open transaction keeps it from reading.
+"""The lag of a source: what it still has to read, and what an open transaction prevents it from reading.
 
-A read_committed reader reaches as far as the last stable offset (LSO), the first offset of the oldest open transaction.
-What lies between it and the high watermark is the LSO lag: there for a moment in any busy topic, lasting where
-somebody's transaction is neither committed nor aborted. Sources: KIP-98 (LSO), KIP-664 (hanging transactions), and
-Spark's KafkaMicroBatchStream for the meaning of `…OffsetsBehindLatest`.
+A read_committed reader can read up to the last stable offset (LSO), the first offset of the oldest open transaction.
+The distance from there to the high watermark is the LSO lag. In a busy topic it is short-lived; it persists if a
+transaction is neither committed nor aborted. Sources: KIP-98 (LSO), KIP-664 (hanging transactions), and Spark's
+KafkaMicroBatchStream for the meaning of `…OffsetsBehindLatest`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from spark_kafka_eos.model import Offsets, TopicPartition, offsets_from_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Where a partition ends for read_committed, and where for everybody."""
+    """The end of a partition for read_committed and for read_uncommitted."""
 
     last_stable_offset: int
     high_watermark: int
 
     @property
     def lag(self) -> int:
-        """The offsets that an open transaction holds back."""
+        """The number of offsets that an open transaction holds back."""
         return max(0, self.high_watermark - self.last_stable_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
-    """Since when a partition's LSO has not moved although records lie behind it; `since` in seconds of some clock."""
+    """Since when a partition's LSO has not advanced although there are records after it; `since` in seconds of a
+    clock.
+    """
 
     last_stable_offset: int
     since: float
@@ -40,8 +42,8 @@ class Standstill:
 class OpenTransaction:
     """The transaction that holds a partition's LSO: its first record there is at `start_offset`.
 
-    `transactional_id`, `state` and `open_ms` are None where no coordinator shows us the transaction: this principal may
-    not describe the transactional id, or the transaction is lost to its coordinator and only an operator can abort it
+    `transactional_id`, `state` and `open_ms` are None if no coordinator returns the transaction: this principal may not
+    describe the transactional.id, or the coordinator has lost the transaction, and only an operator can abort it
     (`kafka-transactions.sh abort`, KIP-664).
     """
 
@@ -57,7 +59,7 @@ class OpenTransaction:
 def standstills(
     before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, Marks], now: float
 ) -> dict[TopicPartition, Standstill]:
-    """The partitions whose LSO stands still after another look; those that `marks` does not name are left out."""
+    """The partitions whose LSO has not advanced, given new `marks`; partitions that are not in `marks` are omitted."""
     found = {}
     for tp, mark in marks.items():
         if mark.lag:
@@ -68,33 +70,33 @@ def standstills(
 
 
 def lasting(found: Mapping[TopicPartition, Standstill], now: float, patience: float) -> list[TopicPartition]:
-    """The partitions whose LSO has not moved for `patience` seconds, sorted."""
+    """The partitions whose LSO has not advanced for `patience` seconds, sorted."""
     return sorted(tp for tp, standstill in found.items() if now - standstill.since >= patience)
 
 
 def offsets_behind_latest(progress: Mapping[str, Any]) -> list[dict[str, str]]:
-    """For each source of a streaming query's progress, what the built-in Kafka source reports as its `metrics`.
+    """For each source in a streaming query's progress, the `metrics` that the built-in Kafka source reports.
 
-    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest`, `avgOffsetsBehindLatest`, as text: over all partitions, how many
-    offsets lie between the batch's end and the latest that the trigger saw. `progress` is `query.lastProgress` or its
-    JSON as a dict, of a query with this source or with the built-in one. A source that is not Kafka, or reported no
-    latest offsets, has an empty dict.
+    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, as text: over all partitions, the
+    number of offsets between the batch's end and the latest offset at the time of the trigger. `progress` is
+    `query.lastProgress` or its JSON as a dict, of a query with this source or the built-in one. For a source that is
+    not Kafka, or reported no latest offsets, the dict is empty.
     """
     return [_behind(source) for source in progress["sources"]]
 
 
 def kafka_offsets(value: object) -> dict[TopicPartition, int] | None:
-    """Offsets as a progress object has them, text or a mapping; None if there are none, or not Kafka's."""
+    """Offsets from a progress object, text or a mapping; None if there are none, or they are not Kafka's."""
     if not isinstance(value, str | Mapping):
         return None
     try:
         return offsets_from_json(value)
-    except (TypeError, ValueError):  # another source's offsets have any shape
+    except (TypeError, ValueError):  # other sources' offsets can have any form
         return None
 
 
 def behind(end: Offsets, latest: Offsets) -> list[int]:
-    """How many offsets each partition's end is behind the latest."""
+    """By how many offsets each partition's end is behind the latest offset."""
     return [offset - end[tp] for tp, offset in latest.items() if tp in end]
 
 

@@ -1,17 +1,17 @@
-"""The ledger: which micro-batch was committed last under a transactional.id, in two places that one transaction writes.
+"""The ledger: the last committed micro-batch of a transactional.id, in two places, written in one transaction.
 
     the record   in the compacted topic `ledgerTopic`, partition 0, key = transactional.id; it never expires
                  {"v": 2, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}}, null, …]}
-    the pointer  the committed offset of the group `<transactional.id>.ledger` at that partition, which does expire
-                 offset: from where on the record is found, so that a start need not read the whole partition
-                 metadata: the same without "sources"
+    the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
+                 offset: the record is there or after it, so a start need not read the whole partition
+                 metadata: the same fields without "sources"
 
-`serial` grows by one with each commit, so it is known which of the two is the later, should one have been lost. An
-entry of version 1 was the group's alone: at partition 0 of an output topic, offset = batch id + 1, without serial and
-sources. It counts until the first entry of version 2 is there.
+`serial` increases by one with each commit, so the later of the two is known if one was lost. An entry of version 1 was
+only in the group: for partition 0 of an output topic, offset = batch id + 1, without serial and sources. It is valid
+until there is an entry of version 2.
 
-What cannot be understood is refused, never taken for "no entry". A broker takes at most 4,096 bytes of metadata
+Unreadable content is refused, never treated as "no entry". A broker accepts at most 4,096 bytes of metadata
 (`offset.metadata.max.bytes`).
 """
 
@@ -41,21 +41,22 @@ _SOURCE_MARK = "kafka-eos transactional.id="
 
 
 class NotAnEntry(ValueError):
-    """What stands in the ledger's place is no entry that this release can read; the text says why."""
+    """The content is not a ledger entry that this release can read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What the ledger holds where no entry can be made of it: `found` for people, `digest` names exactly that."""
+    """Ledger content that is not an entry: `found` describes it for people, `digest` identifies it exactly."""
 
     found: str
     digest: str
 
 
 def digest(batch_range: object) -> str:
-    """A short hash of a batch's range: any JSON value; equal values give equal digests whatever their keys' order.
+    """A short hash of a batch's range, which is any JSON value. Equal values have equal digests, whatever the key
+    order.
 
-    Parse JSON text first, or its spelling counts too. 64 bits: this guards against accidents, not against an attacker.
+    Parse JSON text first, or its formatting counts, too. With 64 bits, it protects from accidents, not from attackers.
     """
     canonical = json.dumps(batch_range, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
@@ -73,67 +74,67 @@ def encode_record(entry: LedgerEntry) -> bytes:
 
 
 def encode_pointer(entry: LedgerEntry, position: int) -> OffsetAndMetadata:
-    """The offset and metadata to commit beside the record, which is found at `position` or behind it.
+    """The offset and metadata to commit with the record, which is at `position` or after it.
 
-    ConfigurationError if the query's id is too long.
+    Raises ConfigurationError if the query's id is too long.
     """
     metadata = _json(_fields(entry))
     if len(metadata) > MAX_METADATA_BYTES:
         raise ConfigurationError(
             "txnAppId",
-            f"the ledger entry takes {len(metadata):,} bytes, a broker keeps at most {MAX_METADATA_BYTES:,}",
+            f"the ledger entry has {len(metadata):,} bytes, but a broker accepts at most {MAX_METADATA_BYTES:,}",
             action="Choose a shorter id.",
         )
     return OffsetAndMetadata(offset=position, metadata=metadata)
 
 
 def decode_record(value: bytes) -> LedgerEntry:
-    """Inverse of `encode_record`. Raises NotAnEntry for anything that no release up to this one wrote."""
+    """Inverse of `encode_record`. Raises NotAnEntry for anything that neither this nor an earlier release wrote."""
     return _decode(value.decode(errors="replace"))
 
 
 def decode_committed(committed: OffsetAndMetadata) -> LedgerEntry:
-    """A pointer, or an entry of version 1, whose batch id stands in both places. Raises NotAnEntry."""
+    """A pointer, or an entry of version 1, whose offset must match its batch id. Raises NotAnEntry."""
     entry = _decode(committed.metadata)
     if entry.serial == 0 and committed.offset != entry.batch_id + 1:
-        raise NotAnEntry(f"it names batch {entry.batch_id}, which belongs at offset {entry.batch_id + 1}")
+        raise NotAnEntry(f"it contains batch {entry.batch_id}, but is not at offset {entry.batch_id + 1}")
     return entry
 
 
 def newest(
     record: bytes | None, committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition
 ) -> LedgerEntry | Unreadable | None:
-    """The entry that holds, of the record and of all that is `committed` to the ledger's group; the pointer is `at`.
+    """The valid entry, from the record and from everything `committed` to the ledger's group; the pointer is at `at`.
 
-    Record and pointer are written by one transaction, so where one of them is behind it was lost, and the later holds.
+    Record and pointer are written in one transaction, so if one of them is older, it was lost, and the later is valid.
     """
     try:
         pointer = committed.get(at)
         found = [] if record is None else [decode_record(record)]
         found += [] if pointer is None else [decode_committed(pointer)]
-        # Where earlier releases kept it; wherever that was, so the order of output topics means nothing.
+        # Earlier releases kept it at an output topic; any of them, so their order does not matter.
         found = found or [decode_committed(entry) for place, entry in sorted(committed.items()) if place != at]
     except NotAnEntry as error:
         shown = [repr(record)] if record is not None else []
         shown += [f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()]
-        return _unreadable(f"what the ledger holds is no entry ({error}): {'; '.join(shown)}")
+        return _unreadable(f"the ledger contains something that is not an entry ({error}): {'; '.join(shown)}")
     if not found:
         return None
     last = max(found, key=lambda entry: (entry.serial, entry.batch_id))
     rivals = [entry for entry in found if entry.serial == last.serial and _contradict(entry, last)]
     if rivals:
         each = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in found)
-        return _unreadable(f"the ledger has several entries, and nothing tells which is the last: {each}")
+        return _unreadable(f"the ledger has several entries, and it is unknown which one is the last: {each}")
     return last
 
 
 def source_mark(transactional_id: str) -> str:
-    """The metadata of source offsets that a transaction commits: nobody else may commit to that group."""
-    return (_SOURCE_MARK + transactional_id)[: MAX_METADATA_BYTES // 4]  # a character takes four bytes at most
+    """The metadata of source offsets that a transaction commits; it reserves the group for this transactional.id."""
+    return (_SOURCE_MARK + transactional_id)[: MAX_METADATA_BYTES // 4]  # a character has at most four bytes
 
 
 def marked_by(committed: OffsetAndMetadata) -> str | None:
-    """The transactional.id whose transactions commit this source offset; None if it bears no `source_mark`."""
+    """The transactional.id whose transactions commit this source offset; None if it has no `source_mark`."""
     found = committed.metadata.startswith(_SOURCE_MARK)
     return committed.metadata.removeprefix(_SOURCE_MARK) if found else None
 
@@ -146,7 +147,9 @@ def strangers(committed: Mapping[TopicPartition, OffsetAndMetadata | None], tran
 
 
 def _contradict(one: LedgerEntry, other: LedgerEntry) -> bool:
-    """Whether two entries of one serial can't both hold; of those without one, a query may have left several."""
+    """Whether two entries with the same serial contradict each other. A query may have left several without a
+    serial.
+    """
     if one.serial == 0:
         return one.query_id != other.query_id
     return (one.query_id, one.batch_id, one.digest) != (other.query_id, other.batch_id, other.digest)
@@ -167,9 +170,9 @@ def _decode(text: str) -> LedgerEntry:
         fields = json.loads(text)
         version = fields["v"]
     except (ValueError, KeyError, TypeError):
-        raise NotAnEntry("some other program writes there") from None
+        raise NotAnEntry("another program has written it") from None
     if version not in (1, VERSION):
-        raise NotAnEntry(f"it has format version {version!r}, this release reads up to {VERSION}")
+        raise NotAnEntry(f"it has format version {version!r}, but this release supports versions up to {VERSION}")
     match fields:
         case {"query": str(query_id), "batch": int(batch_id), "digest": str(range_digest)} if version == 1:
             return LedgerEntry(query_id=query_id, batch_id=batch_id, digest=range_digest)
@@ -182,7 +185,7 @@ def _decode(text: str) -> LedgerEntry:
                 sources=_sources(fields.get("sources")),
                 incomplete=fields.get("incomplete") is True,
             )
-    raise NotAnEntry("it lacks a field")
+    raise NotAnEntry("a field is missing")
 
 
 def _sources(found: object) -> tuple[SourceProgress | None, ...] | None:
@@ -191,15 +194,15 @@ def _sources(found: object) -> tuple[SourceProgress | None, ...] | None:
             return None
         case list(sources):
             return tuple(None if source is None else _source(source) for source in sources)
-    raise NotAnEntry(f"its sources are {found!r}")
+    raise NotAnEntry(f"its sources are invalid: {found!r}")
 
 
 def _source(found: object) -> SourceProgress:
     match found:
         case {"cluster": str(cluster), "offsets": dict(offsets)}:
-            with contextlib.suppress(ValueError, TypeError):  # said below, with the value
+            with contextlib.suppress(ValueError, TypeError):  # raised below, with the value
                 return SourceProgress(cluster=cluster, offsets=offsets_from_json(offsets))
-    raise NotAnEntry(f"a source's progress is {found!r}")
+    raise NotAnEntry(f"a source's progress is invalid: {found!r}")
 
 
 def _unreadable(found: str) -> Unreadable:

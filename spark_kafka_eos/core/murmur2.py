@@ -1,8 +1,8 @@
-"""Java's `Utils.murmur2` of a whole column of keys at once, so that equal keys meet in the Java client's partition.
+"""Java's `Utils.murmur2` for a whole column of keys, so that keys have the same partition as with the Java client.
 
-Keys of one length (ids, numbers, hashes) are a matrix, hashed word by word down its columns. Others are hashed longest
-first: at each step, the keys that still have a word left are the front of the array. Work goes in chunks that stay in
-the processor's cache.
+Keys of equal length (ids, numbers, hashes) form a matrix, which is hashed word by word along its columns. Others are
+sorted by length, longest first: at each step, the keys that still have words are at the front of the array. Chunks are
+small enough for the processor's cache.
 
 Source: org.apache.kafka.common.utils.Utils.murmur2 (MurmurHash2, little endian, seed 0x9747b28c).
 """
@@ -22,7 +22,7 @@ _CHUNK = 16_384
 
 
 def murmur2(keys: pa.Array) -> NDArray[np.uint32]:
-    """The hash of each key of a binary or string array, as unsigned 32 bits; a null's is that of no bytes."""
+    """The hash of each key of a binary or string array, as unsigned 32 bits; a null is hashed as an empty key."""
     data, starts, lengths = _bytes_of(keys)
     out = np.empty(len(keys), np.uint32)
     if len(keys) == 0:
@@ -31,7 +31,7 @@ def murmur2(keys: pa.Array) -> NDArray[np.uint32]:
     for first in range(0, len(keys), _CHUNK):
         chunk = slice(first, first + _CHUNK)
         if uniform:
-            # One after the other, without a gap: so Arrow lays them out.
+            # Arrow stores them contiguously.
             count = len(starts[chunk])
             out[chunk] = _equally_long(data[starts[first] : starts[first] + count * size].reshape(count, size))
         else:
@@ -43,7 +43,7 @@ def murmur2(keys: pa.Array) -> NDArray[np.uint32]:
 
 
 def _bytes_of(keys: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """The array's bytes, and where in them each key starts and how long it is."""
+    """The array's bytes, and the start and length of each key."""
     large = pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type)
     if not large and not pa.types.is_binary(keys.type) and not pa.types.is_string(keys.type):
         raise TypeError(f"keys must be binary or string, not {keys.type}")
@@ -77,7 +77,7 @@ def _longest_first(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
     """Hash keys that are ordered by length, descending."""
-    # A copy with four bytes to spare, so that the word of a last key's tail can be read whole; at any byte a word.
+    # A copy with four extra bytes, so that a whole word can be read at the last key's tail; a word at any byte.
     first, end = int(starts.min()), int((starts + lengths).max())
     padded = np.zeros(end - first + 4, np.uint8)
     padded[:-4] = data[first:end]
@@ -87,7 +87,7 @@ def _longest_first(
     h = _SEED ^ lengths.astype(np.uint32)
     words = lengths // 4
     for step in range(int(words[0])):
-        left = int(np.searchsorted(-words, -step))  # so many keys have more words than `step`
+        left = int(np.searchsorted(-words, -step))  # number of keys with more words than `step`
         _mix(h[:left], word_at[at[:left] + 4 * step])
     tail = np.flatnonzero(lengths % 4)
     mask = (np.uint32(1) << (8 * (lengths[tail] % 4)).astype(np.uint32)) - np.uint32(1)
@@ -96,7 +96,7 @@ def _longest_first(
 
 
 def _mix(h: NDArray[np.uint32], word: NDArray[np.uint32]) -> None:
-    """One word into the hash, in place; spoils `word`."""
+    """Mix one word into the hash, in place; overwrites `word`."""
     word *= _M
     word ^= word >> np.uint32(24)
     word *= _M

@@ -1,12 +1,12 @@
-"""To which Kafka partition each row goes: its `partition` column, else its key's hash, else an even spread.
+"""Chooses the Kafka partition of each row: its `partition` column, else the hash of its key, else an even distribution.
 
 | name | key | no key |
 |---|---|---|
-| `murmur2` | as the Java client and Spark's built-in sink: toPositive(murmur2(key)) % partitions | spread |
-| `consistent` | as librdkafka's `consistent`: crc32(key) % partitions | as the empty key |
-| `roundrobin` | not looked at | spread |
+| `murmur2` | as in the Java client and Spark's built-in sink: toPositive(murmur2(key)) % partitions | distributed |
+| `consistent` | as librdkafka's `consistent`: crc32(key) % partitions | like an empty key |
+| `roundrobin` | ignored | distributed |
 
-Rows are spread in runs, one for each partition and equally long: as even as row by row, and the blocks stay large.
+Rows are distributed in runs of equal length, one per partition: as even as row by row, but with larger blocks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ PARTITIONERS = ("murmur2", "consistent", "roundrobin")
 
 
 class Partitioner:
-    """Chooses partitions for one task's rows; remembers only where the last spread ended (at first: `start`)."""
+    """Chooses partitions for one task's rows. It only remembers where the last distribution ended (initially
+    `start`).
+    """
 
     def __init__(self, name: str = "murmur2", *, start: int = 0) -> None:
         if name not in PARTITIONERS:
-            raise ConfigurationError("partitioner", f"{name!r} is none of {', '.join(PARTITIONERS)}")
+            raise ConfigurationError("partitioner", f"{name!r} is not one of {', '.join(PARTITIONERS)}")
         self._name = name
         self._next = start
 
@@ -41,8 +43,8 @@ class Partitioner:
     ) -> NDArray[np.int32]:
         """The partition, 0 to `partitions` - 1, of each row.
 
-        `keys` are binary or string; `explicit` integers, null where the key decides. Raises InvalidRow for a number out
-        of range.
+        `keys` are binary or string; `explicit` are integers, null if the key decides. Raises InvalidRow for a partition
+        that is out of range.
         """
         if explicit is None or explicit.null_count == len(explicit):
             return self._by_key(keys, partitions)
@@ -83,6 +85,6 @@ def _check(topic: str, explicit: pa.Array, partitions: int) -> None:
     for number in (bounds["min"].as_py(), bounds["max"].as_py()):
         if not 0 <= number < partitions:
             raise InvalidRow(
-                f"a row names partition {number} of topic {topic!r}, which has {partitions} (0 to {partitions - 1})",
-                action="Correct the row's 'partition', or leave it null to let the key decide.",
+                f"a row has partition {number} of topic {topic!r}, which has {partitions} (0 to {partitions - 1})",
+                action="Correct the row's 'partition', or set it to null so that the key decides.",
             )

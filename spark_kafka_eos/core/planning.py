@@ -1,15 +1,15 @@
-"""From where to where a query reads: first offsets, the end of each micro-batch, and what is lost on the way.
+"""Plans what a query reads: its first offsets, the end of each micro-batch, and the offsets that were lost.
 
-`earliest` and `latest` are what the brokers answer for the partitions that the query reads now; `latest` is the last
-stable offset (read_committed), so nothing past it is ever planned. The same offsets always give the same answer.
+`earliest` and `latest` are the brokers' offsets of the partitions that the query reads now. `latest` is the last stable
+offset (read_committed), so nothing after it is planned. The same offsets always have the same result.
 
-Rules, as the built-in source has them unless said:
-- Explicit offsets name exactly the partitions that are read; -2 stands for earliest, -1 for latest.
-- `committed` (not in the built-in source): a partition without a committed offset starts at its earliest, as one that
-  was added while the query was away would have. Where no partition has one, that is an error, unless the user names
-  what holds then: offsets expire, and reading all of it again would be a silent answer to that.
+Rules, as in the built-in source unless noted:
+- Explicit offsets must list exactly the partitions that are read; -2 means earliest, -1 latest.
+- `committed` (not in the built-in source): a partition without a committed offset starts at its earliest offset, like
+  one that was added while the query was stopped. If no partition has one, this is an error, unless the user sets what
+  to do: offsets can expire, and the query must not silently read everything again.
 - A partition that appears after the start is read from its earliest offset.
-- A rate limit is shared out in proportion to what each partition has waiting, but at least one offset each.
+- A rate limit is divided in proportion to the backlog of each partition, but with at least one offset each.
 - Trigger.AvailableNow: list `latest` once and plan every micro-batch of that run with it.
 Source: Spark's KafkaMicroBatchStream and KafkaOffsetReader, for their meaning.
 """
@@ -30,7 +30,7 @@ _GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Offsets `[start, end)` of a partition that cannot be read any more; `end` is None where nobody knows it."""
+    """Offsets `[start, end)` of a partition that can no longer be read; `end` is None if it is unknown."""
 
     partition: TopicPartition
     start: int
@@ -44,7 +44,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a micro-batch reads, ordered by partition, without empty ranges; and what it cannot read any more."""
+    """What a micro-batch reads, ordered by partition, without empty ranges, and what it can no longer read."""
 
     ranges: tuple[OffsetRange, ...]
     lost: tuple[Lost, ...] = ()
@@ -57,8 +57,9 @@ def starting_offsets(
     latest: Offsets,
     committed: Mapping[TopicPartition, int | None] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Where a new query starts, for every partition. Raises ConfigurationError if explicit offsets name others, and
-    where nothing is `committed`."""
+    """Where a new query starts, for every partition. Raises ConfigurationError if explicit offsets list other
+    partitions, or if nothing is `committed`.
+    """
     match wanted:
         case "earliest":
             return dict(earliest)
@@ -80,26 +81,28 @@ def _nothing_committed(partitions: Iterable[TopicPartition]) -> ConfigurationErr
     topics = _some(sorted({tp.topic for tp in partitions}))
     return ConfigurationError(
         "startingOffsets",
-        f"nothing is committed of {topics}: the group is another one, or its offsets have expired "
+        f"no committed offsets for {topics}: kafka.group.id is wrong, or its offsets have expired "
         "(offsets.retention.minutes)",
-        action="If a kafka-eos sink has written what was read before, name it by sink.kafka.transactional.id: its "
-        "ledger does not expire. For a first start say committed-or-earliest or committed-or-latest.",
+        action="If a kafka-eos sink wrote the records that were read before, set sink.kafka.transactional.id: its "
+        "ledger does not expire. For a first start, set committed-or-earliest or committed-or-latest.",
     )
 
 
 def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> dict[TopicPartition, int]:
-    """Where a batch read ends, for every partition. ConfigurationError for other partitions or an end past `latest`."""
+    """Where a batch read ends, for every partition. Raises ConfigurationError for other partitions or an end after
+    `latest`.
+    """
     if isinstance(wanted, str):
         return dict(latest)
     check_partitions("endingOffsets", wanted, latest)
     for tp in sorted(wanted):
         if wanted[tp] > latest[tp]:
-            raise ConfigurationError("endingOffsets", f"{tp} ends at {latest[tp]}, before the wanted {wanted[tp]}")
+            raise ConfigurationError("endingOffsets", f"{tp} ends at offset {latest[tp]}, before {wanted[tp]}")
     return _resolved(wanted, {}, latest)
 
 
 def timestamps(option: str, wanted: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The time, in ms, to look up for each partition. ConfigurationError if `wanted` names other partitions."""
+    """The time, in ms, to look up for each partition. Raises ConfigurationError if `wanted` lists other partitions."""
     if wanted.everywhere is not None:
         return dict.fromkeys(partitions, wanted.everywhere)
     check_partitions(option, wanted.partitions, partitions)
@@ -109,33 +112,35 @@ def timestamps(option: str, wanted: Timestamps, partitions: Iterable[TopicPartit
 def offsets_by_time(
     option: str, wanted: Timestamps, found: Mapping[TopicPartition, int | None], *, latest: Offsets
 ) -> dict[TopicPartition, int]:
-    """The offsets that ListOffsets `found` for `timestamps`; None, where no record is that young, as `wanted` says."""
+    """The offsets that ListOffsets `found` for `timestamps`; for None (no such record), what `wanted` says."""
     none = sorted(tp for tp, offset in found.items() if offset is None)
     if none and wanted.if_none == "error":
         raise ConfigurationError(
             option,
-            f"{_some(none)} has no record from that time on",
-            action="Set startingOffsetsByTimestampStrategy=latest to start at the latest offset there.",
+            f"{_some(none)} has no record with this timestamp or a later one",
+            action="Set startingOffsetsByTimestampStrategy=latest to start there at the latest offset.",
         )
     return {tp: latest[tp] if offset is None else offset for tp, offset in found.items()}
 
 
 def check_partitions(option: str, named: Iterable[TopicPartition], read: Iterable[TopicPartition]) -> None:
-    """Raise ConfigurationError unless `option` names exactly the partitions that are read."""
+    """Raise ConfigurationError unless `option` lists exactly the partitions that are read."""
     missing, unknown = sorted(set(read) - set(named)), sorted(set(named) - set(read))
     if missing or unknown:
-        parts = [f"does not name {_some(missing)}"] if missing else []
-        parts += [f"names {_some(unknown)}, not read by this query"] if unknown else []
-        raise ConfigurationError(option, " and ".join(parts), action="Name every partition that is read, and no other.")
+        parts = [f"does not list {_some(missing)}"] if missing else []
+        parts += [f"lists {_some(unknown)}, which this query does not read"] if unknown else []
+        raise ConfigurationError(
+            option, " and ".join(parts), action="List exactly the partitions that the query reads."
+        )
 
 
 def end_offsets(
     start: Offsets, *, earliest: Offsets, latest: Offsets, limit: int | None = None
 ) -> dict[TopicPartition, int]:
-    """Where the micro-batch after `start` ends, for every partition there is now.
+    """Where the micro-batch after `start` ends, for every current partition.
 
-    With `limit`, at most so many offsets in all, but at least one for each partition that has any. An end may lie
-    before its start: that is left for `plan` to judge.
+    With `limit`, it has at most this number of offsets in total, but at least one for each partition that has any. An
+    end may be before its start; `plan` handles that.
     """
     if limit is None:
         return dict(latest)
@@ -150,15 +155,15 @@ def end_offsets(
 
 
 def available(start: Offsets, *, earliest: Offsets, latest: Offsets) -> int:
-    """How many offsets wait after `start`, for `minOffsetsPerTrigger`."""
+    """How many offsets are available after `start`, for `minOffsetsPerTrigger`."""
     return sum(_waiting(start, earliest, latest).values())
 
 
 def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: bool = True) -> Plan:
-    """The ranges between `start` and `end`, each from what is still there.
+    """The ranges between `start` and `end` that still exist.
 
-    Raises DataLoss if offsets in between are gone; with `fail_on_data_loss=False` the plan goes on without them and
-    lists them. A partition that is gone, or ends before its start, is read no further in this micro-batch.
+    Raises DataLoss if offsets in between are gone. With `fail_on_data_loss=False`, the plan skips and lists them. A
+    partition that no longer exists, or ends before its start, is not read in this micro-batch.
     """
     ranges, lost = [], []
     for tp in sorted(start.keys() | end.keys()):
@@ -167,10 +172,10 @@ def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: 
         elif tp not in earliest:
             lost.append(Lost(partition=tp, start=start.get(tp, 0), end=end[tp], why=_GONE))
         elif end[tp] < start.get(tp, 0):
-            why = f"the log ends at {end[tp]}: the topic was deleted and created again, or its log truncated"
+            why = f"the log ends at {end[tp]}: the topic was deleted and created again, or its log was truncated"
             lost.append(Lost(partition=tp, start=start[tp], end=None, why=why))
         else:
-            # A partition that was added since should be read from its very beginning.
+            # A new partition should be read from offset 0.
             first, there = start.get(tp, 0), earliest[tp]
             if there > first:
                 lost.append(Lost(partition=tp, start=first, end=there, why=_DELETED))
@@ -179,15 +184,16 @@ def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: 
     if lost and fail_on_data_loss:
         raise DataLoss(
             f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}",
-            action="To go on without them, set failOnDataLoss=false.",
+            action="To continue without them, set failOnDataLoss=false.",
         )
     return Plan(ranges=tuple(ranges), lost=tuple(lost))
 
 
 def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offsets) -> Plan:
-    """What can still be read of `ranges`, where each partition holds `earliest` to `latest` by now, and what cannot.
+    """The parts of `ranges` that can still be read, given the current `earliest` and `latest` offsets, and the lost
+    ones.
 
-    A partition that is not in `earliest` is gone.
+    A partition that is not in `earliest` no longer exists.
     """
     kept, lost = [], []
     for wanted in ranges:
@@ -206,7 +212,7 @@ def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offse
 
 
 def _waiting(start: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
-    """The offsets from `start` (of a new partition: from its earliest) to `latest`, where there are any."""
+    """The number of offsets from `start` (for a new partition: from its earliest) to `latest`, if there are any."""
     begin = {tp: start.get(tp, earliest.get(tp)) for tp in latest}
     return {tp: latest[tp] - first for tp, first in begin.items() if first is not None and first < latest[tp]}
 

@@ -1,18 +1,19 @@
-"""What would lose data or fail later, found before the first batch: from what was read of the cluster to findings.
+"""Checks before the first batch: finds in the facts read from the cluster what would lose data or fail later.
 
-Errors, where no batch could succeed or the ledger is not ours alone:
+Errors, if no batch could succeed or another process uses the group or the ledger:
 - an output topic does not exist, or an ACL that the query itself needs is missing;
 - kafka.transaction.timeout.ms above the brokers' transaction.max.timeout.ms;
 - min.insync.replicas above the replication factor;
-- a group that the sink commits offsets to has live members, or offsets that another sink's transactions committed;
-- the ledger's topic is not compacted: its entries would be deleted.
+- a group to which the sink commits offsets has active members, or offsets committed by another sink's transactions;
+- the ledger topic is not compacted: its entries would be deleted.
 
-Warnings, where committed data depends on luck:
-- a single replica, min.insync.replicas of 1, unclean leader election, too few replicas in sync right now; outputs and
-  Kafka's own topics alike, which hold the offsets, the ledger and the transactions' outcome;
-- the transactional.id has a transaction open: a crashed predecessor's looks just like a live owner's;
+Warnings, if committed data could be lost:
+- a single replica, min.insync.replicas of 1, unclean leader election, too few in-sync replicas at the moment; for
+output
+  topics, the ledger topic, and Kafka's internal topics with the offsets and the outcome of transactions;
+- the transactional.id has an open transaction: that of a crashed predecessor looks like that of a live producer;
 - the protocol before KIP-890; offsets that expire within days;
-- what may not be read for want of an ACL that the query itself does not need.
+- facts that could not be read because of a missing ACL that the query itself does not need.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from spark_kafka_eos.options import SinkOptions
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 
-# The settings a finding depends on; nothing else needs to be read.
+# The settings that findings depend on.
 BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
 TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy")
 
@@ -36,7 +37,7 @@ _NAMED = 3  # members named in a finding
 
 
 class Severity(StrEnum):
-    """Whether the query may start: not after an error."""
+    """The query starts unless there is an error."""
 
     OK = "ok"
     WARNING = "warning"
@@ -45,7 +46,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was checked: what was found, what it means for the data, what to do. Without full stops."""
+    """The result of one check: what was found, what it means for the data, what to do. Without full stops."""
 
     severity: Severity
     subject: str
@@ -59,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """A fact that could not be read: the broker's answer, and the ACL that would mend it (empty if none would)."""
+    """A fact that could not be read: the broker's response, and the ACL that would allow it (empty if none would)."""
 
     reason: str
     grant: str = ""
@@ -70,9 +71,9 @@ Settings = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """A topic: the fewest replicas, and the fewest in sync, that any of its partitions has.
+    """A topic: the lowest number of replicas, and of in-sync replicas, of any of its partitions.
 
-    `operations` are those this principal may do ("Read", "Write", …); None where the broker did not say.
+    `operations` are those allowed for this principal ("Read", "Write", …); None if the broker did not return them.
     """
 
     partitions: int
@@ -84,7 +85,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionFacts:
-    """What the coordinator holds of a transactional.id (KIP-664); `age_ms` is how long a transaction is open."""
+    """The coordinator's state of a transactional.id (KIP-664); `age_ms` is how long its transaction has been open."""
 
     state: str
     producer_id: int
@@ -95,9 +96,9 @@ class TransactionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """A consumer group. `members` are shown as client id and host; a group of KIP-848's protocol shows none.
+    """A consumer group. `members` are given as client id and host; a group with KIP-848's protocol has none.
 
-    `sinks` are the transactional.ids whose transactions commit offsets to it, others than this query's.
+    `sinks` are the other transactional.ids whose transactions commit offsets to it.
     """
 
     state: str
@@ -108,9 +109,9 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was read of the cluster: `settings` are the transaction coordinator's; topics and groups by name.
+    """What was read from the cluster: `settings` are the transaction coordinator's; topics and groups by name.
 
-    None stands for what does not exist. Without a transactional.id, `settings` is empty and `transaction` None.
+    None means that it does not exist. Without a transactional.id, `settings` is empty and `transaction` is None.
     """
 
     brokers: int
@@ -122,23 +123,23 @@ class Facts:
 
 
 def ledger_topics(options: SinkOptions) -> list[str]:
-    """The ledger's topic, where one is kept; it is created when it is first needed."""
+    """The ledger topic, if there is a ledger; the sink creates it when it is first needed."""
     return [options.ledger_topic] if options.ledger_topic else []
 
 
 def written_topics(options: SinkOptions) -> list[str]:
-    """The topics that are known to be written, sorted: none when each row names its own."""
+    """The known output topics, sorted; none if each row has its own topic."""
     return sorted({*options.output_topics, *([options.topic] if options.topic else [])})
 
 
 def groups(options: SinkOptions) -> list[str]:
-    """The groups that the sink commits offsets to: the source's, and the ledger's."""
+    """The groups to which the sink commits offsets: the source's, and the ledger's."""
     ledger = [options.ledger_group] if options.ledger_topic else []
     return [group for group in (options.group_id, *ledger) if group]
 
 
 def internal_topics(options: SinkOptions) -> list[str]:
-    """Kafka's own topics that hold what the sink commits."""
+    """Kafka's internal topics that store what the sink commits."""
     return [
         *([OFFSETS_TOPIC] if options.group_id else []),
         *([TRANSACTIONS_TOPIC] if options.transactional_id else []),
@@ -146,7 +147,7 @@ def internal_topics(options: SinkOptions) -> list[str]:
 
 
 def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
-    """Every check's finding, those that found nothing wrong too; what several topics share is one finding."""
+    """The findings of all checks, including those without a problem; the same finding on several topics is combined."""
     found = [_cluster(facts)]
     if options.transactional_id:
         found += [_transaction_version(facts), *_settings(facts, options), _transaction(facts, options)]
@@ -159,7 +160,7 @@ def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
 
 
 class _Judgement(NamedTuple):
-    """A finding on a topic that is yet to be named."""
+    """A finding on a topic, without its name."""
 
     severity: Severity
     found: str
@@ -186,9 +187,9 @@ def _transaction_version(facts: Facts) -> Finding:
         severity=Severity.WARNING,
         subject=subject,
         found=f"{version}, the protocol before KIP-890",
-        meaning="Each batch takes one more request, and whether a request that is late by a whole batch can hold up "
-        "the readers depends on the brokers' transaction.partition.verification.enable (Kafka 3.6)",
-        action="On Kafka 4.0 or newer: kafka-features.sh --bootstrap-server … upgrade --feature transaction.version=2",
+        meaning="Each batch needs one more request. Whether a request that is delayed by a whole batch can block "
+        "readers depends on the brokers' transaction.partition.verification.enable (Kafka 3.6)",
+        action="On Kafka 4.0 or later: kafka-features.sh --bootstrap-server … upgrade --feature transaction.version=2",
     )
 
 
@@ -209,27 +210,27 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
             severity=Severity.ERROR,
             subject=subject,
             found=f"{timeout} is above the brokers' transaction.max.timeout.ms, {largest}",
-            meaning="No transaction can begin: the coordinator answers INVALID_TRANSACTION_TIMEOUT",
-            action=f"Set it to {largest} or less, or raise the brokers' limit",
+            meaning="No transaction can start: the coordinator returns INVALID_TRANSACTION_TIMEOUT",
+            action=f"Set it to {largest} or less, or increase the brokers' limit",
         )
     else:
-        yield Finding(severity=Severity.OK, subject=subject, found=f"{timeout}, the brokers allow {largest}")
+        yield Finding(severity=Severity.OK, subject=subject, found=f"{timeout} (the brokers allow {largest})")
     retention = int(settings["offsets.retention.minutes"])
     short = retention < _SHORT_RETENTION_MINUTES
     yield Finding(
         severity=Severity.WARNING if short else Severity.OK,
         subject="offsets.retention.minutes",
-        found=f"{retention}, that is {_span(retention * 60_000)}",
-        meaning="Lag tools forget a query that has no batch for that long, and startingOffsets=committed does unless "
-        "it names sink.kafka.transactional.id; the ledger does not"
+        found=f"{retention} ({_span(retention * 60_000)})",
+        meaning="If a query has no batch for this time, its offsets expire: lag tools lose it, and "
+        "startingOffsets=committed needs sink.kafka.transactional.id. The ledger does not expire"
         if short
         else "",
-        action="Raise it on the brokers; Kafka's default is 10080, 7 days" if short else "",
+        action="Increase it on the brokers; Kafka's default is 10080 (7 days)" if short else "",
     )
 
 
 def _transaction(facts: Facts, options: SinkOptions) -> Finding:
-    subject = f"transactional id {options.transactional_id}"
+    subject = f"transactional.id {options.transactional_id}"
     match facts.transaction:
         case None:
             return Finding(severity=Severity.OK, subject=subject, found="not in use")
@@ -240,15 +241,15 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
             return Finding(
                 severity=Severity.WARNING,
                 subject=subject,
-                found=f"producer {found.producer_id}, epoch {found.epoch}, has had a transaction open{since} "
+                found=f"producer {found.producer_id}, epoch {found.epoch}, has had an open transaction{since} "
                 f"(its timeout is {_span(found.timeout_ms)})",
-                meaning="This query's last run ended within a batch, or another process uses this id now. Starting "
-                "aborts that transaction and fences its owner",
-                action="Make sure that no other query and no other driver uses this id",
+                meaning="This query's last run ended during a batch, or another process uses this transactional.id. "
+                "Starting the query aborts that transaction and fences its producer",
+                action="Make sure that no other query and no other driver uses this transactional.id",
             )
         case TransactionFacts(state=state, producer_id=producer_id, epoch=epoch):
             ending = state.startswith("Prepare")
-            what = "its last transaction is being ended" if ending else "no transaction open"
+            what = "its last transaction is ending" if ending else "no open transaction"
             return Finding(
                 severity=Severity.OK, subject=subject, found=f"{what} (producer {producer_id}, epoch {epoch}, {state})"
             )
@@ -259,34 +260,34 @@ def _group(name: str, facts: GroupFacts | Unread, resolve: str | None) -> Findin
     if isinstance(facts, Unread):
         return _unauthorised(subject, facts.reason, "Read on it")
     if facts.operations is not None and "Read" not in facts.operations:
-        return _unauthorised(subject, "offsets may not be committed to it", "Read on it")
+        return _unauthorised(subject, "committing offsets to it is not allowed", "Read on it")
     others = ",".join(facts.sinks)
     if others and resolve != f"take-group:{others}":
         return Finding(
             severity=Severity.ERROR,
             subject=subject,
             found=f"its offsets are committed by the transactions of {others}",
-            meaning="Two sinks that share a group move each other's offsets: each would resume where the other stands",
-            action="Give this query a kafka.group.id of its own (by default, it is the transactional.id). If the other "
-            f"one is gone for good and this one goes on in its group, say so: resolve=take-group:{others}",
+            meaning="Two sinks that share a group overwrite each other's offsets: each would resume where the other is",
+            action="Set a different kafka.group.id for this query (default: the transactional.id). If the other sink "
+            f"is gone for good and this one continues in its group, set resolve=take-group:{others}",
         )
     if not facts.members and facts.state in _LIVELESS:
         return Finding(severity=Severity.OK, subject=subject, found="no members")
     return Finding(
         severity=Severity.ERROR,
         subject=subject,
-        found=f"has live members: {_some(facts.members)}" if facts.members else f"has live members ({facts.state})",
-        meaning="They commit offsets where this query commits its own: startingOffsets=committed would then repeat "
-        "records or leave some out",
-        action="Give this query a group of its own (kafka.group.id; by default the transactional.id), or stop them "
-        "and wait for their session to end",
+        found=f"has active members: {_some(facts.members)}" if facts.members else f"has active members ({facts.state})",
+        meaning="They commit offsets to the same group as this query: startingOffsets=committed would then repeat or "
+        "skip records",
+        action="Set a different kafka.group.id for this query (default: the transactional.id), or stop the members "
+        "and wait until their sessions expire",
     )
 
 
 def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgement]]:
     written, internal = written_topics(options), internal_topics(options)
     for name in written:
-        yield from ((name, judgement) for judgement in _access(facts.topics[name], [("Write", "written")]))
+        yield from ((name, judgement) for judgement in _access(facts.topics[name], [("Write", "writing to")]))
     for name in ledger_topics(options):
         yield from ((name, judgement) for judgement in _ledger(facts.topics[name]))
     for name in written:
@@ -298,7 +299,7 @@ def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgemen
     for name in internal:
         match facts.topics[name]:
             case None:
-                yield name, _Judgement(Severity.OK, "will be created when it is first needed")
+                yield name, _Judgement(Severity.OK, "does not exist yet; created when it is first needed")
             case Unread() as unread:
                 yield name, _unchecked_topic(unread)
             case TopicFacts() as topic:
@@ -310,7 +311,7 @@ def _access(topic: TopicFacts | Unread | None, needed: Sequence[tuple[str, str]]
         yield _Judgement(
             Severity.ERROR,
             "does not exist",
-            "Every batch would fail, and nothing creates topics behind the operator's back",
+            "Every batch would fail. The sink does not create output topics",
             "Create it, or correct its name",
         )
     elif isinstance(topic, Unread):
@@ -321,7 +322,7 @@ def _access(topic: TopicFacts | Unread | None, needed: Sequence[tuple[str, str]]
             if right not in topic.operations:
                 yield _Judgement(
                     Severity.ERROR,
-                    f"may not be {use}",
+                    f"{use} it is not allowed",
                     "Every batch would fail",
                     f"Grant this principal {right} on it",
                 )
@@ -329,17 +330,17 @@ def _access(topic: TopicFacts | Unread | None, needed: Sequence[tuple[str, str]]
 
 def _ledger(topic: TopicFacts | Unread | None) -> Iterator[_Judgement]:
     if topic is None:
-        yield _Judgement(Severity.OK, "will be created when it is first needed")
+        yield _Judgement(Severity.OK, "does not exist yet; created when it is first needed")
         return
-    yield from _access(topic, [("Write", "written"), ("Read", "read for the ledger")])
+    yield from _access(topic, [("Write", "writing to"), ("Read", "reading the ledger from")])
     if not isinstance(topic, TopicFacts):
         return
     if not isinstance(topic.settings, Unread) and "compact" not in topic.settings["cleanup.policy"]:
         yield _Judgement(
             Severity.ERROR,
             f"cleanup.policy is {topic.settings['cleanup.policy']}",
-            "Ledger entries would be deleted by age, and a query that was stopped for long would be refused",
-            "Set cleanup.policy=compact, if this topic is the ledger's alone; else name another ledgerTopic",
+            "Retention would delete ledger entries, and a query that was stopped for a long time would be refused",
+            "Set cleanup.policy=compact if only the ledger uses this topic; else set another ledgerTopic",
         )
 
 
@@ -350,19 +351,19 @@ def _size(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
     if largest < options.max_request_size:
         yield _Judgement(
             Severity.OK,
-            f"max.message.bytes is {largest}, below kafka.max.request.size: its record batches are cut to that",
+            f"max.message.bytes is {largest}, less than kafka.max.request.size: record batches are limited to it",
         )
 
 
 def _durability(topic: TopicFacts) -> Iterator[_Judgement]:
-    """Whether what was acknowledged survives the loss of a broker."""
+    """Whether acknowledged records survive the loss of a broker."""
     settings = topic.settings
     if topic.replicas == 1:
         yield _Judgement(
             Severity.WARNING,
             "replication factor 1",
-            "Committed transactions are lost with one disk, and nothing can be written while that broker is down",
-            "Fine on a test cluster; otherwise use 3 replicas and min.insync.replicas=2",
+            "The loss of one disk loses committed transactions, and nothing can be written while that broker is down",
+            "Use 3 replicas and min.insync.replicas=2, except on a test cluster",
         )
     if isinstance(settings, Unread):
         yield _unchecked_topic(settings)
@@ -372,22 +373,22 @@ def _durability(topic: TopicFacts) -> Iterator[_Judgement]:
     if required > topic.replicas:
         yield _Judgement(
             Severity.ERROR,
-            f"min.insync.replicas is {required}, but the replication factor {topic.replicas}",
-            "Nothing can be appended: the brokers answer NOT_ENOUGH_REPLICAS for ever",
-            "Lower min.insync.replicas, or add replicas",
+            f"min.insync.replicas is {required}, but the replication factor is {topic.replicas}",
+            "Nothing can be appended: the brokers always return NOT_ENOUGH_REPLICAS",
+            "Reduce min.insync.replicas, or add replicas",
         )
     elif required > topic.in_sync:
         yield _Judgement(
             Severity.WARNING,
-            f"{topic.in_sync} of {topic.replicas} replicas are in sync, min.insync.replicas is {required}",
-            "Appends wait until the missing brokers are back, for kafka.delivery.timeout.ms at most",
-            "Bring the brokers back",
+            f"{topic.in_sync} of {topic.replicas} replicas are in sync, but min.insync.replicas is {required}",
+            "Appends wait until the missing brokers are back, for at most kafka.delivery.timeout.ms",
+            "Restart the missing brokers",
         )
     elif topic.replicas > 1 and required == 1:
         yield _Judgement(
             Severity.WARNING,
             "min.insync.replicas is 1",
-            "When the other replicas lag, one broker alone acknowledges, and its loss loses committed transactions",
+            "If the other replicas lag, a single broker acknowledges, and its loss loses committed transactions",
             f"Set min.insync.replicas to {max(2, topic.replicas - 1)}",
         )
     elif topic.replicas > 1 and not unclean:
@@ -396,7 +397,7 @@ def _durability(topic: TopicFacts) -> Iterator[_Judgement]:
         yield _Judgement(
             Severity.WARNING,
             "unclean.leader.election.enable is true",
-            "A replica that lacks committed transactions may become the leader: they are lost without a word",
+            "A replica without all committed transactions may become the leader: they are then lost silently",
             "Set unclean.leader.election.enable to false",
         )
 
@@ -429,7 +430,7 @@ def _some(names: tuple[str, ...]) -> str:
 
 
 def _span(milliseconds: int) -> str:
-    """A time as people say it: `850 ms`, `61 s`, `36 h`, `7 days`."""
+    """A duration for people: `850 ms`, `61 s`, `36 h`, `7 days`."""
     for unit, size in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
         if milliseconds >= 2 * size:
             return f"{milliseconds // size} {unit}"

@@ -1,4 +1,4 @@
-"""What the progress listener tells of a micro-batch: frozen values, and the log line that they make."""
+"""What the progress listener reports of a micro-batch: frozen values and their log line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from spark_kafka_eos.model import Offsets, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTally:
-    """What reading offsets `[start, end)` of a partition took: bytes of record batches, records left out as aborted.
+    """Statistics of reading offsets `[start, end)` of a partition: bytes of record batches, records skipped as aborted.
 
-    Bytes are as Kafka stores them (compressed, headers and aborted data included); a record batch that reaches out of
-    the range counts whole.
+    Bytes are as stored by Kafka (compressed, including headers and aborted data); a record batch that extends beyond
+    the range counts as a whole.
     """
 
     partition: TopicPartition
@@ -30,11 +30,11 @@ class RangeTally:
 class SourceFigures:
     """One Kafka source of a query.
 
-    `rows` and `offsets` are the batch's; Spark does not say where a query's first batch or a new partition started, and
-    `offsets` is None then. `behind` is how far each partition's end is behind the latest offset (the trigger's), in no
-    order. `lso_lag` has each partition's LSO lag now, None if the brokers could not be asked.
-    `held_by` are the transactions that have held an LSO for a while. `bytes_read` and `rows_aborted` are what the tasks
-    have told, None if no task did; `complete` says whether they cover all `offsets`.
+    `rows` and `offsets` are those of the batch; `offsets` is None if Spark does not report the start, as for a query's
+    first batch or a new partition. `behind` is how far each partition's end is behind the latest offset at the trigger,
+    in no particular order. `lso_lag` is each partition's current LSO lag, None if the brokers did not answer. `held_by`
+    are the transactions that have held an LSO for some time. `bytes_read` and `rows_aborted` are reported by the tasks,
+    None if no task did; `complete` says whether they cover all `offsets`.
     """
 
     topics: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class SourceFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFigures:
-    """A micro-batch of a query and its Kafka sources; `batch_id` is None for a look at a query that is idle."""
+    """A micro-batch of a query and its Kafka sources; `batch_id` is None if the query is idle."""
 
     query_id: str
     run_id: str
@@ -60,11 +60,11 @@ class QueryFigures:
 
     @property
     def held(self) -> bool:
-        """Whether a transaction holds back what the query could read."""
+        """Whether an open transaction holds back records from the query."""
         return any(source.held_by for source in self.sources)
 
     def __str__(self) -> str:
-        """One line of JSON; of the LSO lags only those that are not 0."""
+        """One line of JSON; omits LSO lags of 0."""
         return json.dumps(
             {
                 "query": self.query_id,
@@ -78,7 +78,7 @@ class QueryFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRead:
-    """What Spark's progress says of a Kafka source. `start` lacks what was new, so it is empty in a first batch."""
+    """A Kafka source in Spark's progress. `start` lacks new partitions, so it is empty in a first batch."""
 
     rows: int
     start: Offsets
@@ -109,7 +109,7 @@ def figures(
     held_by: Sequence[OpenTransaction],
     tallies: Collection[RangeTally],
 ) -> SourceFigures:
-    """One source's figures, of what was found for all sources of the query; a range that was read twice counts once."""
+    """One source's figures, from those of all sources of the query; a range that was read twice counts once."""
     mine = {(t.partition, t.start): t for t in tallies if t.partition in read.end}.values()
     known = read.start.keys() >= read.end.keys()
     offsets = sum(max(0, end - read.start[tp]) for tp, end in read.end.items()) if known else None

@@ -1,36 +1,37 @@
-"""Write, skip or refuse: what a (re)started batch must do, given the ledger. A pure function, scenario by scenario.
+"""Decides from the ledger whether a (re)started batch is written, skipped or refused. A pure function.
 
 | the ledger says | the batch | verdict |
 |---|---|---|
 | nothing | 0 | write: the first batch under this transactional.id |
-| nothing, but the group's offsets are of this id's transactions, or of another's | 0 | refuse, unless it starts there |
+| nothing, but this or another transactional.id committed the group's offsets | 0 | refuse, unless it starts there |
 | nothing | > 0 | refuse: this checkpoint belongs to another sink, or the ledger was deleted |
-| this query, the batch before, and it ended where this one starts | n | write: the normal course |
-| this query, the batch before, and it ended elsewhere | n | refuse: the checkpoint was changed |
-| this query, this batch, same range | n | skip: committed, then the driver died before Spark noted it |
-| this query, this batch, another range | n | refuse: the checkpoint planned this batch anew |
+| this query, the previous batch, and it ended where this one starts | n | write: the normal case |
+| this query, the previous batch, and it ended elsewhere | n | refuse: the checkpoint was changed |
+| this query, this batch, same range | n | skip: committed, but the driver died before Spark recorded it |
+| this query, this batch, another range | n | refuse: this batch was planned again |
 | this query, an earlier batch | n | refuse: batches in between were never committed here |
 | this query, a later batch | n | refuse: the checkpoint was rewound, or this driver is a zombie |
-| this query, any batch, and an operator's `skip-to` | n | skip what ends before, write what starts there exactly |
-| this query, only some frames of a batch | any | refuse: the others were never written |
-| another query | 0, starting exactly where that one ended | write: a lost checkpoint goes on |
-| another query | 0, starting there but planned to end before | refuse: this checkpoint was left behind |
-| another query, named in `takeOverQuery` | 0 | write: the operator says that this query goes on where that one ended |
-| another query | 0, starting elsewhere, or nobody can tell where | refuse |
+| this query, any batch, and the operator's `skip-to` | n | skip batches that end before, write the one that starts
+there |
+| this query, an incomplete batch | any | refuse: some DataFrames were never written |
+| another query | 0, starting exactly where that one ended | write: continues after a lost checkpoint |
+| another query | 0, starting there but ending before | refuse: this checkpoint is outdated |
+| another query, set in `takeOverQuery` | 0 | write: according to the operator, it starts where that one ended |
+| another query | 0, starting elsewhere, or at an unknown offset | refuse |
 | another query | > 0 | refuse: two queries share a transactional.id |
-| something that is no entry | any | refuse |
+| something that is not an entry | any | refuse |
 
-"Starting exactly where that one ended" holds when every source is Kafka, no two read the same partition, at least one
-partition was committed before, each one that was starts there, and each one that was not is new and starts at offset 0:
-partitions are only ever added at a topic's end, so the number of a new one is above all that were committed of its
-topic. A topic of which nothing was committed is not taken for a new one: its offsets may have been deleted, and reading
-it again would repeat it. Where a query ended, the entry tells, of each cluster; an entry of an earlier release does
-not, so the group's offsets do, if this id's transactions committed them.
+"Starting exactly where that one ended" means: every source is Kafka, no two sources read the same partition, at least
+one partition was committed before, each of these starts at its committed offset, and all others are new and start at
+offset 0. Partitions are only added at the end of a topic, so the number of a new partition is greater than all
+committed ones of its topic. A topic without committed offsets does not count as new: its offsets may have been deleted,
+and reading it again would repeat it. The entry contains where a query ended, by cluster. An entry of an earlier release
+does not; then the group's offsets are used, if the transactions of this transactional.id committed them.
 
-Each refusal has a name for exactly what was found (`found`), and the ways in which an operator may resolve it:
-`resolve=write:<found>` or `resolve=skip:<found>`. What is found is another thing once the batch is settled, so the word
-holds for one time, though it should stay in the code. `skip-to:<entry>` names the ledger's entry alone and holds until
-the next commit: a checkpoint restored from an older copy may plan the batches since then anew, with other bounds.
+Each refusal has a name for exactly what was found (`found`), and lists how the operator may resolve it:
+`resolve=write:<found>` or `resolve=skip:<found>`. Once the batch is settled, something else is found, so the value
+applies only once, even if it stays in the code. `skip-to:<entry>` contains only the ledger's entry and applies until
+the next commit: a checkpoint restored from an older copy may plan the batches since then again, with other offsets.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from spark_kafka_eos.model import LedgerEntry, MicroBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """The batch is not committed and follows what is: write it."""
+    """The batch is not committed, and it is the next one: write it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Exactly this batch is committed: write nothing and let Spark note it."""
+    """Exactly this batch is committed: write nothing, and let Spark record it."""
 
     reason: str
 
@@ -63,9 +64,9 @@ Way = Literal["write", "skip", "skip-to", "take-group"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """Going on could lose or repeat data: what was found (`reason`), what it means for the data, what resolves it.
+    """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it.
 
-    `found` names it exactly; an operator may let the batch go on in one of `ways`.
+    `found` identifies it exactly; the operator may resolve it in one of `ways`.
     """
 
     reason: str
@@ -78,22 +79,23 @@ class Refuse:
 Verdict = Write | Skip | Refuse
 
 _RESUME = (
-    "start the query with a new checkpointLocation, and its kafka-eos source with startingOffsets=committed and "
-    "sink.kafka.transactional.id (on another cluster also sink.kafka.bootstrap.servers) set to this sink's: it goes on "
-    "exactly where the last committed transaction ended (a stateful query loses its state with the checkpoint)"
+    "start the query with a new checkpointLocation, and set startingOffsets=committed and this sink's "
+    "sink.kafka.transactional.id on its kafka-eos source (on another cluster, also sink.kafka.bootstrap.servers): it "
+    "then starts exactly where the last committed transaction ended (a stateful query loses its state with the "
+    "checkpoint)"
 )
-_OWN_ID = "give each query its own `kafka.transactional.id`"
+_OWN_ID = "set a different `kafka.transactional.id` for each query"
 _TAKEN_OVER = (
-    "If another sink, such as the built-in one, ran the query until now and was stopped cleanly, this batch was not run"
-    " yet and `write` is right."
+    "If the query ran with another sink until now, for example the built-in one, and was stopped cleanly, this batch "
+    "has not run yet, and `write` is correct."
 )
 _MEANS: Mapping[Way, str] = {
-    "write": "writes this batch, if nothing of it is in the output (what is there of it already is repeated)",
-    "skip": "takes this batch for written, if all of it is in the output (what is missing of it is lost)",
-    "skip-to": "takes every batch for written that reads nothing but what is committed, and goes on where that ends "
-    "(with a watermark only if its batches are bounded as they were, by the same maxOffsetsPerTrigger: otherwise other "
-    "windows close in them, and some are repeated or lost)",
-    "take-group": "goes on in that group all the same, if its other owner is gone for good",
+    "write": "writes this batch; correct if none of it is in the output (otherwise, those records are repeated)",
+    "skip": "treats this batch as written; correct if all of it is in the output (otherwise, missing records are lost)",
+    "skip-to": "treats every batch that reads only committed offsets as written, and continues after these offsets "
+    "(with a watermark, only correct if batches have the same limits as before, such as maxOffsetsPerTrigger: "
+    "otherwise they close other windows, and some windows are repeated or lost)",
+    "take-group": "uses that group anyway; correct if the other sink is gone for good",
 }
 
 
@@ -111,10 +113,10 @@ def decide(
 ) -> Verdict:
     """What to do with a micro-batch.
 
-    `committed` are the group's offsets of the batch's partitions on the sink's cluster (None: it was not asked),
-    `strangers` the other transactional.ids that committed some of them, `ours` whether this one did. `clusters` has the
-    cluster id of each of the batch's sources (by default all on the sink's `own`). `take_over` is the id of a query
-    that this one continues on its operator's word, `resolve` an operator's answer to a refusal.
+    `committed` are the group's offsets of the batch's partitions on the sink's cluster (None: not requested).
+    `strangers` are the other transactional.ids that committed some of them, `ours` says whether this one did.
+    `clusters` has the cluster id of each of the batch's sources (default: all on the sink's `own`). `take_over` is the
+    option takeOverQuery, `resolve` the operator's resolution of a refusal.
     """
     ended = CommittedEnd.of(entry, batch, clusters, own, committed)
     verdict = _decide(entry, batch, ended, strangers, ours, take_over, resolve)
@@ -126,9 +128,9 @@ def decide(
 def decide_batch_write(
     entry: LedgerEntry | Unreadable | None, write: MicroBatch, *, resolve: str | None = None
 ) -> Verdict:
-    """What to do with a batch write of `txnAppId` (query id) and `txnVersion` (batch id), by Delta's rule.
+    """What to do with a batch write with `txnAppId` (query id) and `txnVersion` (batch id), by Delta's rule.
 
-    A version not above the last committed one is skipped; versions need not be consecutive and have no offsets.
+    A version that is not greater than the last committed one is skipped. Versions need not be consecutive.
     """
     verdict = _decide_batch_write(entry, write)
     return _resolved(verdict, f"{_name(entry)}/{_name(write)}", resolve) if isinstance(verdict, Refuse) else verdict
@@ -136,19 +138,19 @@ def decide_batch_write(
 
 def _decide_batch_write(entry: LedgerEntry | Unreadable | None, write: MicroBatch) -> Verdict:
     if entry is None:
-        return Write(reason="nothing was committed under this transactional.id before")
+        return Write(reason="nothing has been committed under this transactional.id")
     if isinstance(entry, Unreadable):
         return _unreadable(entry)
     if entry.query_id != write.query_id:
         return Refuse(
             reason=f"the last write under this transactional.id was version {entry.batch_id} of {entry.query_id!r}, "
-            f"this one belongs to txnAppId {write.query_id!r}",
-            meaning="The ledger remembers the last write only, so whether this one was committed before cannot be told",
-            action="Give each txnAppId its own `kafka.transactional.id`.",
+            f"but this one has txnAppId {write.query_id!r}",
+            meaning="The ledger only records the last write, so it is unknown whether this one was committed before",
+            action="Set a different `kafka.transactional.id` for each txnAppId.",
             ways=("write", "skip"),
         )
     if write.batch_id <= entry.batch_id:
-        return Skip(reason=f"txnVersion {write.batch_id} is not above the committed version {entry.batch_id}")
+        return Skip(reason=f"txnVersion {write.batch_id} is not greater than the committed version {entry.batch_id}")
     return Write(reason=f"txnVersion {write.batch_id} follows the committed version {entry.batch_id}")
 
 
@@ -172,20 +174,20 @@ def _decide(
         verdict = _own_entry(entry, batch, ended)
         return _skipped_to(entry, ended, resolve) or verdict if isinstance(verdict, Refuse) else verdict
     if batch.batch_id == 0 and entry.query_id == take_over:
-        return Write(reason=f"takeOverQuery says that this query goes on where {take_over} ended")
+        return Write(reason=f"takeOverQuery: this query starts where {take_over} ended")
     return _foreign_entry(entry, batch, ended)
 
 
 def _resolved(refusal: Refuse, found: str, resolve: str | None) -> Verdict:
-    """The operator's word where it names exactly this refusal; else the refusal, with how to say it."""
+    """The operator's resolution if it matches exactly this refusal; else the refusal, with the possible values."""
     for way in refusal.ways:
         if resolve == f"{way}:{found}":
-            said = f"resolve={resolve} settles that {refusal.reason}"
+            said = f"resolve={resolve} resolves this refusal: {refusal.reason}"
             return Skip(reason=said) if way in ("skip", "skip-to") else Write(reason=said)
     choices = "; ".join(f"resolve='{way}:{found}' {_MEANS[way]}" for way in refusal.ways)
     action = (
-        f"{refusal.action} To keep this checkpoint and its state, say what you know to be true with the sink's option "
-        f"`resolve`: {choices}."
+        f"{refusal.action} To keep this checkpoint and its state, choose what you know to be correct with the sink's "
+        f"option `resolve`: {choices}."
     )
     return Refuse(
         reason=refusal.reason, meaning=refusal.meaning, action=action.lstrip(), found=found, ways=refusal.ways
@@ -204,9 +206,9 @@ def _name(entry: LedgerEntry | Unreadable | MicroBatch | None) -> str:
 def _unreadable(entry: Unreadable) -> Refuse:
     return Refuse(
         reason=entry.found,
-        meaning="Whether this batch is committed cannot be told",
-        action="Run this query with the release that wrote the entry, or a later one. No program but this sink may "
-        "write to the ledger's topic or commit to the group `<kafka.transactional.id>.ledger`.",
+        meaning="It is unknown whether this batch is committed",
+        action="Run this query with the release that wrote the entry, or a later one. Only this sink may write to the "
+        "ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
         ways=("write", "skip"),
     )
 
@@ -214,9 +216,9 @@ def _unreadable(entry: Unreadable) -> Refuse:
 def _strangers(others: str) -> Refuse:
     return Refuse(
         reason=f"the group's offsets were committed by the transactions of {others!r}",
-        meaning="Two sinks that share a consumer group move each other's offsets: each would resume where the other "
-        "one stands",
-        action="Give each query a `kafka.group.id` of its own (by default it is the transactional.id).",
+        meaning="Two sinks that share a consumer group overwrite each other's offsets: each would resume where the "
+        "other is",
+        action="Set a different `kafka.group.id` for each query (default: the transactional.id).",
         found=others,
         ways=("take-group",),
     )
@@ -230,17 +232,17 @@ def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Ver
         return Refuse(
             reason="the ledger has no entry, but the group's offsets were committed under this transactional.id, and "
             f"the new query {batch.query_id} does not start there: {obstacle}",
-            meaning="The ledger's topic and its group were deleted, or another ledgerTopic is named now. Starting "
-            "earlier repeats records in the output, starting later leaves some out",
-            action=f"Go back to the ledgerTopic of the last run, or {_RESUME}.",
+            meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
+            "records in the output, starting later skips some",
+            action=f"Restore the ledgerTopic of the last run, or {_RESUME}.",
             ways=("write",),
         )
-    fits = " (the group's committed offsets equal its start)" if obstacle is None else ""
+    fits = " (it starts at the group's committed offsets)" if obstacle is None else ""
     return Refuse(
         reason=f"the ledger has no entry, but the checkpoint is at batch {batch.batch_id}{fits}",
-        meaning="Its earlier batches went to another sink, cluster, transactional.id or ledgerTopic, or the ledger's "
-        "topic was deleted; whether this batch is already written cannot be told",
-        action=f"Go back to the sink options of the last run, if they changed by mistake. {_TAKEN_OVER}",
+        meaning="Its earlier batches were written with another sink, cluster, transactional.id or ledgerTopic, or the "
+        "ledger topic was deleted; it is unknown whether this batch has been written",
+        action=f"If the sink's options were changed by mistake, restore those of the last run. {_TAKEN_OVER}",
         ways=("write", "skip"),
     )
 
@@ -248,33 +250,33 @@ def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Ver
 def _own_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -> Verdict:
     if entry.incomplete and entry.batch_id <= batch.batch_id <= entry.batch_id + 1:
         return Refuse(
-            reason=f"of batch {entry.batch_id} only the frames of the writer's first call are committed; a second call "
-            "in that batch was refused",
-            meaning="What the second call was given is not in the output",
-            action="Write all frames of a batch inside one `with writer.transaction(...)` block, and write what is "
-            "missing by a batch job.",
+            reason=f"batch {entry.batch_id} is incomplete: the writer's first call was committed, but a second call "
+            "was refused",
+            meaning="The DataFrames of the second call are not in the output",
+            action="Write all DataFrames of a batch in one `with writer.transaction(...)` block, and write the missing "
+            "ones with a batch job.",
             ways=("skip",) if entry.batch_id == batch.batch_id else ("write",),
         )
     moved = ended.moved()
     if entry.batch_id == batch.batch_id - 1 and not moved:
-        return Write(reason=f"batch {entry.batch_id} is committed, this is the next one")
+        return Write(reason=f"batch {entry.batch_id} is committed, and this is the next one")
     if entry.batch_id == batch.batch_id and entry.digest == batch.digest:
         return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
     if entry.batch_id == batch.batch_id - 1:
         return Refuse(
             reason=f"batch {entry.batch_id} is committed, but batch {batch.batch_id} does not start where it ended: "
             f"{moved}",
-            meaning="The checkpoint was changed, or its sources read another cluster now; writing this batch would "
-            "repeat records or leave some out",
+            meaning="The checkpoint was changed, or its sources now read another cluster; writing this batch would "
+            "repeat or skip records",
             action=f"Restore the newest checkpoint, or {_RESUME}.",
             ways=("write", "skip"),
         )
     if entry.batch_id == batch.batch_id:
         return Refuse(
-            reason=f"batch {batch.batch_id} is committed, but with other source offsets than the checkpoint now says "
+            reason=f"batch {batch.batch_id} is committed, but with other source offsets than in the checkpoint "
             f"(digest {entry.digest}, now {batch.digest})",
             meaning="The checkpoint lost this batch's offsets or was restored from an older copy, and the batch was "
-            "planned anew; writing it would repeat the records of the committed one",
+            "planned again; writing it would repeat the records of the committed one",
             action=f"Restore the newest checkpoint, or {_RESUME}.",
             found=_name(entry) if ended.covers() else "",
             ways=("skip-to",) if ended.covers() else ("write", "skip"),
@@ -283,17 +285,17 @@ def _own_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -> Ve
         missing = _batches(entry.batch_id + 1, batch.batch_id - 1)
         return Refuse(
             reason=f"the last committed batch is {entry.batch_id}, but the checkpoint is at batch {batch.batch_id}",
-            meaning=f"The checkpoint says that {missing} done, yet under this transactional.id nothing of it was "
-            "committed: it was written to another sink, cluster or transactional.id, or the ledger was set back",
-            action=f"Go back to the sink options of the last run, if they changed by mistake. {_TAKEN_OVER} If what "
-            f"is missing is to be written here, {_RESUME}.",
+            meaning=f"According to the checkpoint, {missing} done, but this was not committed under this "
+            "transactional.id: it was written with another sink, cluster or transactional.id, or the ledger was reset",
+            action=f"If the sink's options were changed by mistake, restore those of the last run. {_TAKEN_OVER} To "
+            f"write the missing records with this sink, {_RESUME}.",
             ways=("write", "skip"),
         )
     return Refuse(
         reason=f"the last committed batch is {entry.batch_id}, but this driver is at batch {batch.batch_id}",
-        meaning="The checkpoint was restored from an older copy, or this driver was overtaken by a newer one; "
-        f"{_batches(batch.batch_id, entry.batch_id)} committed, and writing it again would repeat it",
-        action="If another driver runs this query, stop this one. Otherwise restore the newest checkpoint, or "
+        meaning="The checkpoint was restored from an older copy, or a newer driver replaced this one; "
+        f"{_batches(batch.batch_id, entry.batch_id)} committed, and writing again would repeat records",
+        action="If another driver runs this query, stop this one. Otherwise, restore the newest checkpoint, or "
         f"{_RESUME}.",
         found=_name(entry) if ended.covers() else "",
         ways=("skip-to",) if ended.covers() else ("write", "skip"),
@@ -301,13 +303,13 @@ def _own_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -> Ve
 
 
 def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) -> Verdict | None:
-    """What an operator's `skip-to` makes of a refused batch, whatever its number; None if it says nothing of it."""
+    """The verdict of the operator's `skip-to` on a refused batch, whatever its number; None if it does not apply."""
     if resolve != f"skip-to:{_name(entry)}" or entry.incomplete:
         return None
     if ended.covers():
-        return Skip(reason=f"resolve={resolve} says that what this batch reads is committed")
+        return Skip(reason=f"resolve={resolve}: everything that this batch reads is committed")
     if ended.goes_on():
-        return Write(reason=f"resolve={resolve} says that this batch, which starts where that one ended, is next")
+        return Write(reason=f"resolve={resolve}: this batch starts where that one ended, so it is the next one")
     return None
 
 
@@ -316,18 +318,18 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
     if batch.batch_id > 0:
         return Refuse(
             reason=f"{found}, but this is batch {batch.batch_id} of query {batch.query_id}",
-            meaning="Two queries use the same transactional.id, or this checkpoint was replaced by another one since; "
-            "whether this batch is already committed cannot be told",
-            action=f"If both queries are to run, {_OWN_ID}. If this one takes over from the other, {_RESUME}.",
+            meaning="Two queries use the same transactional.id, or another checkpoint has replaced this one; it is "
+            "unknown whether this batch is already committed",
+            action=f"To run both queries, {_OWN_ID}. If this query replaces the other, {_RESUME}.",
             ways=("write", "skip"),
         )
     if unknown := ended.unknown():
         return Refuse(
             reason=f"{found}, and this is a new query {batch.query_id} {unknown}",
-            meaning="Nobody can tell whether it starts where the other one ended; it could repeat or lose some",
-            action=f"If it does, say so with takeOverQuery={entry.query_id} (a Kafka source with "
-            "startingOffsets=committed does). Otherwise choose another `kafka.transactional.id` for the new query, or "
-            "restore the old query's checkpoint.",
+            meaning="It is unknown whether it starts where the other one ended; it could repeat or lose records",
+            action=f"If it does, set takeOverQuery={entry.query_id} (a Kafka source with startingOffsets=committed "
+            "does). Otherwise, set another `kafka.transactional.id` for the new query, or restore the old query's "
+            "checkpoint.",
             ways=("write",),
         )
     obstacle = ended.obstacle()
@@ -335,18 +337,18 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
     if obstacle is None and behind:
         return Refuse(
             reason=f"{found}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
-            f"committed offsets, {some(behind)}",
-            meaning="Its records are committed already. Its own commit would set the group's offsets back, and the "
-            "next batch would repeat what follows them",
-            action=f"This checkpoint was left behind by another one: {_RESUME}.",
+            f"committed offsets ({some(behind)})",
+            meaning="Its records are already committed. Committing it would reset the group's offsets, and the next "
+            "batch would repeat records",
+            action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}.",
             ways=("skip",),
         )
     if obstacle is None:
         return Write(reason=f"{found}; this query starts exactly where it ended")
     return Refuse(
         reason=f"{found}, and the new query {batch.query_id} does not start where it ended: {obstacle}",
-        meaning="Starting earlier repeats records in the output, starting later leaves some out",
-        action=f"To go on where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}.",
+        meaning="Starting earlier repeats records in the output, starting later skips some",
+        action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}.",
         ways=("write",),
     )
 

@@ -1,12 +1,12 @@
 """Sequence numbers of record batches: per producer epoch and partition, from 0, wrapping from 2^31 - 1 to 0 (KIP-98).
 
-A batch of n records with base sequence s holds s to s + n - 1; the broker takes a batch only if its base sequence
-follows the last one's end (error 45, OUT_OF_ORDER_SEQUENCE_NUMBER, otherwise).
+A batch of n records with base sequence s has s to s + n - 1; the broker accepts a batch only if its base sequence
+follows the end of the last one (otherwise error 45, OUT_OF_ORDER_SEQUENCE_NUMBER).
 """
 
 from __future__ import annotations
 
-# int32 without its sign bit: the wrap is a mask.
+# int32 without its sign bit: a mask wraps the number.
 _MASK = 0x7FFF_FFFF
 
 

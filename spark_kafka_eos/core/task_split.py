@@ -1,13 +1,13 @@
-"""How the offset ranges of a micro-batch become Spark tasks.
+"""Divides the offset ranges of a micro-batch among Spark tasks.
 
 | option | tasks |
 |---|---|
-| none | neighbouring ranges share a task: as many tasks as cores (`parallelism`), more if they would exceed `target` |
-| `minPartitions` above the number of ranges | large ranges are cut, in proportion to their sizes |
-| `maxRecordsPerPartition` | each range is cut into equal pieces within it, each a task of its own |
+| none | adjacent ranges share a task: one task per core (`parallelism`), more if they would exceed `target` |
+| `minPartitions` above the number of ranges | large ranges are split, in proportion to their sizes |
+| `maxRecordsPerPartition` | each range is split into equal pieces within the limit, each with its own task |
 
-The built-in source makes a task of every Kafka partition. But a Python task costs tens of milliseconds, so here a topic
-of a hundred partitions and a trickle of records is read by a few. Sizes are offsets, an upper bound of the records.
+The built-in source creates one task per Kafka partition. But a Python task costs tens of milliseconds, so here a few
+tasks read a topic with a hundred partitions and little data. Sizes are offsets, an upper bound of the records.
 Source: Spark's KafkaOffsetRangeCalculator, for the meaning of the two options.
 """
 
@@ -30,7 +30,7 @@ def split(
     max_records_per_partition: int | None = None,
     target: int = 1_000_000,
 ) -> list[Task]:
-    """Tasks that together read exactly `ranges`, in their order; empty ranges are left out."""
+    """Tasks that together read exactly `ranges`, in their order; empty ranges are omitted."""
     pieces = [one for one in ranges if one.size > 0]
     if max_records_per_partition:
         pieces = [piece for one in pieces for piece in _cut(one, -(-one.size // max_records_per_partition))]
@@ -43,7 +43,9 @@ def split(
 
 
 def _cut_in_proportion(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
-    """About `tasks` pieces. Ranges too small to be cut count as one each and do not weigh on the others' shares."""
+    """About `tasks` pieces. Ranges that are too small to split count as one each and do not affect the others'
+    shares.
+    """
     total = sum(one.size for one in ranges)
     large = {one for one in ranges if _share(one.size, total, tasks) > 1}
     total_large = sum(one.size for one in large)
@@ -58,18 +60,18 @@ def _share(size: int, total: int, tasks: int) -> int:
 
 
 def _cut(one: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Pieces that differ by one offset at most, none empty."""
+    """Pieces whose sizes differ by at most one offset, none empty."""
     bounds = [one.start + one.size * part // parts for part in range(parts + 1)]
     return [replace(one, start=start, end=end) for start, end in pairwise(bounds) if start < end]
 
 
 def _grouped(ranges: Sequence[OffsetRange], tasks: int) -> list[Task]:
-    """`tasks` groups of neighbours, none empty, as even as their order allows."""
+    """`tasks` groups of adjacent ranges, none empty, as even as their order allows."""
     out: list[Task] = []
     left, first = sum(one.size for one in ranges), 0
     for remaining in range(tasks, 0, -1):
         taken, end = ranges[first].size, first + 1
-        # The next one too, if that comes nearer to an even share and leaves one for each task to come.
+        # Add the next one if that is closer to an even share and leaves one for each remaining task.
         while len(ranges) - end >= remaining and 2 * (taken * remaining - left) + ranges[end].size * remaining <= 0:
             taken, end = taken + ranges[end].size, end + 1
         out.append(tuple(ranges[first:end]))

@@ -1,19 +1,21 @@
-"""The shared transaction as its driver sees it: every state, every event, every legal move, in one table.
+"""The state machine of the shared transaction on the driver: all states, events and legal transitions in one table.
 
     UNINITIALISED --initialised--> INITIALISED --ledger read--> READY --append--> APPENDING --all appended--> APPENDED
     APPENDED --offsets sent--> OFFSETS_SENT --commit--> COMMITTING --commit answered--> COMMITTED
     COMMITTED --next epoch--> READY                       EndTxn v5 returned an epoch; the ledger is known
     COMMITTED --initialised--> INITIALISED                older brokers: InitProducerId for every batch
-    APPENDING, APPENDED, OFFSETS_SENT --initialised--> INITIALISED    this is how a transaction is aborted
-    COMMITTING --commit in doubt--> UNKNOWN --initialised--> INITIALISED    then the ledger tells
+    APPENDING, APPENDED, OFFSETS_SENT --initialised--> INITIALISED    an abort
+    COMMITTING --commit in doubt--> UNKNOWN --initialised--> INITIALISED    then the ledger decides
 
 Not obvious:
-- An epoch serves one transaction: nothing leads back to APPENDING without a new one. A second try under the same epoch
-  could have its records acknowledged and dropped: the broker's duplicate detection compares sequences, not content.
-- An abort is no state of its own: whatever EndTxn(abort) did, a new epoch must follow, and that aborts what is left.
-- Once EndTxn(commit) was sent, any answer but "no error" and "fenced" is a doubt: an earlier sending may have been
-  applied.
-- The ledger is read after InitProducerId, never before: an older owner might commit in between.
+- An epoch is used for one transaction: nothing leads back to APPENDING without a new epoch. The records of a second try
+  under the same epoch could be acknowledged and dropped: the broker's duplicate detection compares sequence numbers,
+  not content.
+- An abort is not a state: whatever EndTxn(abort) did, a new epoch must follow, and that aborts what is left.
+- After EndTxn(commit) was sent, the outcome is unknown unless the response is "no error" or "fenced": an earlier
+attempt
+  may have been applied.
+- The ledger is read after InitProducerId, never before: an older producer could commit in between.
 
 Sources: KIP-98 (data flow), KIP-890 (an epoch per transaction), the state table of Kafka's TransactionManager.
 """
@@ -26,18 +28,18 @@ from spark_kafka_eos.errors import Committed, IllegalTransactionState
 
 
 class State(Enum):
-    """Where the transaction stands, as far as the driver knows."""
+    """The state of the transaction, as far as the driver knows."""
 
-    UNINITIALISED = "no producer identity is held"
-    INITIALISED = "a new epoch is held, the ledger is not read"
-    READY = "a new epoch is held and the ledger is known"
-    APPENDING = "appends may be on their way"
+    UNINITIALISED = "there is no producer identity"
+    INITIALISED = "the producer has a new epoch, but the ledger has not been read"
+    READY = "the producer has a new epoch, and the ledger has been read"
+    APPENDING = "appends may be in flight"
     APPENDED = "every append was acknowledged once, on its first attempt"
     OFFSETS_SENT = "the source offsets and the ledger entry are part of the transaction"
     COMMITTING = "EndTxn(commit) was sent"
     COMMITTED = "EndTxn(commit) was answered"
-    UNKNOWN = "EndTxn(commit) was sent and its outcome is not known"
-    FENCED = "a newer owner holds the transactional.id"
+    UNKNOWN = "EndTxn(commit) was sent, and its outcome is unknown"
+    FENCED = "a newer producer owns the transactional.id"
 
 
 class Event(Enum):
@@ -46,18 +48,18 @@ class Event(Enum):
     INITIALISED = "InitProducerId was answered"
     NEXT_EPOCH = "EndTxn v5 returned the next epoch"
     LEDGER_READ = "the ledger was read"
-    APPEND = "appending begins"
-    ALL_APPENDED = "the barrier found every append in"
+    APPEND = "appending starts"
+    ALL_APPENDED = "the barrier has confirmed every append"
     OFFSETS_SENT = "TxnOffsetCommit was answered for every group"
     COMMIT = "EndTxn(commit) is about to be sent"
     COMMIT_ANSWERED = "EndTxn(commit) was answered without error"
-    COMMIT_IN_DOUBT = "EndTxn(commit) was not answered, or with an error"
-    FENCED = "a broker answered that a newer owner exists"
+    COMMIT_IN_DOUBT = "EndTxn(commit) was not answered, or failed"
+    FENCED = "a broker answered that a newer producer exists"
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.UNINITIALISED, Event.INITIALISED): State.INITIALISED,
-    # Once more before anything was appended: a lost answer, or an idle query whose identity expired.
+    # Again before anything was appended: a lost response, or an idle query whose producer id expired.
     (State.INITIALISED, Event.INITIALISED): State.INITIALISED,
     (State.INITIALISED, Event.LEDGER_READ): State.READY,
     (State.READY, Event.INITIALISED): State.INITIALISED,
@@ -77,22 +79,22 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     **{(state, Event.FENCED): State.FENCED for state in State},
 }
 
-_COMMIT_WAS_SENT = "a commit was sent and may still be applied; InitProducerId, then the ledger tells"
-_EPOCH_IS_USED = "this epoch already served a transaction; a new one is needed"
+_COMMIT_WAS_SENT = "a commit was sent and may still be applied; InitProducerId must settle it first, then the ledger"
+_EPOCH_IS_USED = "this epoch was already used for a transaction; a new one is needed"
 
-# Why a move is illegal, where the state's own words do not say it.
+# Why a transition is illegal, if the state's description does not say it.
 _WHY: dict[tuple[State, Event], str] = {
-    (State.UNINITIALISED, Event.LEDGER_READ): "an older owner could still commit after the ledger was read",
+    (State.UNINITIALISED, Event.LEDGER_READ): "an older producer could still commit after the ledger was read",
     (State.INITIALISED, Event.APPEND): "the batch may already be committed; read the ledger first",
-    (State.APPENDING, Event.COMMIT): "an append may be missing, or be on its way a second time",
-    (State.APPENDING, Event.OFFSETS_SENT): "the offsets may only follow the records they stand for",
+    (State.APPENDING, Event.COMMIT): "an append may be missing or duplicated",
+    (State.APPENDING, Event.OFFSETS_SENT): "the offsets must be sent after all records",
     (State.APPENDED, Event.APPEND): "the barrier has already counted this transaction's appends",
-    (State.APPENDED, Event.COMMIT): "without its ledger entry a restart would write this batch again",
+    (State.APPENDED, Event.COMMIT): "without a ledger entry, a restart would write this batch again",
     (State.UNKNOWN, Event.APPEND): _COMMIT_WAS_SENT,
     (
         State.UNKNOWN,
         Event.LEDGER_READ,
-    ): "the commit could still be applied after the ledger was read; InitProducerId first",
+    ): "the commit could still be applied after the ledger was read; send InitProducerId first",
     (State.COMMITTED, Event.APPEND): _EPOCH_IS_USED,
 }
 
@@ -105,7 +107,7 @@ _COMMITTED: dict[State, Committed] = {
 
 
 class Transaction:
-    """The state of one transactional.id's transactions, moved only by `apply`."""
+    """The state of the transactions of one transactional.id; only `apply` changes it."""
 
     __slots__ = ("_state",)
 
@@ -118,11 +120,13 @@ class Transaction:
 
     @property
     def committed(self) -> Committed:
-        """What an error raised now must say of the transaction at hand; after being fenced only the ledger knows."""
+        """What an error raised now must say about the current transaction. If fenced, only the ledger knows."""
         return _COMMITTED.get(self._state, "nothing")
 
     def apply(self, event: Event) -> State:
-        """Move to the next state and return it; an illegal move raises IllegalTransactionState and changes nothing."""
+        """Change to the next state and return it. Raises IllegalTransactionState, and changes nothing, if this is
+        illegal.
+        """
         try:
             self._state = TRANSITIONS[self._state, event]
         except KeyError:

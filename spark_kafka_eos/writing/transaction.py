@@ -327,8 +327,8 @@ class SharedTransaction:
         match verdict:
             case recovery.Write():
                 raise TransactionAborted(
-                    f"the commit of batch {batch.batch_id} failed ({error.what}); the ledger shows that nothing was "
-                    "committed",
+                    f"the commit of batch {batch.batch_id} failed ({error.what}); according to the ledger, the batch "
+                    "is not committed",
                     action="The batch is written again.",
                 ) from error
             case recovery.Refuse():

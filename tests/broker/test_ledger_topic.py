@@ -110,7 +110,7 @@ def test_a_lost_checkpoint_is_gone_on_from_by_the_ledger_where_the_group_has_exp
         with Positions(source_options(given | more)) as positions:
             return positions.starting()
 
-    with pytest.raises(ConfigurationError, match=r"nothing is committed .* name it by sink.kafka.transactional.id"):
+    with pytest.raises(ConfigurationError, match=r"no committed offsets for .* set sink.kafka.transactional.id"):
         starting(**{"kafka.group.id": copy.options.group_id})
     found = starting(**{"sink.kafka.transactional.id": copy.options.transactional_id})
     assert found == {TopicPartition(source, 0): 500, TopicPartition(source, 1): 500}

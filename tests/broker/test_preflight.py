@@ -112,7 +112,7 @@ def test_a_group_with_a_live_consumer_stops_the_query_until_the_consumer_leaves(
         consumer.close()
     assert found.subject == f"group {name}-group"
     assert found.found == (
-        "has live members: app at 127.0.0.1" if protocol == "classic" else "has live members (Stable)"
+        "has active members: app at 127.0.0.1" if protocol == "classic" else "has active members (Stable)"
     )
     assert wrong(options) == []
 
@@ -136,7 +136,7 @@ def test_a_transaction_left_open_is_a_warning_until_it_is_ended(bootstrap, sink,
     assert producer.flush(30) == 0
     (found,) = wrong(options)
     assert (found.subject, found.severity) == (f"transactional id {name}", Severity.WARNING)
-    assert "has had a transaction open for" in found.found
+    assert "has had an open transaction for" in found.found
     producer.abort_transaction(30)
     assert wrong(options) == []
 

@@ -228,7 +228,7 @@ def test_a_speculative_copy_makes_the_batch_be_written_again_and_the_slow_origin
     speculating: Query, cell: Cell, protocol: str
 ) -> None:
     cell(f"Fault matrix, {protocol}", "4 half appended", "speculative copy", "redone")
-    with batch_written_twice(speculating, because="reported from attempt 1") as seen:
+    with batch_written_twice(speculating, because="ran again (attempt 1)") as seen:
         straggler = speculating.held()
     assert 0 < seen["aborted"] < RECORDS, "the fast task's records, and one record batch of the slow one"
     assert_late_append_is_refused(speculating, straggler, seen["epoch"], protocol)

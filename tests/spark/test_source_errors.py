@@ -67,7 +67,7 @@ def test_offsets_for_other_partitions_are_refused(bootstrap, topic, messages):
     name = topic("two", partitions=2)
     given = {"subscribe": name, "startingOffsets": f'{{"{name}": {{"0": 5}}}}'}
     for message in messages(**{"kafka.bootstrap.servers": bootstrap}, **given):
-        assert f"does not name {name}-1" in message
+        assert f"does not list {name}-1" in message
 
 
 def test_a_broker_that_does_not_answer_fails_the_query_in_bounded_time(messages):

@@ -79,7 +79,9 @@ def test_a_query_between_clusters_that_loses_its_checkpoint_writes_every_record_
     query.lose_checkpoint()
     query.produce(30)
     # The streaming sink is not told where a new query starts.
-    why = "whose first offsets the sink cannot see" if query.way == "sink" else "does not start where it ended"
+    why = (
+        "whose first offsets are not available to the sink" if query.way == "sink" else "does not start where it ended"
+    )
     with pytest.raises(StreamingQueryException, match=why):
         query.run(startingOffsets="earliest")
 

@@ -228,7 +228,7 @@ def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors
         source(first, last)
     assert [mode for mode, _ in found] == ["driver", "executors", "executors"]
     assert "at most 1,000,000" in found[0][1], "batch 0 is small"
-    assert "not expected" in found[1][1], "batch 1 looks as small"
+    assert "unexpectedly" in found[1][1], "batch 1 looks as small"
     assert "more than 1,000,000" in found[2][1], "and batch 2 does not"
     messages = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.key() or b"") for message in messages) == list(range(30))
@@ -310,7 +310,7 @@ def test_a_second_call_for_a_batch_is_refused_and_its_frames_are_not_lost_unnoti
         run(frame, program(), checkpoint)
     # Neither that program nor a right one takes the batch for done from then on.
     for again in (program(), TransactionalWriter(options)):
-        with pytest.raises(Exception, match="of batch 0 only the frames of the writer's first call") as refused:
+        with pytest.raises(Exception, match="batch 0 is incomplete: the writer's first call was committed") as refused:
             run(frame, again, checkpoint)
     assert written(options) == list(range(50))
     (word,) = re.findall(r"resolve='(skip:[^']+)'", str(refused.value))

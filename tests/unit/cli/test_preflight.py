@@ -9,7 +9,7 @@ from spark_kafka_eos.errors import ToolFailed
 
 OK = Finding(severity=Severity.OK, subject="cluster", found="reachable, 3 brokers")
 WARNING = Finding(severity=Severity.WARNING, subject="topic [red]", found="one", meaning="Luck", action="Add one")
-ERROR = Finding(severity=Severity.ERROR, subject="group g", found="has live members", meaning="They commit")
+ERROR = Finding(severity=Severity.ERROR, subject="group g", found="has active members", meaning="They commit")
 
 
 def test_every_finding_has_a_row_in_its_order_and_its_text_is_never_taken_for_markup():

@@ -19,7 +19,7 @@ ROWS = [
     (
         "TxnOffsetCommit",
         29,
-        "Read on topic 'orders' to this principal: only who may read a topic may commit",
+        "Read on topic 'orders' to this principal: committing a topic's offsets requires Read on it",
     ),
     ("FindCoordinator", 30, "Describe on group 'g' to this principal; Read includes it."),
     ("OffsetFetch", 30, "Describe on group 'g' to this principal; Read includes it."),

@@ -54,7 +54,7 @@ def test_a_failed_task_is_redone_though_all_slots_reported() -> None:
 
 
 def test_a_stage_that_spark_does_not_confirm_as_complete_is_redone() -> None:
-    assert "confirms 1 of the 2" in redone([FIRST, SECOND], {7: replace(ONCE, completed_tasks=1)}, EXPECTED)
+    assert "confirms only 1 of the 2" in redone([FIRST, SECOND], {7: replace(ONCE, completed_tasks=1)}, EXPECTED)
 
 
 def test_a_speculative_copy_that_reported_too_is_redone() -> None:
@@ -66,11 +66,11 @@ def test_a_slot_that_did_not_report_is_redone() -> None:
 
 
 def test_a_slot_that_spark_does_not_know_is_redone() -> None:
-    assert "there are 2" in redone([FIRST, SECOND, report(2, {})], {7: ONCE}, EXPECTED)
+    assert "but it has 2" in redone([FIRST, SECOND, report(2, {})], {7: ONCE}, EXPECTED)
 
 
 def test_no_word_of_the_stage_is_redone() -> None:
-    assert "nothing of append stage 7" in redone([FIRST, SECOND], {}, EXPECTED)
+    assert "no status of append stage 7" in redone([FIRST, SECOND], {}, EXPECTED)
 
 
 def test_a_stage_of_which_no_task_reported_is_redone() -> None:
@@ -78,7 +78,7 @@ def test_a_stage_of_which_no_task_reported_is_redone() -> None:
 
 
 def test_a_record_sent_but_not_acknowledged_is_redone() -> None:
-    assert "acknowledged orders-0: 9" in redone([replace(FIRST, acked={A: 9}), SECOND], {7: ONCE}, EXPECTED)
+    assert "but orders-0: 9 was acknowledged" in redone([replace(FIRST, acked={A: 9}), SECOND], {7: ONCE}, EXPECTED)
 
 
 def test_an_acknowledgement_for_what_was_not_sent_is_redone() -> None:

@@ -50,7 +50,7 @@ def test_a_partition_without_a_committed_offset_starts_at_its_earliest() -> None
 def test_where_nothing_is_committed_the_start_is_an_error_unless_the_user_names_another(
     committed: dict[TopicPartition, int | None] | None,
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"nothing is committed of .*committed-or-earliest"):
+    with pytest.raises(ConfigurationError, match=r"no committed offsets for .*committed-or-earliest"):
         starting_offsets("committed", earliest=EARLIEST, latest=LATEST, committed=committed)
     earliest = starting_offsets("committed-or-earliest", earliest=EARLIEST, latest=LATEST, committed=committed)
     latest = starting_offsets("committed-or-latest", earliest=EARLIEST, latest=LATEST, committed=committed)
@@ -77,7 +77,11 @@ def test_explicit_offsets_may_say_earliest_and_latest() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
-    [({A: 8}, "does not name a-1"), ({A: 8, B: 1, C: 1}, "names c-0, not read"), ({C: 1}, " and names c-0")],
+    [
+        ({A: 8}, "does not list a-1"),
+        ({A: 8, B: 1, C: 1}, "lists c-0, which this query does not read"),
+        ({C: 1}, " and lists c-0"),
+    ],
 )
 def test_explicit_offsets_must_name_exactly_the_partitions_that_are_read(
     wanted: dict[TopicPartition, int], message: str
@@ -102,7 +106,7 @@ def test_a_batch_read_ends_at_the_latest_or_where_it_is_told() -> None:
 
 
 def test_an_explicit_end_past_the_last_stable_offset_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="a-1 ends at 20, before the wanted 21"):
+    with pytest.raises(ConfigurationError, match="a-1 ends at offset 20, before 21"):
         ending_offsets({A: -1, B: 21}, latest=LATEST)
 
 

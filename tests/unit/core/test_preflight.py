@@ -75,7 +75,7 @@ def test_a_healthy_cluster_has_a_finding_for_every_check_and_all_are_ok():
         "transaction.version",
         "kafka.transaction.timeout.ms",
         "offsets.retention.minutes",
-        "transactional id copy",
+        "transactional.id copy",
         "group copy",
         "group copy.ledger",
         "topics orders, kafka-eos-ledger, __consumer_offsets, __transaction_state",
@@ -116,7 +116,7 @@ def test_offsets_that_expire_over_a_weekend_are_a_warning():
     severity, subject, found = only(facts)
     assert (severity, subject) == (Severity.WARNING, "offsets.retention.minutes")
     assert "24 h" in found.found
-    assert found.meaning.endswith("the ledger does not")
+    assert found.meaning.endswith("The ledger does not expire")
 
 
 def test_broker_settings_that_may_not_be_read_are_one_warning_that_names_the_acl():
@@ -135,9 +135,9 @@ def transaction(state, age_ms=None):
 
 def test_an_open_transaction_is_a_warning_since_a_crashed_predecessors_looks_like_a_live_owners():
     severity, subject, found = only(transaction("Ongoing", age_ms=45_000))
-    assert (severity, subject) == (Severity.WARNING, "transactional id copy")
-    assert found.found == ("producer 9, epoch 4, has had a transaction open for 45 s (its timeout is 60 s)")
-    assert "fences its owner" in found.meaning
+    assert (severity, subject) == (Severity.WARNING, "transactional.id copy")
+    assert found.found == ("producer 9, epoch 4, has had an open transaction for 45 s (its timeout is 60 s)")
+    assert "fences its producer" in found.meaning
 
 
 @pytest.mark.parametrize("state", ["Empty", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"])
@@ -149,7 +149,7 @@ def test_a_transactional_id_that_may_not_be_used_is_an_error():
     severity, subject, found = only(
         replace(HEALTHY, transaction=Unread(reason="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", grant=""))
     )
-    assert (severity, subject) == (Severity.ERROR, "transactional id copy")
+    assert (severity, subject) == (Severity.ERROR, "transactional.id copy")
     assert found.action == "Grant this principal Write on it"
 
 
@@ -161,7 +161,7 @@ def test_a_group_with_live_members_is_an_error_that_names_them(name):
     facts = with_group(GroupFacts(state="Stable", members=("app at 10.0.0.1",), operations=EVERYTHING), name)
     severity, subject, found = only(facts)
     assert (severity, subject) == (Severity.ERROR, f"group {name}")
-    assert found.found == "has live members: app at 10.0.0.1"
+    assert found.found == "has active members: app at 10.0.0.1"
 
 
 def test_of_many_members_three_are_named():
@@ -173,7 +173,7 @@ def test_of_many_members_three_are_named():
 def test_a_live_group_of_the_newer_protocol_is_known_by_its_state():
     severity, _, found = only(with_group(GroupFacts(state="Reconciling", members=(), operations=None)))
     assert severity is Severity.ERROR
-    assert found.found == "has live members (Reconciling)"
+    assert found.found == "has active members (Reconciling)"
 
 
 @pytest.mark.parametrize("state", ["", "Dead", "Empty"])
@@ -243,9 +243,9 @@ def test_a_topic_that_may_not_be_described_is_an_error_that_names_what_the_query
 @pytest.mark.parametrize(
     ("topic", "missing", "found"),
     [
-        ("orders", "Write", "may not be written"),
-        ("kafka-eos-ledger", "Write", "may not be written"),
-        ("kafka-eos-ledger", "Read", "may not be read for the ledger"),
+        ("orders", "Write", "writing to it is not allowed"),
+        ("kafka-eos-ledger", "Write", "writing to it is not allowed"),
+        ("kafka-eos-ledger", "Read", "reading the ledger from it is not allowed"),
     ],
 )
 def test_a_right_the_query_lacks_on_a_topic_is_an_error(topic, missing, found):
@@ -272,7 +272,7 @@ def test_a_topic_that_takes_smaller_record_batches_gets_smaller_ones():
     facts = with_topic(settings=SETTINGS | {"max.message.bytes": "100000"})
     assert wrong(facts) == []
     said = [finding.found for finding in findings(facts, sink()) if "max.message.bytes" in finding.found]
-    assert said == ["max.message.bytes is 100000, below kafka.max.request.size: its record batches are cut to that"]
+    assert said == ["max.message.bytes is 100000, less than kafka.max.request.size: record batches are limited to it"]
 
 
 def test_record_batches_as_large_as_the_topic_takes_are_allowed():
@@ -287,7 +287,7 @@ class TestDurability:
     def test_min_insync_replicas_above_the_replication_factor_is_an_error(self, name):
         severity, subject, found = only(with_topic(name, settings=SETTINGS | {"min.insync.replicas": "4"}))
         assert (severity, subject) == (Severity.ERROR, f"topic {name}")
-        assert found.found == "min.insync.replicas is 4, but the replication factor 3"
+        assert found.found == "min.insync.replicas is 4, but the replication factor is 3"
 
     def test_a_single_replica_is_a_warning(self, name):
         facts = with_topic(name, replicas=1, in_sync=1, settings=SETTINGS | {"min.insync.replicas": "1"})
@@ -307,7 +307,7 @@ class TestDurability:
         severity, _, found = only(with_topic(name, in_sync=1))
         assert (severity, found.found) == (
             Severity.WARNING,
-            "1 of 3 replicas are in sync, min.insync.replicas is 2",
+            "1 of 3 replicas are in sync, but min.insync.replicas is 2",
         )
 
     def test_settings_that_may_not_be_read_are_a_warning_that_names_the_acl(self, name):

@@ -108,7 +108,7 @@ def test_a_checkpoint_that_was_left_behind_cannot_set_the_offsets_back() -> None
     text = refused(decide(entry(41, query_id="theirs"), batch(0, start=further), further))
     assert "orders-0 at 15 (starts at 30)" in text
     assert "planned before" in text
-    assert "set the group's offsets back" in text
+    assert "reset the group's offsets" in text
 
 
 def test_a_lost_checkpoint_goes_on_though_partitions_were_added() -> None:
@@ -131,7 +131,7 @@ def test_a_lost_checkpoint_whose_groups_offsets_are_gone_is_refused() -> None:
 
 
 def test_a_missing_offset_below_a_known_one_is_not_taken_for_a_new_partition() -> None:
-    assert "orders-0, which is not a new partition" in refused(
+    assert "no committed offset of orders-0 is known, and it is not a new partition" in refused(
         decide(entry(7, query_id="lost"), batch(0), {O0: None, O1: 20})
     )
 
@@ -170,12 +170,12 @@ def test_a_query_without_a_kafka_source_goes_on_by_its_ledger_alone() -> None:
 
 def test_a_missing_ledger_is_refused_and_never_guessed() -> None:
     text = refused(decide(None, batch(9), {O0: None, O1: None}))
-    assert "went to another sink" in text
+    assert "written with another sink" in text
     assert "resolve='write:none/ours.9.d'" in text
 
 
 def test_a_missing_ledger_is_refused_even_if_the_groups_offsets_fit_and_says_so() -> None:
-    assert "equal its start" in refused(decide(None, batch(9), START))
+    assert "starts at the group's committed offsets" in refused(decide(None, batch(9), START))
 
 
 @pytest.mark.parametrize(
@@ -428,15 +428,15 @@ def test_the_same_word_says_nothing_of_another_commit(batch_id: int) -> None:
 @pytest.mark.parametrize("found", [None, entry(3)], ids=["without an entry", "an earlier entry"])
 def test_who_changed_the_sink_is_told_which_word_is_right_and_what_a_wrong_one_does(found: LedgerEntry | None) -> None:
     text = refused(decide(found, batch(9), None))
-    assert "another sink, such as the built-in one" in text
-    assert "stopped cleanly, this batch was not run yet and `write` is right" in text
+    assert "another sink until now, for example the built-in one" in text
+    assert "stopped cleanly, this batch has not run yet, and `write` is correct" in text
     assert "the sink's option `resolve`" in text
-    assert "what is there of it already is repeated" in text
-    assert "what is missing of it is lost" in text
+    assert "otherwise, those records are repeated" in text
+    assert "otherwise, missing records are lost" in text
 
 
 @pytest.mark.parametrize("batch_id", [7, 8])
 def test_the_same_word_does_not_pass_over_a_commit_that_lacks_frames(batch_id: int) -> None:
     lacking = replace(told(7, {O0: 30}), incomplete=True)
     verdict = decide(lacking, ranged(batch_id, {O0: 20}, {O0: 25}), own="here", resolve="skip-to:ours.7.then")
-    assert "only the frames of the writer's first call are committed" in refused(verdict)
+    assert "the writer's first call was committed, but a second call was refused" in refused(verdict)

@@ -67,7 +67,7 @@ def test_appending_needs_an_identity() -> None:
 
 
 def test_the_ledger_cannot_be_read_before_the_identity_is_held() -> None:
-    assert "older owner" in str(refuses(Transaction(), Event.LEDGER_READ))
+    assert "older producer" in str(refuses(Transaction(), Event.LEDGER_READ))
 
 
 def test_nothing_is_appended_before_the_ledger_was_read() -> None:

@@ -76,7 +76,7 @@ def test_a_first_attempt_appends_and_reports_what_was_acknowledged(appended):
 def test_a_second_attempt_appends_nothing_and_the_batch_is_written_again(appended):
     report = attempt(1)
     assert appended == []
-    with pytest.raises(TransactionAborted, match="from attempt 1"):
+    with pytest.raises(TransactionAborted, match="attempt 1"):
         judged(report)
 
 

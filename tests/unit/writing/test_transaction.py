@@ -247,7 +247,7 @@ def test_a_commit_that_was_not_applied_is_written_again(kafka, transaction):
     kafka.loses = "request"
     report = run(transaction, 0)
     assert report.outcome == "committed"
-    assert ["the ledger shows that nothing was committed" in why for why in report.redone] == [True]
+    assert ["according to the ledger, the batch is not committed" in why for why in report.redone] == [True]
     assert run(transaction, 1).outcome == "committed"
     assert source_offset(kafka) == 2
 
@@ -300,7 +300,7 @@ def test_an_owner_that_finds_a_later_batch_in_the_ledger_cannot_say_what_became_
     kafka.overtaken_by = ledger.encode_record(
         LedgerEntry(query_id="query", batch_id=3, digest="digest 3", serial=4, sources=())
     )
-    with pytest.raises(LedgerRefused, match="overtaken by a newer one") as refused:
+    with pytest.raises(LedgerRefused, match="a newer driver replaced this one") as refused:
         run(transaction, 0)
     assert refused.value.committed == "unknown"
 
@@ -527,7 +527,7 @@ def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka, reque
 def test_a_commit_that_came_after_the_timeout_is_settled_by_the_ledger(kafka):
     report = timed_out(kafka, "EndTxn")
     assert report.outcome == "committed"
-    assert ["the ledger shows that nothing was committed" in why for why in report.redone] == [True]
+    assert ["according to the ledger, the batch is not committed" in why for why in report.redone] == [True]
     assert kafka.commits == 1
 
 
@@ -582,7 +582,9 @@ def test_as_many_clusters_must_be_named_as_there_are_sources(kafka):
 
 def test_a_checkpoint_whose_source_is_another_cluster_now_is_refused(kafka):
     settled(OPTIONS, kafka, sourced(0, SOURCE))
-    with pytest.raises(LedgerRefused, match="the offsets are of cluster there, those committed of cluster here"):
+    with pytest.raises(
+        LedgerRefused, match="the offsets are of cluster there, but the committed ones are of cluster here"
+    ):
         settled(replace(OPTIONS, source_clusters=("there",)), kafka, sourced(1, SOURCE))
 
 
@@ -625,7 +627,7 @@ def test_an_operators_word_settles_one_refusal_and_no_other(kafka, caplog):
         settled(OPTIONS, kafka, sourced(7, SOURCE))
     (word,) = re.findall(r"resolve='(write:\S+)'", str(refused.value))
     assert settled(replace(OPTIONS, resolve=word), kafka, sourced(7, SOURCE)).outcome == "committed"
-    assert f"resolve={word} settles that" in caplog.text
+    assert f"resolve={word} resolves this refusal" in caplog.text
     with pytest.raises(LedgerRefused):
         settled(replace(OPTIONS, resolve=word), kafka, sourced(9, SOURCE))
 
@@ -635,6 +637,6 @@ def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_gone_on_fro
     transaction.note_incomplete(batch(0))
     for number in (0, 1):
         restarted = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
-        with pytest.raises(LedgerRefused, match="of batch 0 only the frames of the writer's first call are committed"):
+        with pytest.raises(LedgerRefused, match="batch 0 is incomplete: the writer's first call was committed"):
             run(restarted, number)
     assert source_offset(kafka) == 1
