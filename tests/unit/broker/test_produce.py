@@ -238,6 +238,25 @@ def test_a_lost_connection_resends_what_was_unanswered_in_order(broker, log, los
     assert len(broker.clock.slept) == 1
 
 
+def test_a_batch_that_could_not_be_sent_to_a_new_leader_does_not_take_the_old_leaders_answers(broker, log):
+    appender = Appender(broker.cluster(), IDENTITY, linger_bytes=0)
+    append_all(appender, FIRST, SECOND, count=1)
+    appender.flush()
+
+    def moved(request):
+        broker.leader = 2
+        broker.cut_off = "Produce"
+        log.failures = {(1, 1, 1): 6}
+        return log(request)
+
+    broker.script["Produce"].appendleft(moved)
+    appender.append(SECOND, batch(1), 3, 1)
+    for sequence in range(1, 6):  # four of them fill the connection to the old leader
+        appender.append(FIRST, batch(sequence), 3, sequence)
+    assert len(appender.flush()) == 6
+    assert log.appended == {("orders", 0): list(range(6)), ("orders", 1): [0, 1]}
+
+
 def test_an_answer_lost_after_the_append_is_not_appended_twice(broker, log, lost):
     def apply_and_lose(request):
         log(request)
@@ -342,7 +361,7 @@ def test_append_blocks_above_its_bound_so_memory_stays_flat(broker, log):
     appender = Appender(broker.cluster(), IDENTITY, max_held_bytes=35)
     for sequence in range(50):
         appender.append(FIRST, batch(sequence), 3, sequence)
-        assert appender._held_bytes <= 35
+        assert appender._plan.held_bytes <= 35
     assert len(appender.flush()) == 50
 
 
