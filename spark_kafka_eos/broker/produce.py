@@ -1,4 +1,4 @@
-"""Append complete record batches to partitions, pipelined: `core.send_plan` decides, this performs it on connections."""
+"""Append complete record batches to partitions, pipelined: what `core.send_plan` decides, over connections."""
 
 from __future__ import annotations
 

@@ -97,6 +97,10 @@ class _Lane:
     def may_send(self, max_in_flight: int) -> bool:
         return bool(self.waiting) and not self.failed and len(self.in_flight) < (max_in_flight if self.known else 1)
 
+    def is_behind_another(self, batch: Batch) -> bool:
+        """Whether one before it failed, or may yet turn out to have failed."""
+        return any(other.number < batch.number for other in (*self.failed, *self.in_flight))
+
     def settle(self) -> int:
         """Once nothing is in flight any more, what failed is the next to be sent, in its old order: so many bytes."""
         if self.in_flight or not self.failed:
@@ -168,8 +172,8 @@ class SendPlan:
                 lane.known = True
                 self.held_bytes -= batch.size
                 actions.append(_acknowledged(batch, answer.base_offset if not answer.code else -1))
-            elif answer.code == _OUT_OF_ORDER_SEQUENCE and any(other.number < batch.number for other in lane.failed):
-                lane.failed.append(batch)  # only because one before it failed
+            elif answer.code == _OUT_OF_ORDER_SEQUENCE and lane.is_behind_another(batch):
+                lane.failed.append(batch)
             else:
                 trouble = self._trouble(batch, answer)
                 lane.failed.append(batch)
