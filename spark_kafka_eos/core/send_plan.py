@@ -225,8 +225,10 @@ class SendPlan:
         ready: dict[Way, list[Batch]] = {}
         for tp, leader in leaders.items():
             lane = self._lanes[tp]
-            numbers = [lane.went_by] if lane.in_flight else range(_CONNECTIONS if lane.known else 1)
-            way = min((Way(leader, number) for number in numbers), key=lambda way: load[way] // _WORTH_A_CONNECTION)
+            way = Way(leader, lane.went_by)
+            if lane.known and not lane.in_flight:
+                ways = [Way(leader, number) for number in range(_CONNECTIONS)]
+                way = min(ways, key=lambda way: load[way] // _WORTH_A_CONNECTION)
             load[way] += lane.waiting[0].size
             ready.setdefault(way, []).append(lane.waiting[0])
         return [
