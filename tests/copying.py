@@ -144,7 +144,9 @@ class Copy:
 
     def blocks(self, batch: MicroBatch) -> Iterator[Block]:
         """One encode task for each source partition; rows go to the output partitions in turn."""
-        where = Layout(topic=self.target, targets={self.target: Target(partitions=SLOTS)}, max_block_bytes=_BLOCK_BYTES)
+        where = Layout(
+            topic=self.target, targets={self.target: Target(partitions=SLOTS)}, max_request_size=_BLOCK_BYTES
+        )
         for task, (origin, wanted) in enumerate(self.tasks(batch)):
             builder = BlockEncoder(where, task, lambda _: Target(partitions=SLOTS), lambda: int(time.time() * 1000))
             options = SourceOptions(client=origin.options, subscribe=(wanted.partition.topic,))

@@ -9,10 +9,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_eos.errors import AuthenticationFailed, ConfigurationError
 from spark_kafka_eos.options.security import Security
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.broker.oauth import Tokens
 
 
 def tls_context(security: Security) -> ssl.SSLContext:
@@ -71,11 +74,17 @@ def _file(location: str | None, pem: str | None) -> Iterator[str | None]:
 
 
 def sasl_exchange(
-    security: Security, where: str, exchange: Callable[[bytes], bytes], *, token_timeout: float = 30.0
+    security: Security,
+    where: str,
+    exchange: Callable[[bytes], bytes],
+    *,
+    token_timeout: float = 30.0,
+    tokens: Tokens | None = None,
 ) -> None:
     """Log in: `exchange` sends one SaslAuthenticate and returns the broker's bytes, or raises AuthenticationFailed.
 
-    `where` is host:port, for messages. `token_timeout` bounds the wait for a token endpoint, in seconds.
+    `where` is host:port, for messages. `token_timeout` bounds the wait for a token endpoint, in seconds. `tokens`
+    is for tests.
     """
     from kafka.net.sasl import get_sasl_mechanism  # with all of kafka-python's network code
 
@@ -83,7 +92,7 @@ def sasl_exchange(
     if name == "OAUTHBEARER":
         from spark_kafka_eos.broker.oauth import exchange_token
 
-        if not exchange_token(security, token_timeout, exchange):
+        if not exchange_token(security, token_timeout, exchange, tokens):
             raise AuthenticationFailed(f"{where} refused the token of client {username!r}")
         return
     if name.startswith("SCRAM"):

@@ -130,7 +130,7 @@ class Connection:
     # -- connecting
 
     def _connect(self) -> socket.socket:
-        timeout = self._options.connect_timeout_ms / 1000
+        timeout = self._options.socket_connection_setup_timeout_ms / 1000
         tls = None
         if self._options.security.uses_tls:
             from spark_kafka_eos.broker.authentication import handshake, tls_context

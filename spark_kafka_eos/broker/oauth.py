@@ -30,8 +30,14 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 _ERROR = re.compile("[a-z_]{1,40}")  # RFC 6749, section 5.2; anything longer might quote the request
 
 
-def exchange_token(security: Security, timeout: float, exchange: Callable[[bytes], bytes]) -> bool:
-    """Log in with a token; False where the broker refuses it without saying more. `exchange` as in `sasl_exchange`."""
+def exchange_token(
+    security: Security, timeout: float, exchange: Callable[[bytes], bytes], tokens: Tokens | None = None
+) -> bool:
+    """Log in with a token; False where the broker refuses it without saying more. `exchange` as in `sasl_exchange`.
+
+    `tokens` are this process's by default.
+    """
+    tokens = shared_tokens if tokens is None else tokens
     assert security.token_endpoint is not None
     pairs = [("auth", f"Bearer {tokens.get(security, timeout).reveal()}"), *security.token_endpoint.extensions]
     first = "n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs) + "\x01"
@@ -169,4 +175,4 @@ def _read(answer: bytes, where: str) -> tuple[str, float]:
     return token, max(lifetime, 0.0)
 
 
-tokens = Tokens()
+shared_tokens = Tokens()

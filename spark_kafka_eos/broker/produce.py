@@ -1,26 +1,10 @@
-"""Append complete record batches to partitions, pipelined, in sequence order per partition, across retries.
-
-The bytes of a batch never change once it was sent: a resend carries the same sequence, and the broker recognises it
-(KIP-98, "idempotent producer"). Three rules keep the order of a partition:
-
-- After a failure nothing more is sent to the partition until all it has in flight is answered; then everything that was
-  not acknowledged is sent again, first sequence first. A batch behind a failed one is answered
-  OUT_OF_ORDER_SEQUENCE_NUMBER, which is no error then.
-- At most five batches of a partition are in flight, because the broker remembers five.
-- The first batch goes alone. Where it knows nothing of a producer the broker takes any sequence, so a second batch
-  could be appended in front of a first one that failed.
-
-A broker takes one request of a connection after the other. So where there are megabytes to send a leader gets a second
-connection, and reads from one while it appends what came by the other; a partition changes over only while it has
-nothing in flight. First batches all go by the first one: they add partitions to the transaction, and of two requests
-that do so at once a broker turns one away (AddPartitionsToTxnManager).
-"""
+"""Append complete record batches to partitions, pipelined: what `core.send_plan` decides, over connections."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,56 +15,16 @@ from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.broker.versions import transactional
-from spark_kafka_eos.core.acl_hints import Subject
-from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
-from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
+from spark_kafka_eos.core.send_plan import Answer, Batch, Recover, Request, SendPlan
+from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
-
-_OUT_OF_ORDER_SEQUENCE = 45
-_DUPLICATE_SEQUENCE = 46
-_CONNECTIONS = 2  # to each leader, at most
-_WORTH_A_CONNECTION = 1 << 20  # bytes in flight
-_REQUEST_BYTES = 8 << 20  # several partitions share a request up to this; brokers refuse 100 MB
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Batch:
-    data: bytes | bytearray | memoryview
-    records: int
-    base_sequence: int
-    size: int
-    sent: int = 0
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Lane:
-    """One partition: what waits, what is in flight, what failed and waits for the rest to be answered."""
-
-    partition: TopicPartition
-    waiting: deque[_Batch] = field(default_factory=deque)
-    in_flight: deque[_Batch] = field(default_factory=deque)
-    failed: list[_Batch] = field(default_factory=list)
-    known: bool = False  # to the broker, by an acknowledged batch
-    sent_to: tuple[int, int] = (-1, 0)  # leader, and which connection to it
-
-    def may_send(self, max_in_flight: int) -> bool:
-        return bool(self.waiting) and not self.failed and len(self.in_flight) < (max_in_flight if self.known else 1)
-
-    def settle(self) -> int:
-        """Once nothing is in flight any more, what failed is the next to be sent, in its old order: so many bytes."""
-        if self.in_flight:
-            return 0
-        size = sum(batch.size for batch in self.failed)
-        self.waiting.extendleft(reversed(self.failed))
-        self.failed.clear()
-        return size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _InFlight:
     connection: Connection
     correlation_id: int
-    lanes: tuple[_Lane, ...]  # one batch of each, the oldest it has in flight
+    request: Request
 
 
 class Appender:
@@ -110,14 +54,16 @@ class Appender:
     ) -> None:
         self._cluster, self._acks = cluster, acks
         self._transactional_id = identity.transactional_id or None if identity else None
-        self._max_in_flight = max_in_flight if identity else 1
         self._newest: int | None = None
         if self._transactional_id is not None:
             version = cluster.transaction_version() if transaction_version is None else transaction_version
             self._newest = transactional("Produce", version)
-        self._max_held_bytes, self._held_bytes = max_held_bytes, 0
-        self._linger_bytes, self._waiting_bytes = linger_bytes, 0
-        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._plan = SendPlan(
+            transactional_id=self._transactional_id or "",
+            max_in_flight=max_in_flight if identity else 1,
+            max_held_bytes=max_held_bytes,
+            linger_bytes=linger_bytes,
+        )
         self._flights: deque[_InFlight] = deque()
         self._acks_in: list[Ack] = []
         self._budget = cluster.budget(cluster.options.delivery_timeout_ms)
@@ -134,17 +80,13 @@ class Appender:
         self, partition: TopicPartition, batch: bytes | bytearray | memoryview, records: int, base_sequence: int
     ) -> None:
         """Queue one record batch, which must not be changed until it is flushed; sends what may be sent."""
-        if not self._held_bytes:
+        if not self._plan.held_bytes:
             self._budget.restart()
-        lane = self._lanes.setdefault(partition, _Lane(partition=partition))
-        size = len(batch)
-        lane.waiting.append(_Batch(data=batch, records=records, base_sequence=base_sequence, size=size))
-        self._held_bytes += size
-        self._waiting_bytes += size
+        self._plan.queued(partition, batch, records, base_sequence)
         try:
-            if self._waiting_bytes >= self._linger_bytes or self._held_bytes > self._max_held_bytes:
+            if self._plan.due:
                 self._send()
-            while self._flights and (self._held_bytes > self._max_held_bytes or self._flights[0].connection.readable()):
+            while self._flights and (self._plan.full or self._flights[0].connection.readable()):
                 self._receive()
         except BaseException:
             self.close()
@@ -153,7 +95,7 @@ class Appender:
     def flush(self) -> list[Ack]:
         """Wait until everything is acknowledged; returns the acknowledgements since the last flush."""
         try:
-            while self._held_bytes:
+            while self._plan.held_bytes:
                 self._send()
                 self._receive()
         except BaseException:
@@ -167,70 +109,36 @@ class Appender:
         for flight in self._flights:
             flight.connection.close()
         self._flights.clear()
-        self._lanes.clear()
-        self._held_bytes = self._waiting_bytes = 0
-
-    # -- sending
+        self._plan.given_up()
 
     def _send(self) -> None:
-        """Requests by each connection that has room, each with one batch of every partition of it that may send."""
+        """Everything that may be sent."""
         while True:
             try:
-                ready = self._ready()
-                sent = [self._send_to(self._cluster.connection(*to), lanes) for to, lanes in ready.items()]
-                if not any(sent):
+                leaders = {tp: self._cluster.leader(tp) for tp in self._plan.sendable()}
+                requests = self._plan.requests(leaders)
+                if not requests:
                     return
+                for request in requests:
+                    self._send_to(self._cluster.connection(*request.way), request)
             except BrokerUnreachable as error:
-                self._recover(error, Reaction.REFRESH_METADATA)
+                self._recover(self._plan.unreachable(error))
 
-    def _ready(self) -> dict[tuple[int, int], list[_Lane]]:
-        """The partitions that may send, by their leader and the number of the connection to it."""
-        busy: Counter[tuple[int, int]] = Counter()  # bytes in flight
-        for lane in self._lanes.values():
-            busy[lane.sent_to] += sum(batch.size for batch in lane.in_flight)
-        ready: dict[tuple[int, int], list[_Lane]] = {}
-        for lane in self._lanes.values():
-            if not lane.may_send(self._max_in_flight):
-                continue
-            leader = self._cluster.leader(lane.partition)
-            numbers = [lane.sent_to[1]] if lane.in_flight else range(_CONNECTIONS if lane.known else 1)
-            ways = [(leader, number) for number in numbers]
-            lane.sent_to = min(ways, key=lambda way: busy[way] // _WORTH_A_CONNECTION)
-            busy[lane.sent_to] += lane.waiting[0].size
-            ready.setdefault(lane.sent_to, []).append(lane)
-        return ready
-
-    def _send_to(self, connection: Connection, lanes: list[_Lane]) -> bool:
-        if connection.in_flight >= self._max_in_flight:
-            return False
-        chosen: list[_Lane] = []
-        size = 0
-        for lane in lanes:
-            size += lane.waiting[0].size
-            if chosen and size > _REQUEST_BYTES:
-                break
-            chosen.append(lane)
-        request = self._request(chosen)
-        for lane in chosen:
-            batch = lane.waiting.popleft()
-            self._waiting_bytes -= batch.size
-            batch.sent += 1
-            lane.in_flight.append(batch)
+    def _send_to(self, connection: Connection, request: Request) -> None:
+        self._plan.sent(request)
         try:
-            correlation_id = connection.send(request, newest=self._newest)
+            correlation_id = connection.send(self._produce(request.batches), newest=self._newest)
         except BrokerUnreachable:
-            self._unanswered(chosen)
-            self._lost(connection)
+            self._lost(connection, request)
             raise
-        self._flights.append(_InFlight(connection=connection, correlation_id=correlation_id, lanes=tuple(chosen)))
-        return True
+        self._flights.append(_InFlight(connection=connection, correlation_id=correlation_id, request=request))
 
-    def _request(self, lanes: Iterable[_Lane]) -> Any:
+    def _produce(self, batches: Iterable[Batch]) -> Any:
         topic_class: Any = ProduceRequest.TopicProduceData
         topics: dict[str, list[Any]] = {}
-        for lane in lanes:
-            topics.setdefault(lane.partition.topic, []).append(
-                topic_class.PartitionProduceData(index=lane.partition.partition, records=lane.waiting[0].data)
+        for batch in batches:
+            topics.setdefault(batch.partition.topic, []).append(
+                topic_class.PartitionProduceData(index=batch.partition.partition, records=batch.data)
             )
         return ProduceRequest(
             transactional_id=self._transactional_id,
@@ -239,85 +147,51 @@ class Appender:
             topic_data=[topic_class(name=topic, partition_data=partitions) for topic, partitions in topics.items()],
         )
 
-    # -- answers
-
     def _receive(self) -> None:
         """Settle the oldest request in flight."""
         flight = self._flights.popleft()
         try:
-            response = flight.connection.receive(flight.correlation_id)
+            answers = self._answers(flight)
         except BrokerUnreachable as error:
-            self._unanswered(flight.lanes)
-            self._lost(flight.connection)
-            self._recover(error, Reaction.REFRESH_METADATA)
-            return
-        answers = {
-            TopicPartition(topic.name, p.index): p for topic in response.responses for p in topic.partition_responses
-        }
-        trouble: tuple[KafkaEosError, Reaction] | None = None
-        if useless := incomplete("Produce", (lane.partition for lane in flight.lanes), answers):
             flight.connection.close()
-            self._unanswered(flight.lanes)
-            self._lost(flight.connection)
-            self._recover(useless, Reaction.REFRESH_METADATA)
+            self._lost(flight.connection, flight.request)
+            self._recover(self._plan.unreachable(error))
             return
-        for lane in flight.lanes:
-            trouble = self._settle(lane, answers[lane.partition]) or trouble
-        if trouble is not None:
-            self._recover(*trouble)
+        for action in self._plan.answered(flight.request, answers):
+            match action:
+                case Ack():
+                    self._budget.restart()
+                    self._acks_in.append(action)
+                case Recover():
+                    self._recover(action)
         self._send()
 
-    def _settle(self, lane: _Lane, answer: Any) -> tuple[KafkaEosError, Reaction] | None:
-        """Account for the lane's oldest batch; returns what to recover from, raises what no retry mends."""
-        batch = lane.in_flight.popleft()
-        code, trouble = answer.error_code, None
-        if not code or (code == _DUPLICATE_SEQUENCE and batch.sent > 1):
-            self._acknowledge(lane, batch, answer.base_offset if not code else -1)
-        elif code == _OUT_OF_ORDER_SEQUENCE and lane.failed:
-            lane.failed.append(batch)  # only because the one before it failed
-        else:
-            what = f", a record batch of {batch.records} records and {batch.size} bytes"
-            details = [answer.error_message, *(e.batch_index_error_message for e in answer.record_errors)]
-            subject = Subject(
-                partition=lane.partition,
-                transactional_id=self._transactional_id or "",
-                note=": ".join([what, *dict.fromkeys(filter(None, details))]),
-            )
-            error = failure("Produce", code, subject)
-            react = reaction("Produce", code)
-            if react not in RETRIABLE:
-                raise error
-            lane.failed.append(batch)
-            trouble = error, react
-        self._waiting_bytes += lane.settle()
-        return trouble
+    def _answers(self, flight: _InFlight) -> dict[TopicPartition, Answer]:
+        response = flight.connection.receive(flight.correlation_id)
+        answers = {
+            TopicPartition(topic.name, p.index): _answer(p)
+            for topic in response.responses
+            for p in topic.partition_responses
+        }
+        if useless := incomplete("Produce", (batch.partition for batch in flight.request.batches), answers):
+            raise useless
+        return answers
 
-    def _acknowledge(self, lane: _Lane, batch: _Batch, base_offset: int) -> None:
-        lane.known = True
-        self._held_bytes -= batch.size
-        self._budget.restart()
-        self._acks_in.append(
-            Ack(
-                partition=lane.partition,
-                base_sequence=batch.base_sequence,
-                records=batch.records,
-                bytes=batch.size,
-                base_offset=base_offset,
-            )
-        )
-
-    def _unanswered(self, lanes: Iterable[_Lane]) -> None:
-        for lane in lanes:
-            lane.failed.append(lane.in_flight.popleft())
-            self._waiting_bytes += lane.settle()
-
-    def _lost(self, connection: Connection) -> None:
-        for flight in [flight for flight in self._flights if flight.connection is connection]:
+    def _lost(self, connection: Connection, request: Request) -> None:
+        """The connection, with `request` and whatever else was in flight by it."""
+        others = [flight for flight in self._flights if flight.connection is connection]
+        for flight in others:
             self._flights.remove(flight)
-            self._unanswered(flight.lanes)
+        self._plan.lost([request, *(flight.request for flight in others)])
 
-    def _recover(self, error: KafkaEosError, react: Reaction) -> None:
-        pause(error, react, self._budget, self._cluster.sleep)
-        if react is Reaction.REFRESH_METADATA:
-            topics = {lane.partition.topic for lane in self._lanes.values() if lane.waiting or lane.failed}
-            self._cluster.refresh(topics)
+    def _recover(self, needed: Recover) -> None:
+        pause(needed.error, needed.reaction, self._budget, self._cluster.sleep)
+        if needed.topics:
+            self._cluster.refresh(needed.topics)
+
+
+def _answer(partition: Any) -> Answer:
+    if not partition.error_code:
+        return Answer(0, partition.base_offset)
+    details = [partition.error_message, *(e.batch_index_error_message for e in partition.record_errors)]
+    return Answer(partition.error_code, details=details)

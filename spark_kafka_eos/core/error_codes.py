@@ -74,7 +74,7 @@ _REACTIONS = {
     33: Reaction.UNAUTHENTICATED,  # UNSUPPORTED_SASL_MECHANISM
     34: Reaction.UNAUTHENTICATED,  # ILLEGAL_SASL_STATE
     45: Reaction.ABORT,  # OUT_OF_ORDER_SEQUENCE_NUMBER
-    46: Reaction.ABORT,  # DUPLICATE_SEQUENCE_NUMBER, unless it answers our own resend: see `broker.produce`
+    46: Reaction.ABORT,  # DUPLICATE_SEQUENCE_NUMBER, unless it answers our own resend: see `core.send_plan`
     41: Reaction.RETRY_SAME,  # NOT_CONTROLLER: it has just moved
     47: Reaction.FENCED,  # INVALID_PRODUCER_EPOCH
     48: Reaction.ABORT,  # INVALID_TXN_STATE

@@ -14,15 +14,16 @@ from spark_kafka_eos.options.security import Security, security
 class ClientOptions:
     """Brokers, identity and timeouts. Times are in milliseconds.
 
-    `request_timeout_ms` limits the wait for one response, `connect_timeout_ms` for a connection, `delivery_timeout_ms`
-    for a request including its retries. The retry backoff doubles from `retry_backoff_ms` to `retry_backoff_max_ms`.
+    `request_timeout_ms` limits the wait for one response, `socket_connection_setup_timeout_ms` for a connection,
+    `delivery_timeout_ms` for a request including its retries. The retry backoff doubles from `retry_backoff_ms` to
+    `retry_backoff_max_ms`.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "spark-kafka-eos"
     security: Security = field(default_factory=Security)
     request_timeout_ms: int = 30_000
-    connect_timeout_ms: int = 10_000
+    socket_connection_setup_timeout_ms: int = 10_000
     delivery_timeout_ms: int = 120_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -35,7 +36,7 @@ class ClientOptions:
             "bootstrap.servers": ",".join(hosts),
             "client.id": self.client_id,
             "socket.timeout.ms": self.request_timeout_ms,
-            "socket.connection.setup.timeout.ms": self.connect_timeout_ms,
+            "socket.connection.setup.timeout.ms": self.socket_connection_setup_timeout_ms,
             "retry.backoff.ms": self.retry_backoff_ms,
             "retry.backoff.max.ms": max(self.retry_backoff_ms, self.retry_backoff_max_ms),
         }

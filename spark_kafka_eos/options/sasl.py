@@ -16,10 +16,20 @@ _URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 # Credentials: field of the option table, name of the option, name in JAAS.
 _USER = (("sasl_username", "kafka.sasl.username", "username"), ("sasl_password", "kafka.sasl.password", "password"))
 _CLIENT = tuple(
-    (f"sasl_client_{what}", f"kafka.sasl.oauthbearer.client.credentials.client.{what}", f"client{what.title()}")
+    (
+        f"sasl_oauthbearer_client_credentials_client_{what}",
+        f"kafka.sasl.oauthbearer.client.credentials.client.{what}",
+        f"client{what.title()}",
+    )
     for what in ("id", "secret")
 )
 _MODULES = {"PlainLoginModule": _USER, "ScramLoginModule": _USER, "OAuthBearerLoginModule": _CLIENT}
+_ENDPOINT = {
+    "sasl_oauthbearer_token_endpoint_url": "url",
+    "sasl_oauthbearer_scope": "scope",
+    "sasl_oauthbearer_extensions": "extensions",
+    "sasl_oauthbearer_header_urlencode": "header_urlencode",
+}
 _EXTENSION = "extension_"  # JAAS: extension_logicalCluster="lkc-1"
 
 
@@ -64,7 +74,7 @@ def sasl(given: Mapping[str, object]) -> dict[str, object]:
             found[target] = login[in_jaas] if target == "password" else login[in_jaas].reveal()
         elif field in given:
             found[target] = given[field]
-    if "sasl_token_url" in given and mechanism and not bearer:
+    if "sasl_oauthbearer_token_endpoint_url" in given and mechanism and not bearer:
         raise ConfigurationError(_URL, f"has no effect with {mechanism}")
     return found | (_token_endpoint(given, login) if bearer else {})
 
@@ -114,7 +124,7 @@ def _mechanism_of(module: str) -> str:
 
 
 def _token_endpoint(given: Mapping[str, object], login: Mapping[str, Secret]) -> dict[str, object]:
-    if "sasl_token_url" not in given:
+    if "sasl_oauthbearer_token_endpoint_url" not in given:
         return {}
     try:
         inside: dict[str, object] = {
@@ -127,7 +137,6 @@ def _token_endpoint(given: Mapping[str, object], login: Mapping[str, Secret]) ->
         }
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
-    names = ("url", "scope", "extensions", "header_urlencode")
-    said = {name: given[f"sasl_token_{name}"] for name in names if f"sasl_token_{name}" in given}
+    said = {name: given[option] for option, name in _ENDPOINT.items() if option in given}
     trusted = tls.token_endpoint_trust(given, login)
     return {"token_endpoint": TokenEndpoint(**(inside | said | trusted))}  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ class SinkOptions:
     output_topics: tuple[str, ...] = ()
     append_mode: Literal["auto", "driver", "executors"] = "auto"
     staging_dir: str | None = None
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     max_request_size: int = 1_048_576
     transaction_timeout_ms: int = 60_000
     max_tries: int = 3

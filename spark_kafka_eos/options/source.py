@@ -10,7 +10,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.ledger import SinkLedger, sink_ledger, split
-from spark_kafka_eos.options.table import SOURCE, take
+from spark_kafka_eos.options.table import SOURCE, field_of, take
 
 Start = Literal["earliest", "latest", "committed", "committed-or-earliest", "committed-or-latest"]
 
@@ -46,9 +46,9 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = 900_000
+    max_trigger_delay: int = 900_000
     push_down_filters: bool = False
-    max_timestamp_delay_ms: int | None = None
+    max_timestamp_delay: int | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
@@ -58,19 +58,15 @@ class SourceOptions:
     required: tuple[str, ...] = ()
     group_id: str | None = None
     sink: SinkLedger | None = None
-    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 8_388_608
     fetch_max_wait_ms: int = 500
     check_crcs: bool = True
 
 
-_WHAT = {"subscribe": "subscribe", "subscribe_pattern": "subscribePattern", "assign": "assign"}
-_ENDS = {
-    "ending_offsets": "endingOffsets",
-    "ending_timestamp": "endingTimestamp",
-    "ending_timestamps": "endingOffsetsByTimestamp",
-}
+_WHAT = ("subscribe", "subscribePattern", "assign")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 def source_options(options: Mapping[str, object], *, streaming: bool | None = None) -> SourceOptions:
@@ -83,10 +79,10 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     own, of_sink = split(options)
     found = take(own, SOURCE)
     client = client_options(found)
-    what = [name for field_, name in _WHAT.items() if field_ in found]
+    what = [name for name in _WHAT if field_of(name) in found]
     if len(what) != 1:
         problem = f"{' and '.join(what)} cannot be combined" if what else "the topics to read are not set"
-        choose = f"Set one of {', '.join(_WHAT.values())}."
+        choose = f"Set one of {', '.join(_WHAT)}."
         raise ConfigurationError(what[0] if what else "subscribe", problem, action=choose)
     values = select(found, SourceOptions)
     values["sink"] = sink_ledger(of_sink, client)
@@ -95,7 +91,7 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     _check_start(values, streaming=streaming)
     _check_commits(values, streaming=streaming)
     _check_filters(values, streaming=streaming)
-    ends = [name for field_, name in _ENDS.items() if field_ in found]
+    ends = [name for name in _ENDS if field_of(name) in found]
     if streaming and ends:
         stop = "Use trigger(availableNow=True) to stop at the current end of the topics."
         raise ConfigurationError(ends[0], "is not supported in a streaming read", action=stop)
@@ -106,19 +102,23 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
 
 
 def _start(found: Mapping[str, Any], default: str) -> object:
-    when_none = {"if_none": found["starting_strategy"]} if "starting_strategy" in found else {}
+    when_none = (
+        {"if_none": found["starting_offsets_by_timestamp_strategy"]}
+        if "starting_offsets_by_timestamp_strategy" in found
+        else {}
+    )
     if "starting_timestamp" in found:
         return Timestamps(everywhere=found["starting_timestamp"], **when_none)
-    if "starting_timestamps" in found:
-        return Timestamps(partitions=found["starting_timestamps"], **when_none)
+    if "starting_offsets_by_timestamp" in found:
+        return Timestamps(partitions=found["starting_offsets_by_timestamp"], **when_none)
     return found.get("starting_offsets", default)
 
 
 def _end(found: Mapping[str, Any]) -> object:
     if "ending_timestamp" in found:
         return Timestamps(everywhere=found["ending_timestamp"], if_none="latest")
-    if "ending_timestamps" in found:
-        return Timestamps(partitions=found["ending_timestamps"], if_none="latest")
+    if "ending_offsets_by_timestamp" in found:
+        return Timestamps(partitions=found["ending_offsets_by_timestamp"], if_none="latest")
     return found.get("ending_offsets", "latest")
 
 
@@ -154,7 +154,7 @@ def _check_filters(values: Mapping[str, Any], *, streaming: bool | None) -> None
             "is not supported in a streaming read: Spark does not pass filters to it",
             action="Remove it.",
         )
-    if "max_timestamp_delay_ms" in values and not values.get("push_down_filters"):
+    if "max_timestamp_delay" in values and not values.get("push_down_filters"):
         raise ConfigurationError(
             "maxTimestampDelay",
             "only affects filters that are pushed down",

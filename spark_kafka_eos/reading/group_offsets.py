@@ -85,7 +85,7 @@ class ConsumedOffsets:
                     client,
                     delivery_timeout_ms=min(client.delivery_timeout_ms, _PATIENCE_MS),
                     request_timeout_ms=min(client.request_timeout_ms, _PATIENCE_MS),
-                    connect_timeout_ms=min(client.connect_timeout_ms, _PATIENCE_MS),
+                    socket_connection_setup_timeout_ms=min(client.socket_connection_setup_timeout_ms, _PATIENCE_MS),
                 )
             )
         group = GroupCoordinator(self._cluster, self._options.group_id or "")

@@ -111,7 +111,7 @@ class Positions:
         from spark_kafka_eos.core import filters
 
         start, end = filters.within(start, end, asked)
-        low, high, delay = asked.times.low, asked.times.high, self._options.max_timestamp_delay_ms
+        low, high, delay = asked.times.low, asked.times.high, self._options.max_timestamp_delay
         if low is not None and low >= 0:
             start, end = filters.from_times(start, end, self._times(start, low))
         if high is not None and delay is not None:
@@ -199,7 +199,7 @@ class Positions:
         return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), wanted)
 
     def _latest(self) -> dict[TopicPartition, int]:
-        isolation = self._options.isolation
+        isolation = self._options.isolation_level
         self._seen = self._of_existing(lambda tps: offsets.latest(self._cluster, tps, isolation=isolation))
         return dict(self._seen)
 
@@ -218,7 +218,7 @@ class Positions:
         """The last stable offsets, current or pinned; if `begin` is already past one, its offset stays as it is."""
         end = self._latest() if self._pinned is None else dict(self._pinned)
         past = [tp for tp, offset in end.items() if begin.get(tp, 0) > offset]
-        if past and self._options.isolation == "read_committed":
+        if past and self._options.isolation_level == "read_committed":
             high_watermarks = offsets.latest(self._cluster, past, isolation="read_uncommitted")
             end |= {tp: begin[tp] for tp, offset in high_watermarks.items() if begin[tp] <= offset}
         return end
@@ -267,12 +267,12 @@ class Positions:
 
     def _at(self, option: str, wanted: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:
         times = planning.timestamps(option, wanted, latest)
-        found = offsets.at_times(self._cluster, times, isolation=self._options.isolation)
+        found = offsets.at_times(self._cluster, times, isolation=self._options.isolation_level)
         return planning.offsets_by_time(option, wanted, found, latest=latest)
 
     def _times(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
         wanted = dict.fromkeys(partitions, min(time_ms, _LATEST_TIME))
-        return offsets.at_times(self._cluster, wanted, isolation=self._options.isolation)
+        return offsets.at_times(self._cluster, wanted, isolation=self._options.isolation_level)
 
     def _waits(self, available: int) -> bool:
         """Whether to delay the batch until minOffsetsPerTrigger are available; not the first one, nor with
@@ -281,7 +281,7 @@ class Positions:
         least = self._options.min_offsets_per_trigger
         if least is None or available >= least or self._pinned is not None:
             return False
-        return (self._clock() - self._last_advance) * 1000 < self._options.max_trigger_delay_ms
+        return (self._clock() - self._last_advance) * 1000 < self._options.max_trigger_delay
 
     def _within_bytes(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """`end`, or less because of maxBytesPerTrigger."""
@@ -300,7 +300,7 @@ class Positions:
 
         earliest = self._earliest(end.keys())
         ranges = planning.plan(begin, end, earliest=earliest, fail_on_data_loss=False).ranges
-        return ends_by_weight(self._cluster, limit, ranges, self._options.isolation)
+        return ends_by_weight(self._cluster, limit, ranges, self._options.isolation_level)
 
     def _look(self, *, now: bool = False) -> tuple[TopicPartition, ...]:
         """The partitions to read, looked up before each micro-batch that has something to read, else every few

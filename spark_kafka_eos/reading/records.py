@@ -78,7 +78,7 @@ def _fetch(
     """
     fetcher = Fetcher(
         cluster,
-        isolation=options.isolation,
+        isolation=options.isolation_level,
         max_bytes=options.fetch_max_bytes,
         max_partition_bytes=options.max_partition_fetch_bytes,
         max_wait_ms=options.fetch_max_wait_ms,
@@ -205,7 +205,7 @@ def _visible(fetched: Fetched, options: SourceOptions) -> list[bool]:
         else None
         for position, header in fetched.batches
     ]
-    return visible(headers, markers, fetched.aborted, options.isolation)
+    return visible(headers, markers, fetched.aborted, options.isolation_level)
 
 
 def _of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -187,7 +187,7 @@ def _impatient(options: SourceOptions) -> SourceOptions:
         client=replace(
             client,
             request_timeout_ms=min(client.request_timeout_ms, _ANSWER_MS),
-            connect_timeout_ms=min(client.connect_timeout_ms, _ANSWER_MS),
+            socket_connection_setup_timeout_ms=min(client.socket_connection_setup_timeout_ms, _ANSWER_MS),
             delivery_timeout_ms=min(client.delivery_timeout_ms, _ANSWER_MS),
         ),
     )

@@ -68,16 +68,16 @@ class Target:
 class Layout:
     """Where rows may be written. The driver fixes it for the micro-batch, so that all tasks agree.
 
-    `targets` has the topics that were looked up already. `registered` lists the allowed topics (KIP-609's
+    `targets` has the topics that were looked up already. `output_topics` lists the allowed topics (KIP-609's
     pre-registration); if it is empty, any topic is allowed.
     """
 
     topic: str | None
     targets: Mapping[str, Target]
-    registered: tuple[str, ...] = ()
+    output_topics: tuple[str, ...] = ()
     partitioner: str = "murmur2"
-    compression: str = "none"
-    max_block_bytes: int = 1_048_576
+    compression_type: str = "none"
+    max_request_size: int = 1_048_576
     max_buffered_bytes: int = 64 * 1_048_576
 
 
@@ -136,9 +136,10 @@ class BlockEncoder:
                 action="Set the row's topic, or set the option 'topic'.",
             )
         for topic in topics.unique().to_pylist():
-            if self._layout.registered and topic not in self._layout.registered:
+            output_topics = self._layout.output_topics
+            if output_topics and topic not in output_topics:
                 raise InvalidRow(
-                    f"a row has topic {topic!r}, which is not in outputTopics ({', '.join(self._layout.registered)})",
+                    f"a row has topic {topic!r}, which is not in outputTopics ({', '.join(output_topics)})",
                     action="Add the topic to outputTopics, or correct the row.",
                 )
             mask = pc.equal(topics, topic)
@@ -164,7 +165,7 @@ class BlockEncoder:
             added = int(sizes[start:end].sum())
             pending.bytes += added
             self._buffered += added
-            if pending.bytes >= self._layout.max_block_bytes:
+            if pending.bytes >= self._layout.max_request_size:
                 yield from self._cut(partition, final=False)
         while self._buffered > self._layout.max_buffered_bytes:
             yield from self._cut(max(self._pending, key=lambda p: self._pending[p].bytes), final=True)
@@ -178,34 +179,37 @@ class BlockEncoder:
             return
         rows = pa.Table.from_batches(pending.rows).combine_chunks().to_batches()[0]
         sizes = np.concatenate(pending.sizes)
-        limit = self._layout.max_block_bytes
-        if (too_large := np.flatnonzero(sizes > limit - _BATCH_OVERHEAD)).size:
-            raise _too_large(partition, int(sizes[too_large[0]]), limit, "kafka.max.request.size")
-        own = self._targets[partition.topic].max_message_bytes
-        largest = min(limit, own or limit)
+        max_request_size = self._layout.max_request_size
+        if (too_large := np.flatnonzero(sizes > max_request_size - _BATCH_OVERHEAD)).size:
+            raise _too_large(partition, int(sizes[too_large[0]]), max_request_size, "kafka.max.request.size")
+        room = self._bound(partition) - _BATCH_OVERHEAD
         ends = np.cumsum(sizes)
         start, done = 0, 0
         while start < len(sizes):
-            stop = int(np.searchsorted(ends, done + largest - _BATCH_OVERHEAD, side="right"))
+            stop = int(np.searchsorted(ends, done + room, side="right"))
             if stop == len(sizes) and not final:
                 break
             stop = max(stop, start + 1)
-            yield from self._blocks(partition, pending, rows.slice(start, stop - start), largest, own)
+            yield from self._blocks(partition, pending, rows.slice(start, stop - start))
             start, done = stop, int(ends[stop - 1])
         self._buffered -= done
         pending.bytes -= done
         pending.rows = [rows.slice(start)] if start < len(sizes) else []
         pending.sizes = [sizes[start:]] if start < len(sizes) else []
 
-    def _blocks(
-        self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch, largest: int, own: int | None
-    ) -> Iterator[Block]:
-        """One block of at most `largest` bytes, or several; `own` is the topic's limit, if known."""
+    def _bound(self, partition: TopicPartition) -> int:
+        """How large a block may be: `max_request_size`, or the topic's limit where it is known and smaller."""
+        own = self._targets[partition.topic].max_message_bytes
+        return min(self._layout.max_request_size, own or self._layout.max_request_size)
+
+    def _blocks(self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch) -> Iterator[Block]:
+        """One block of these rows, or several within the limit."""
         data = self._encoded(rows)
-        if len(data) > largest and rows.num_rows > 1:
+        own = self._targets[partition.topic].max_message_bytes
+        if len(data) > self._bound(partition) and rows.num_rows > 1:
             half = rows.num_rows // 2
-            yield from self._blocks(partition, pending, rows.slice(0, half), largest, own)
-            yield from self._blocks(partition, pending, rows.slice(half), largest, own)
+            yield from self._blocks(partition, pending, rows.slice(0, half))
+            yield from self._blocks(partition, pending, rows.slice(half))
             return
         if own is not None and len(data) > own:
             raise _too_large(partition, len(data), own, "the topic's max.message.bytes")
@@ -222,7 +226,7 @@ class BlockEncoder:
             rows.column("value"),
             timestamps,
             rows.column("headers") if "headers" in names else None,
-            compression=self._layout.compression,
+            compression=self._layout.compression_type,
         )
 
 

@@ -17,7 +17,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import barrier
 from spark_kafka_eos.core.barrier import AppendReport, Counts, StageAttempts
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.commit import Appended
 
@@ -68,6 +68,7 @@ def append_attempt(
     attempt: int,
     transaction_timeout_ms: int,
     batch_id: int,
+    append: Callable[..., list[Ack]] = append,
 ) -> AppendTaskReport:
     """One attempt of the append task of `slot`. Only the first attempt appends its blocks."""
 

@@ -18,10 +18,10 @@ def layout(options: SinkOptions, topic: str | None, cluster: Cluster | None = No
     return Layout(
         topic=topic,
         targets={} if cluster is None else {name: target(cluster, name) for name in sorted(named)},
-        registered=options.output_topics,
+        output_topics=options.output_topics,
         partitioner=options.partitioner,
-        compression=options.compression,
-        max_block_bytes=options.max_request_size,
+        compression_type=options.compression_type,
+        max_request_size=options.max_request_size,
     )
 
 

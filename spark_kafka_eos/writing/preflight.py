@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from spark_kafka_eos.broker import describe, offsets
@@ -14,56 +15,12 @@ from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core import preflight as judge
 from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed, UnknownTopic
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, Offsets
 from spark_kafka_eos.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
-
-def preflight(cluster: Cluster, options: SinkOptions) -> None:
-    """Call it before the first batch, before InitProducerId. Does nothing with `preflight=false`.
-
-    Raises PreflightFailed with every error found; BrokerUnreachable, AuthenticationFailed or BrokerError if the facts
-    could not be read. Warnings are logged once per process.
-    """
-    if not options.preflight:
-        return
-    started = time.perf_counter()
-    findings = examine(cluster, options)
-    _log.info("preflight: %d checks in %.0f ms", len(findings), (time.perf_counter() - started) * 1e3)
-    for finding in findings:
-        if finding.severity is Severity.WARNING:
-            _warn_once(str(finding))
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if errors:
-        listed = "".join(f"\n- {error}" for error in errors)
-        raise PreflightFailed(
-            f"the preflight found {len(errors)} error{'' if len(errors) == 1 else 's'}:{listed}",
-            action="Fix this and restart; with preflight=false, the query starts in spite of it.",
-        )
-
-
-def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
-    """Raise ConfigurationError if a query's first batch shows that its source is on another cluster that was not set.
-
-    Otherwise, the source's offsets would be committed for a topic of the same name on the sink's cluster. This is
-    detected if the batch ends beyond the end of the sink's topic, but not if the sink's topic is longer.
-    """
-    if options.source_clusters or batch.batch_id or not batch.end or not options.transactional_id:
-        return
-    try:
-        ends = offsets.latest(cluster, batch.end, isolation="read_uncommitted")
-    except UnknownTopic:
-        return  # the commit will raise this, with the possible reasons
-    beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]
-    if beyond:
-        tp = beyond[0]
-        raise ConfigurationError(
-            "sourceClusters",
-            f"is required: the batch reads {tp} up to offset {batch.end[tp]}, but on the sink's cluster this partition "
-            f"ends at {ends[tp]}, so the source is on another cluster",
-            action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) returns.",
-        )
+Examine = Callable[[Cluster, SinkOptions], list[Finding]]
 
 
 def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
@@ -89,6 +46,54 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         topics=topics,
     )
     return judge.findings(facts, options)
+
+
+def preflight(cluster: Cluster, options: SinkOptions, *, examine: Examine = examine) -> None:
+    """Call it before the first batch, before InitProducerId. Does nothing with `preflight=false`.
+
+    Raises PreflightFailed with every error found; BrokerUnreachable, AuthenticationFailed or BrokerError if the facts
+    could not be read. Warnings are logged once per process.
+    """
+    if not options.preflight:
+        return
+    started = time.perf_counter()
+    findings = examine(cluster, options)
+    _log.info("preflight: %d checks in %.0f ms", len(findings), (time.perf_counter() - started) * 1e3)
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            _warn_once(str(finding))
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        listed = "".join(f"\n- {error}" for error in errors)
+        raise PreflightFailed(
+            f"the preflight found {len(errors)} error{'' if len(errors) == 1 else 's'}:{listed}",
+            action="Fix this and restart; with preflight=false, the query starts in spite of it.",
+        )
+
+
+def check_source_cluster(
+    cluster: Cluster, options: SinkOptions, batch: MicroBatch, *, latest: Callable[..., Offsets] = offsets.latest
+) -> None:
+    """Raise ConfigurationError if a query's first batch shows that its source is on another cluster that was not set.
+
+    Otherwise, the source's offsets would be committed for a topic of the same name on the sink's cluster. This is
+    detected if the batch ends beyond the end of the sink's topic, but not if the sink's topic is longer.
+    """
+    if options.source_clusters or batch.batch_id or not batch.end or not options.transactional_id:
+        return
+    try:
+        ends = latest(cluster, batch.end, isolation="read_uncommitted")
+    except UnknownTopic:
+        return  # the commit will raise this, with the possible reasons
+    beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]
+    if beyond:
+        tp = beyond[0]
+        raise ConfigurationError(
+            "sourceClusters",
+            f"is required: the batch reads {tp} up to offset {batch.end[tp]}, but on the sink's cluster this partition "
+            f"ends at {ends[tp]}, so the source is on another cluster",
+            action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) returns.",
+        )
 
 
 @functools.cache

@@ -76,7 +76,7 @@ def listening(tmp_path_factory, kafka_version):
 
 @pytest.fixture
 def site(listening, monkeypatch):
-    monkeypatch.setattr(oauth, "tokens", Tokens())
+    monkeypatch.setattr(oauth, "shared_tokens", Tokens())
     listening.server.requests.clear()
     listening.server.lifetime, listening.server.audience, listening.server.answer = 3600.0, "kafka", None
     return listening
@@ -91,7 +91,7 @@ def test_one_token_serves_every_connection_of_the_process_and_is_not_logged(site
     options = site.options()
     for _ in range(3):
         connect(options).close()
-    token = oauth.tokens.get(options.security, 5).reveal()
+    token = oauth.shared_tokens.get(options.security, 5).reveal()
     for secret in (SECRET, token, token[-20:]):
         assert secret not in caplog.text + repr(options)
     assert site.server.requests == [{"grant_type": ["client_credentials"], "scope": ["kafka"]}]

@@ -67,7 +67,7 @@ def await_in_sync(kafka):
 
 @pytest.fixture
 def cluster(all_up, options):
-    changes = {"request_timeout_ms": 5_000, "connect_timeout_ms": 2_000, "delivery_timeout_ms": 60_000}
+    changes = {"request_timeout_ms": 5_000, "socket_connection_setup_timeout_ms": 2_000, "delivery_timeout_ms": 60_000}
     with Cluster(options(all_up.bootstrap, **changes)) as cluster:
         yield cluster
 

@@ -47,7 +47,7 @@ def codec(
             decode(batch, list(scan(batch)))
 
     def block_all() -> None:
-        layout = Layout(topic="t", targets={"t": four}, compression=compression)
+        layout = Layout(topic="t", targets={"t": four}, compression_type=compression)
         encoder = BlockEncoder(layout, 0, lambda _: four, lambda: _NOW)
         for table in tables:
             for _ in encoder.add(table):

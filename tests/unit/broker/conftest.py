@@ -47,7 +47,9 @@ class ScriptedBroker:
         self.requests = []
         self.topics = {"orders": 2}
         self.topic_id = TOPIC_ID
+        self.leader = 1  # of every partition: broker 1, or broker 2, which joins then
         self.refused = 0  # connections to refuse
+        self.cut_off = ""  # the API whose next request finds its connection broken
         self.connections = []
         self.clock = Clock()
 
@@ -87,14 +89,17 @@ class ScriptedBroker:
                 error_code=0 if name in self.topics else 3,
                 is_internal=name.startswith("__"),
                 partitions=[
-                    partition(partition_index=number, leader_id=1, leader_epoch=5)
+                    partition(partition_index=number, leader_id=self.leader, leader_epoch=5)
                     for number in range(self.topics.get(name, 0))
                 ],
             )
             for name in names
         ]
-        broker = MetadataResponse.MetadataResponseBroker(node_id=1, host="broker", port=9092)
-        return MetadataResponse(brokers=[broker], topics=topics)
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=9092)
+            for node, host in [(1, "broker"), (2, "other")][: self.leader]
+        ]
+        return MetadataResponse(brokers=brokers, topics=topics)
 
     def _FindCoordinator(self, request):
         return FindCoordinatorResponse(error_code=0, node_id=1, host="broker", port=9092)
@@ -133,6 +138,10 @@ class ScriptedConnection:
         if not self.open:
             raise BrokerUnreachable(f"{self.where}: the connection is closed")
         api = request.name.removesuffix("Request")
+        if api == self.broker.cut_off:
+            self.broker.cut_off = ""
+            self.close()
+            raise BrokerUnreachable(f"{self.where}: sending {request.name} failed: broken pipe")
         version = choose(api, (0, 99), newest=newest)
         request.with_header(correlation_id=1, client_id="test")
         request.encode(version=version, framed=True, header=True)  # what cannot be encoded fails here

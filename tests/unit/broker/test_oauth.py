@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.broker import oauth
 from spark_kafka_eos.broker.authentication import sasl_exchange
 from spark_kafka_eos.broker.oauth import Tokens, request_token
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
@@ -53,11 +52,6 @@ def client(server, certificates):
         )
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def no_token_is_left(monkeypatch):
-    monkeypatch.setattr(oauth, "tokens", Tokens())
 
 
 def refused(error, security, why):
@@ -177,7 +171,7 @@ def test_the_exchange_sends_the_token_and_the_extensions(client, server):
         return b""
 
     for extensions in ((), (("logicalCluster", "lkc-1"), ("pool", "p 1"))):
-        sasl_exchange(client(extensions=extensions), "broker:9092", accept)
+        sasl_exchange(client(extensions=extensions), "broker:9092", accept, tokens=Tokens())
     assert sent == [
         b"n,,\x01auth=Bearer abc\x01\x01",
         b"n,,\x01auth=Bearer abc\x01logicalCluster=lkc-1\x01pool=p 1\x01\x01",
@@ -196,9 +190,10 @@ def test_a_token_that_the_broker_refuses_is_acknowledged_and_not_used_again(clie
             return b""
         raise AuthenticationFailed("broker:9092 refused user 'spark'")
 
+    tokens = Tokens()
     with pytest.raises(AuthenticationFailed, match=r"broker:9092 refused .* 'spark'") as caught:
-        sasl_exchange(client(), "broker:9092", refuse)
+        sasl_exchange(client(), "broker:9092", refuse, tokens=tokens)
     assert sent[1:] == [b"\x01"]
     assert "Bearer" not in str(caught.value)
-    oauth.tokens.get(client(), 5)
+    tokens.get(client(), 5)
     assert len(server.requests) == 2

@@ -48,5 +48,5 @@ def test_what_the_page_says_of_an_option_is_what_becomes_of_it(name, here, why):
 
 def test_a_query_without_options_of_its_own_reads_committed_as_the_page_says():
     options = source_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"})
-    assert options.isolation == "read_committed"
+    assert options.isolation_level == "read_committed"
     assert options.group_id is None

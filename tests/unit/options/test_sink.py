@@ -23,7 +23,11 @@ def refused(options: dict[str, str], option: str, why: str) -> None:
 
 def test_a_topic_and_a_transactional_id_are_all_that_exactly_once_needs():
     options = sink(topic="t")
-    assert (options.delivery_guarantee, options.append_mode, options.compression) == ("exactly-once", "auto", "none")
+    assert (options.delivery_guarantee, options.append_mode, options.compression_type) == (
+        "exactly-once",
+        "auto",
+        "none",
+    )
     assert (options.group_id, options.ledger_topic, options.ledger_group) == (
         "orders",
         "kafka-eos-ledger",
@@ -101,7 +105,7 @@ def test_the_options_of_a_java_producer_are_read():
         "kafka.transaction.timeout.ms": "900000",
     }
     options = sink(topic="t", **kafka)
-    assert (options.compression, options.max_request_size, options.transaction_timeout_ms) == (
+    assert (options.compression_type, options.max_request_size, options.transaction_timeout_ms) == (
         "zstd",
         2_000_000,
         900_000,

@@ -25,12 +25,12 @@ def refused(option: str, why: str, *, streaming: Any = True, **options: Any) -> 
 def test_defaults_are_those_of_the_built_in_source_save_for_isolation():
     options = source()
     assert (options.starting_offsets, options.fail_on_data_loss, options.include_headers) == ("latest", True, False)
-    assert (options.fetch_max_bytes, options.fetch_max_wait_ms, options.max_trigger_delay_ms) == (
+    assert (options.fetch_max_bytes, options.fetch_max_wait_ms, options.max_trigger_delay) == (
         52_428_800,
         500,
         900_000,
     )
-    assert options.isolation == "read_committed"
+    assert options.isolation_level == "read_committed"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_limits_must_fit_each_other():
     )
     limits = source(minOffsetsPerTrigger="4", maxOffsetsPerTrigger="4", maxTriggerDelay="1m", minPartitions="8")
     assert (limits.min_offsets_per_trigger, limits.max_offsets_per_trigger) == (4, 4)
-    assert (limits.max_trigger_delay_ms, limits.min_partitions) == (60_000, 8)
+    assert (limits.max_trigger_delay, limits.min_partitions) == (60_000, 8)
     assert source(maxBytesPerTrigger="64m").max_bytes_per_trigger == 64 << 20
 
 
@@ -140,7 +140,7 @@ def test_filters_are_pushed_down_to_batch_reads_only():
     refused("pushDownFilters", "not supported in a streaming read", pushDownFilters="true")
     refused("maxTimestampDelay", "only affects filters", streaming=False, maxTimestampDelay="1h")
     filters = source(streaming=False, pushDownFilters="true", maxTimestampDelay="1h")
-    assert (filters.push_down_filters, filters.max_timestamp_delay_ms) == (True, 3_600_000)
+    assert (filters.push_down_filters, filters.max_timestamp_delay) == (True, 3_600_000)
 
 
 def test_values_pickle_since_they_travel_to_the_executors():

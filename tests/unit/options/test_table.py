@@ -2,20 +2,50 @@
 
 import logging
 import pickle
+from dataclasses import fields
 
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import table
+from spark_kafka_eos.options import ClientOptions, SinkOptions, SourceOptions, table
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
 from spark_kafka_eos.options.secret import Secret
-from spark_kafka_eos.options.table import OPTIONS, SINK, SOURCE, take
+from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, take
 
 
 def test_every_name_stands_in_one_place_only():
     used = [name.lower() for row in OPTIONS for name in (row.name, *row.also)]
     everywhere = [*used, *REFUSED, *WITHOUT_EFFECT]
     assert len(everywhere) == len(set(everywhere))
+
+
+SECURITY = ("security_", "sasl_", "ssl_", "https_")  # one value together
+POSITIONS = {  # they end up in starting_offsets and ending_offsets
+    *("starting_timestamp", "starting_offsets_by_timestamp", "starting_offsets_by_timestamp_strategy"),
+    *("ending_timestamp", "ending_offsets_by_timestamp"),
+}
+SINK_LEDGER = {"sink_kafka_transactional_id"}  # the field `sink`, with others under `sink.`
+CONSTANT = {"acks", "enable_idempotence", "include_headers"}  # what a sink does anyway
+
+
+@pytest.mark.parametrize(
+    ("kind", "side", "otherwise"), [(SourceOptions, SOURCE, POSITIONS | SINK_LEDGER), (SinkOptions, SINK, CONSTANT)]
+)
+def test_every_option_has_a_field_of_its_name(kind, side, otherwise):
+    options = {row.field for row in OPTIONS if row.side in (side, BOTH) and not row.field.startswith(SECURITY)}
+    assert options - otherwise <= {field.name for each in (kind, ClientOptions) for field in fields(each)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sides", "otherwise"),
+    [
+        (ClientOptions, {BOTH}, {"security"}),
+        (SourceOptions, {SOURCE, BOTH}, {"client", "sink", "columns", "required"}),
+        (SinkOptions, {SINK, BOTH}, {"client"}),
+    ],
+)
+def test_every_field_has_an_option_of_its_name(kind, sides, otherwise):
+    assert {field.name for field in fields(kind)} - otherwise <= {row.field for row in OPTIONS if row.side in sides}
 
 
 def test_every_row_has_a_field_of_its_own_and_a_help_that_is_a_sentence():

@@ -123,7 +123,11 @@ def test_a_group_that_the_sinks_transactions_commit_to_is_refused_untouched(grou
 def test_a_batch_waits_a_few_seconds_at_most(group, consumed):
     consumed.done(FIRST)
     [client] = group.clients
-    assert (client.delivery_timeout_ms, client.request_timeout_ms, client.connect_timeout_ms) == (5_000, 5_000, 5_000)
+    assert (client.delivery_timeout_ms, client.request_timeout_ms, client.socket_connection_setup_timeout_ms) == (
+        5_000,
+        5_000,
+        5_000,
+    )
 
 
 def test_closing_closes_the_connections_once(group, consumed):

@@ -171,4 +171,6 @@ def test_a_missing_right_hides_the_name_and_not_the_lag(listener, kafka, now, ca
 def test_a_broker_that_is_not_there_keeps_spark_waiting_for_seconds_at_most():
     options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
     client = ProgressListener(options)._options.client
-    assert max(client.request_timeout_ms, client.connect_timeout_ms, client.delivery_timeout_ms) == 5_000
+    assert (
+        max(client.request_timeout_ms, client.socket_connection_setup_timeout_ms, client.delivery_timeout_ms) == 5_000
+    )

@@ -75,7 +75,7 @@ def test_rows_with_one_key_stay_in_order_in_one_partition():
 )
 def test_no_block_is_above_the_bound_and_no_row_is_lost_or_moved(payload, limit, partitions, buffered):
     layout = Layout(
-        topic="t", targets={"t": Target(partitions=partitions)}, max_block_bytes=limit, max_buffered_bytes=buffered
+        topic="t", targets={"t": Target(partitions=partitions)}, max_request_size=limit, max_buffered_bytes=buffered
     )
     numbers = [i % partitions for i in range(len(payload))]
     half = len(payload) // 2
@@ -93,19 +93,19 @@ def test_no_block_is_above_the_bound_and_no_row_is_lost_or_moved(payload, limit,
 def test_a_record_above_the_limit_is_an_error_that_names_partition_limit_and_option():
     with pytest.raises(InvalidRow, match=r"t-0 .*1,000 \(kafka.max.request.size\)") as raised:
         encode(
-            Layout(topic="t", targets={"t": Target(partitions=1)}, max_block_bytes=1_000),
+            Layout(topic="t", targets={"t": Target(partitions=1)}, max_request_size=1_000),
             rows(value=[b"ok", b"x" * 1_000]),
         )
     assert raised.value.committed == "nothing"
 
 
-SMALL = Layout(topic="t", targets={"t": Target(partitions=1, max_message_bytes=1_000)}, max_block_bytes=100_000)
+SMALL = Layout(topic="t", targets={"t": Target(partitions=1, max_message_bytes=1_000)}, max_request_size=100_000)
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_a_topics_own_limit_cuts_the_blocks_where_it_is_the_smaller_one(compression):
     payload = [random.Random(n).randbytes(n * 30) for n in range(30)]
-    blocks = encode(replace(SMALL, compression=compression), rows(value=payload))
+    blocks = encode(replace(SMALL, compression_type=compression), rows(value=payload))
     assert all(len(block.data) <= 1_000 for block in blocks)
     assert values(blocks, TopicPartition("t", 0)) == payload
 
@@ -115,7 +115,7 @@ def test_a_block_that_compression_makes_larger_than_the_topic_takes_is_cut_in_tw
     tight = Target(partitions=1, max_message_bytes=600_125)  # as much as these records may take uncompressed
     records = {}
     for compression in ("none", "gzip"):
-        layout = Layout(topic="t", targets={"t": tight}, compression=compression)
+        layout = Layout(topic="t", targets={"t": tight}, compression_type=compression)
         blocks = encode(layout, rows(value=payload))
         records[compression] = [block.records for block in blocks]
         assert all(len(block.data) <= 600_125 for block in blocks)
@@ -130,7 +130,7 @@ def test_a_record_above_the_topics_own_limit_is_an_error_that_names_partition_an
 
 
 def test_what_a_record_takes_in_the_topic_is_its_compressed_size():
-    (block,) = encode(replace(SMALL, compression="zstd"), rows(value=[b"x" * 5_000]))
+    (block,) = encode(replace(SMALL, compression_type="zstd"), rows(value=[b"x" * 5_000]))
     assert len(block.data) <= 1_000
 
 
@@ -138,7 +138,7 @@ def test_headers_count_in_the_bound():
     headers = [[{"key": "k", "value": b"v" * 900}]]
     with pytest.raises(InvalidRow, match="kafka.max.request.size"):
         encode(
-            Layout(topic="t", targets={"t": Target(partitions=1)}, max_block_bytes=900),
+            Layout(topic="t", targets={"t": Target(partitions=1)}, max_request_size=900),
             rows(value=[b"x"], headers=headers),
         )
     blocks = encode(ONE, rows(value=[b"x"], headers=headers))
@@ -162,7 +162,7 @@ def test_the_option_topic_wins_over_the_column():
 
 
 def test_a_row_for_an_unregistered_topic_breaks_the_contract():
-    layout = Layout(topic=None, targets={"a": Target(partitions=1)}, registered=("a",))
+    layout = Layout(topic=None, targets={"a": Target(partitions=1)}, output_topics=("a",))
     with pytest.raises(InvalidRow, match="'b', which is not in outputTopics"):
         encode(layout, rows(value=[b"1"], topic=["b"]))
 

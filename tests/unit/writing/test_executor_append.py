@@ -9,7 +9,6 @@ from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import InvalidRow, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.writing import executor_append as module
 from spark_kafka_eos.writing.executor_append import AppendTaskReport, EncodeNote, append_attempt, judge
 
 NOWHERE = ClientOptions(bootstrap_servers=(("nowhere", 9092),))
@@ -29,26 +28,21 @@ class Blocks:
         yield OUT, 3, bytearray(b"block")
 
 
-@pytest.fixture
-def appended(monkeypatch):
-    """What `append` was given; set `appended.error` to make it fail."""
+class Appended(list):
+    """What `append` was given; `error` makes it fail."""
 
-    class Appended(list):
-        error = None
+    def __init__(self, error=None):
+        super().__init__()
+        self.error = error
 
-    found = Appended()
-
-    def append(cluster, identity, blocks, **options):
-        found.extend(blocks)
-        if found.error is not None:
-            raise found.error
+    def append_all(self, cluster, identity, blocks, **options):
+        self.extend(blocks)
+        if self.error is not None:
+            raise self.error
         return [Ack(partition=OUT, base_sequence=0, records=3, bytes=5, base_offset=0)]
 
-    monkeypatch.setattr(module, "append", append)
-    return found
 
-
-def attempt(number):
+def attempt(number, appended):
     return append_attempt(
         Cluster(NOWHERE),
         IDENTITY,
@@ -58,6 +52,7 @@ def attempt(number):
         attempt=number,
         transaction_timeout_ms=60_000,
         batch_id=1,
+        append=appended.append_all,
     )
 
 
@@ -65,25 +60,26 @@ def judged(*reports, stage=ONCE):
     return judge(reports, lambda stages: dict.fromkeys(stages, stage))
 
 
-def test_a_first_attempt_appends_and_reports_what_was_acknowledged(appended):
-    report = attempt(0)
+def test_a_first_attempt_appends_and_reports_what_was_acknowledged():
+    appended = Appended()
+    report = attempt(0, appended)
     assert len(appended) == 1
     assert report.report == AppendReport(stage_id=7, slot=0, attempt=0, sent={OUT: 3}, acked={OUT: 3})
     result = judged(report)
     assert (result.partitions, result.records, result.bytes) == (1, 3, 5)
 
 
-def test_a_second_attempt_appends_nothing_and_the_batch_is_written_again(appended):
-    report = attempt(1)
+def test_a_second_attempt_appends_nothing_and_the_batch_is_written_again():
+    appended = Appended()
+    report = attempt(1, appended)
     assert appended == []
     with pytest.raises(TransactionAborted, match="attempt 1"):
         judged(report)
 
 
-def test_an_error_is_a_report_and_raised_by_the_driver(appended):
-    appended.error = InvalidRow("too large")
+def test_an_error_is_a_report_and_raised_by_the_driver():
     with pytest.raises(InvalidRow, match="too large"):
-        judged(attempt(0))
+        judged(attempt(0, Appended(InvalidRow("too large"))))
 
 
 def test_an_error_that_no_further_try_mends_goes_first():
@@ -96,7 +92,7 @@ def test_an_error_that_no_further_try_mends_goes_first():
         judged(*reports)
 
 
-def test_a_stage_that_ran_twice_is_written_again(appended):
+def test_a_stage_that_ran_twice_is_written_again():
     again = StageAttempts(current_attempt=1, completed_tasks=1, failed_tasks=0, num_tasks=1)
     with pytest.raises(TransactionAborted, match="attempted 2 times"):
-        judged(attempt(0), stage=again)
+        judged(attempt(0, Appended()), stage=again)

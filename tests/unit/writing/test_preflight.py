@@ -5,13 +5,11 @@ import pickle
 
 import pytest
 
-from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.preflight import Finding, Severity
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import ClientOptions, sink_options
-from spark_kafka_eos.writing import preflight as module
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 
 CLUSTER = Cluster(ClientOptions(bootstrap_servers=(("b", 1),)))  # never connected
@@ -26,12 +24,9 @@ def warning(subject):
     return Finding(severity=Severity.WARNING, subject=subject, found="replication factor 1")
 
 
-@pytest.fixture
-def found(monkeypatch):
-    """What `examine` finds."""
-    findings = [OK]
-    monkeypatch.setattr(module, "examine", lambda cluster, options: findings)
-    return findings
+def check(*findings):
+    """The preflight that finds this."""
+    preflight(CLUSTER, options(), examine=lambda cluster, options: [OK, *findings])
 
 
 def options(**more):
@@ -55,30 +50,29 @@ def first_batch(end, batch_id=0):
     ],
     ids=["it ends there", "it ends before", "not the first batch", "the user says so"],
 )
-def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another_cluster(
-    monkeypatch, given, batch, refused
-):
-    monkeypatch.setattr(offsets, "latest", lambda cluster, partitions, isolation: {IN: 7})
+def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another_cluster(given, batch, refused):
+    def latest(cluster, partitions, isolation):
+        return {IN: 7}
+
     if not refused:
-        check_source_cluster(CLUSTER, options(**given), batch)
+        check_source_cluster(CLUSTER, options(**given), batch, latest=latest)
         return
     with pytest.raises(
         ConfigurationError, match=r"in-0 up to offset 8, .* ends at 7, so the source is on another cluster"
     ) as error:
-        check_source_cluster(CLUSTER, options(**given), batch)
+        check_source_cluster(CLUSTER, options(**given), batch, latest=latest)
     assert error.value.option == "sourceClusters"
     assert "Nothing was committed" in str(error.value)
 
 
-def test_nothing_wrong_is_silent(found, caplog):
-    preflight(CLUSTER, options())
+def test_nothing_wrong_is_silent(caplog):
+    check()
     assert not caplog.records
 
 
-def test_errors_stop_the_query_all_in_one_message(found):
-    found += ERRORS
+def test_errors_stop_the_query_all_in_one_message():
     with pytest.raises(PreflightFailed) as caught:
-        preflight(CLUSTER, options())
+        check(*ERRORS)
     assert str(caught.value) == (
         "the preflight found 2 errors:\n- topic a: does not exist. Create it\n- topic b: does not exist. Create it. "
         "Nothing was committed. Fix this and restart; with preflight=false, the query starts in spite of it."
@@ -86,28 +80,24 @@ def test_errors_stop_the_query_all_in_one_message(found):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_one_error_is_enough_to_stop_the_query(found):
-    found.append(ERRORS[0])
+def test_one_error_is_enough_to_stop_the_query():
     with pytest.raises(PreflightFailed, match="found 1 error:"):
-        preflight(CLUSTER, options())
+        check(ERRORS[0])
 
 
-def test_a_warning_is_logged_once_in_a_process(found, caplog):
-    found.append(warning("topic logged-once"))
+def test_a_warning_is_logged_once_in_a_process(caplog):
     for _ in range(3):
-        preflight(CLUSTER, options())
+        check(warning("topic logged-once"))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == "preflight: topic logged-once: replication factor 1"
 
 
-def test_warnings_are_logged_beside_errors(found, caplog):
-    found += [warning("topic beside"), *ERRORS]
+def test_warnings_are_logged_beside_errors(caplog):
     with pytest.raises(PreflightFailed):
-        preflight(CLUSTER, options())
+        check(warning("topic beside"), *ERRORS)
     assert "topic beside" in caplog.text
 
 
-def test_preflight_false_asks_nothing(monkeypatch):
-    monkeypatch.setattr(module, "examine", lambda cluster, options: pytest.fail("asked"))
-    preflight(CLUSTER, options(preflight=False))
+def test_preflight_false_asks_nothing():
+    preflight(CLUSTER, options(preflight=False), examine=lambda cluster, options: pytest.fail("asked"))

@@ -6,10 +6,10 @@ import re
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.ledger_topic import LastRecord
 from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.preflight import TransactionFacts
@@ -34,8 +34,7 @@ from spark_kafka_eos.model import (
     TopicPartition,
 )
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.writing import ledger_keeper
-from spark_kafka_eos.writing import transaction as module
+from spark_kafka_eos.writing.brokers import Brokers
 from spark_kafka_eos.writing.commit import Appended, commit_batch
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
@@ -74,6 +73,7 @@ class Kafka:
         self.fenced = []  # what each fence spanned, and its epoch
         self.added = set()
         self.unknown_topics = set()
+        self.settings = {VERIFICATION: "false"}
 
     def meet(self, request):
         if request in self.answers:
@@ -194,19 +194,22 @@ class Ledger:
         yield SimpleNamespace(acknowledged=lambda: ack)
 
 
+def owner(kafka, options=OPTIONS, *, ledger=True, **more):
+    """A transaction of `options` that has `kafka` for its brokers."""
+    models: dict[str, Any] = {"coordinator": Coordinator, "group": Group, "ledger_topic": Ledger}
+    brokers = Brokers(**models, transaction=Kafka.transaction, coordinator_settings=lambda *_: kafka.settings)
+    decide = decide_micro_batch(options) if ledger else None
+    return SharedTransaction(options, kafka, decide, brokers=brokers, **more)
+
+
 @pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
-def kafka(request, monkeypatch):
-    monkeypatch.setattr(module, "TransactionCoordinator", Coordinator)
-    monkeypatch.setattr(ledger_keeper, "GroupCoordinator", Group)
-    monkeypatch.setattr(ledger_keeper, "LedgerTopic", Ledger)
-    monkeypatch.setattr(describe, "transaction", Kafka.transaction)
-    monkeypatch.setattr(describe, "coordinator_settings", lambda *_: {VERIFICATION: "false"})
+def kafka(request):
     return Kafka(request.param)
 
 
 @pytest.fixture
 def transaction(kafka):
-    return SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+    return owner(kafka)
 
 
 def batch(number):
@@ -310,7 +313,7 @@ def test_what_an_outdated_coordinator_says_of_the_ledger_does_not_make_a_batch_b
     before = dict(kafka.committed)
     run(transaction, 1)
     kafka.outdated = before
-    report = run(SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS)), 1)
+    report = run(owner(kafka), 1)
     assert report.outcome == "skipped"
     assert report.redone == ()  # the record, of another broker, told that the pointer is behind
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
@@ -334,7 +337,7 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
     restarted = replace(batch(0), query_id="with a new checkpoint", start={SOURCE: 1}, end={SOURCE: 2})
     with pytest.raises(LedgerRefused):
         commit_batch(
-            SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS)),
+            owner(kafka),
             restarted,
             lambda identity: Appended(partitions=1, records=1, bytes=1),
             max_tries=2,
@@ -366,7 +369,7 @@ def test_an_owner_that_is_fenced_after_the_transactions_timeout_is_told_that_thi
     kafka, seconds, hinted, request_
 ):
     now = 0.0
-    transaction = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS), clock=lambda: now)
+    transaction = owner(kafka, clock=lambda: now)
     transaction.begin(batch(0))
     transaction.appending()
     now += seconds
@@ -382,7 +385,7 @@ def test_nor_do_an_outdated_coordinator_and_an_outdated_leader_together(kafka, t
     run(transaction, 0)
     before = dict(kafka.committed)
     run(transaction, 1)
-    restarted = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+    restarted = owner(kafka)
     kafka.outdated = kafka.stale = before
     restarted.begin(batch(1))
     restarted.appending()
@@ -397,7 +400,7 @@ def test_an_outdated_leader_alone_is_noticed_where_the_groups_offsets_have_expir
     run(transaction, 1)
     for group in [place for place in kafka.committed if place != RECORD]:
         del kafka.committed[group]
-    restarted = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+    restarted = owner(kafka)
     kafka.stale = before
     restarted.begin(batch(1))
     restarted.appending()
@@ -412,14 +415,14 @@ def test_an_entry_of_an_earlier_release_is_gone_on_from_wherever_it_was_kept(kaf
     assert run(transaction, 7).outcome == "committed"
     found = ledger.decode_record(kafka.committed[RECORD])
     assert (found.batch_id, found.serial) == (7, 1)
-    again = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+    again = owner(kafka)
     assert run(again, 7).outcome == "skipped"
 
 
 def test_a_ledger_whose_groups_expired_still_tells(kafka, transaction):
     run(transaction, 0)
     kafka.committed = {RECORD: kafka.committed[RECORD]}
-    again = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+    again = owner(kafka)
     assert run(again, 0).outcome == "skipped"
     assert run(again, 1).outcome == "committed"
 
@@ -473,9 +476,9 @@ def test_an_owner_that_was_overtaken_disturbs_nobody_by_its_abort(kafka, transac
 
 
 @pytest.mark.parametrize(("kafka", "setting"), [(2, "false"), (1, "true")], indirect=["kafka"], ids=["TV2", "verified"])
-def test_where_brokers_keep_stragglers_out_by_themselves_nothing_is_fenced(kafka, monkeypatch, setting):
-    monkeypatch.setattr(describe, "coordinator_settings", lambda *_: {VERIFICATION: setting})
-    transaction = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+def test_where_brokers_keep_stragglers_out_by_themselves_nothing_is_fenced(kafka, setting):
+    kafka.settings = {VERIFICATION: setting}
+    transaction = owner(kafka)
     kafka.said = "Ongoing"
     transaction.begin(batch(0))
     transaction.appending()
@@ -487,7 +490,7 @@ def test_where_brokers_keep_stragglers_out_by_themselves_nothing_is_fenced(kafka
 @pytest.mark.parametrize(("left", "goes_on"), [("CompleteCommit", True), ("CompleteAbort", False), ("Empty", False)])
 def test_where_no_topic_is_named_nobody_knows_what_to_shut_out_and_the_batch_is_refused(kafka, left, goes_on):
     options = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"})
-    transaction = SharedTransaction(options, kafka, decide_micro_batch(options))
+    transaction = owner(kafka, options)
     kafka.said = left
     if goes_on:
         transaction.begin(batch(0))
@@ -501,7 +504,7 @@ def test_where_no_topic_is_named_nobody_knows_what_to_shut_out_and_the_batch_is_
 
 def timed_out(kafka, request_):
     now = 0.0
-    transaction = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS), clock=lambda: now)
+    transaction = owner(kafka, clock=lambda: now)
 
     def write(identity):
         nonlocal now
@@ -555,7 +558,7 @@ def sourced(number, *sources):
 
 def settled(options, kafka, one):
     return commit_batch(
-        SharedTransaction(options, kafka, decide_micro_batch(options)),
+        owner(kafka, options),
         one,
         lambda identity: Appended(partitions=1, records=1, bytes=1),
         max_tries=2,
@@ -613,7 +616,7 @@ def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions
 def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end(kafka):
     kafka.answers["EndTxn"] = CommitOutcomeUnknown("EndTxn answered INVALID_TXN_STATE (48)")
     report = commit_batch(
-        SharedTransaction(OPTIONS, kafka, None),
+        owner(kafka, ledger=False),
         replace(batch(0), start={}, end={}),
         lambda identity: Appended(partitions=0, records=0, bytes=0),
         max_tries=2,
@@ -636,7 +639,7 @@ def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_gone_on_fro
     run(transaction, 0)
     transaction.note_incomplete(batch(0))
     for number in (0, 1):
-        restarted = SharedTransaction(OPTIONS, kafka, decide_micro_batch(OPTIONS))
+        restarted = owner(kafka)
         with pytest.raises(LedgerRefused, match="batch 0 is incomplete: the writer's first call was committed"):
             run(restarted, number)
     assert source_offset(kafka) == 1
