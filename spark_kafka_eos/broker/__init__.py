@@ -18,7 +18,8 @@ What is not obvious:
 - InitProducerId with an outdated identity aborts the newer owner's open transaction before it answers "fenced".
 """
 
-from spark_kafka_eos.broker.deferred import defer
+from spark_kafka_eos.broker.deferred import defer, in_spark_process
 
-for _package in ("kafka", "kafka.protocol.consumer", "kafka.protocol.producer"):
-    defer(_package)
+if in_spark_process():
+    for _package in ("kafka", "kafka.protocol.consumer", "kafka.protocol.producer"):
+        defer(_package)

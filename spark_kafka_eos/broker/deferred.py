@@ -1,8 +1,9 @@
 """kafka-python's protocol classes without its clients.
 
-`import kafka.protocol` first runs `kafka/__init__.py`, which loads both of kafka-python's clients: 100 ms of CPU that
-each short-lived process of Spark would pay, of which a sink's micro-batch has two. So the package is entered into
-`sys.modules` as it is, unexecuted, and executes when somebody first asks for something that it defines.
+`import kafka.protocol` first runs `kafka/__init__.py`, which loads both of kafka-python's clients. This takes 100 ms of
+CPU in each of Spark's short-lived Python processes, and a sink's micro-batch runs two of them. In those processes the
+package is entered into `sys.modules` unexecuted; its code runs when an attribute is first used. A user's own process
+imports it as usual, because nobody expects a connector to change what an import does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ class _Unexecuted(ModuleType):
         assert self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)
+
+
+def in_spark_process() -> bool:
+    """Whether this is one of Spark's own Python processes: a worker, or one that plans or commits for a data source.
+
+    They all run through `pyspark.worker_util`, which no user's process imports.
+    """
+    return "pyspark.worker_util" in sys.modules
 
 
 def defer(name: str) -> None:

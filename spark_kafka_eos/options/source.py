@@ -47,8 +47,6 @@ class SourceOptions:
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay: int = 900_000
-    push_down_filters: bool = False
-    max_timestamp_delay: int | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
@@ -90,7 +88,6 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     values["ending_offsets"] = _end(found)
     _check_start(values, streaming=streaming)
     _check_commits(values, streaming=streaming)
-    _check_filters(values, streaming=streaming)
     ends = [name for name in _ENDS if field_of(name) in found]
     if streaming and ends:
         stop = "Use trigger(availableNow=True) to stop at the current end of the topics."
@@ -144,19 +141,4 @@ def _check_commits(values: Mapping[str, Any], *, streaming: bool | None) -> None
     if streaming is False:
         raise ConfigurationError(
             "commitOffsets", "is only supported in a streaming read: Spark does not report when a batch read is done"
-        )
-
-
-def _check_filters(values: Mapping[str, Any], *, streaming: bool | None) -> None:
-    if streaming and values.get("push_down_filters"):
-        raise ConfigurationError(
-            "pushDownFilters",
-            "is not supported in a streaming read: Spark does not pass filters to it",
-            action="Remove it.",
-        )
-    if "max_timestamp_delay" in values and not values.get("push_down_filters"):
-        raise ConfigurationError(
-            "maxTimestampDelay",
-            "only affects filters that are pushed down",
-            action="Set pushDownFilters=true.",
         )

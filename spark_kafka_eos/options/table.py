@@ -84,12 +84,6 @@ OPTIONS: tuple[Option, ...] = (
            "End a batch read before the first record with this timestamp or a later one."),
     Option("endingOffsetsByTimestamp", SOURCE, p.timestamps,
            "The same, with a timestamp for each partition."),
-    Option("pushDownFilters", SOURCE, p.flag,
-           "A batch read fetches only offsets that can match the filters on topic, partition, offset and timestamp; "
-           "see the examples for the requirements."),
-    Option("maxTimestampDelay", SOURCE, p.duration_ms,
-           "How much older than an earlier record of its partition a record can be, for example `1h`. You guarantee "
-           "this bound; with it, `timestamp < …` ends the read, too."),
     Option("includeHeaders", BOTH, p.flag,
            "Add the column `headers`. A sink always writes this column if it exists."),
     Option("failOnDataLoss", BOTH, p.flag,

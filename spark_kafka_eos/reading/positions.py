@@ -26,7 +26,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
@@ -36,9 +36,6 @@ from spark_kafka_eos.core.task_split import Task, split
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 from spark_kafka_eos.options import SourceOptions, Timestamps
-
-if TYPE_CHECKING:
-    from spark_kafka_eos.core.filters import Wanted
 
 log = logging.getLogger(__name__)
 
@@ -103,20 +100,6 @@ class Positions:
         if isinstance(wanted, Timestamps):
             return self._at("endingOffsetsByTimestamp", wanted, latest)
         return planning.ending_offsets(wanted, latest=latest)
-
-    def narrowed(
-        self, start: Offsets, end: Offsets, asked: Wanted
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Start and end of the partitions after filters are applied, as far as no matching record can be missed."""
-        from spark_kafka_eos.core import filters
-
-        start, end = filters.within(start, end, asked)
-        low, high, delay = asked.times.low, asked.times.high, self._options.max_timestamp_delay
-        if low is not None and low >= 0:
-            start, end = filters.from_times(start, end, self._times(start, low))
-        if high is not None and delay is not None:
-            start, end = filters.up_to_times(start, end, self._times(start, max(high + delay, 0)))
-        return start, end
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false."""
@@ -269,10 +252,6 @@ class Positions:
         times = planning.timestamps(option, wanted, latest)
         found = offsets.at_times(self._cluster, times, isolation=self._options.isolation_level)
         return planning.offsets_by_time(option, wanted, found, latest=latest)
-
-    def _times(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
-        wanted = dict.fromkeys(partitions, min(time_ms, _LATEST_TIME))
-        return offsets.at_times(self._cluster, wanted, isolation=self._options.isolation_level)
 
     def _waits(self, available: int) -> bool:
         """Whether to delay the batch until minOffsetsPerTrigger are available; not the first one, nor with

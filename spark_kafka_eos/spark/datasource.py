@@ -35,10 +35,6 @@ class KafkaEosDataSource(DataSource):
     Spark passes the options with lower-case keys; an unknown option raises ConfigurationError at `load()`.
     """
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        self._frame = uuid.uuid4().hex  # Spark creates one per load() and pickles it into the frame's plans
-
     @classmethod
     def name(cls) -> str:
         return "kafka-eos"
@@ -49,11 +45,9 @@ class KafkaEosDataSource(DataSource):
         return source_schema(include_headers=self._source_options().include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_kafka_eos.spark.source import FilteringReader, KafkaEosReader
+        from spark_kafka_eos.spark.source import KafkaEosReader
 
-        options = self._source_options(schema, streaming=False)
-        # Spark rejects a reader that accepts filters unless it is configured to push them down.
-        return FilteringReader(options, self._frame) if options.push_down_filters else KafkaEosReader(options)
+        return KafkaEosReader(self._source_options(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_kafka_eos.spark.source import KafkaEosStreamReader

@@ -6,7 +6,7 @@ worker, where only `read` is called. So constructors do nothing, and connections
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -20,14 +20,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
 
-    from spark_kafka_eos.core.filters import Wanted
     from spark_kafka_eos.model import OffsetRange
     from spark_kafka_eos.options import SourceOptions
     from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
@@ -61,48 +58,6 @@ class KafkaEosReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options)
-
-
-class FilteringReader(KafkaEosReader):
-    """A batch read that skips offsets excluded by Spark's filters (`pushDownFilters`); Spark evaluates the filters
-    again.
-
-    Spark (4.3) keeps one plan per loaded DataFrame, that of the last filters, and uses it wherever the DataFrame is
-    used: in the same query with other filters, or later without any. So all plans of a DataFrame must agree. A plan
-    whose filters differ from the first plan's reads everything. A use without filters would go unnoticed, so a filter
-    on offset is required in all uses.
-    """
-
-    def __init__(self, options: SourceOptions, frame: str) -> None:
-        super().__init__(options)
-        self._frame = frame
-        self._asked: Wanted | None = None
-        self._key = ""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        from spark_kafka_eos.core.filters import wanted
-        from spark_kafka_eos.spark.filters import conditions
-
-        found = list(conditions(filters))
-        self._asked, self._key = wanted(found), repr(sorted(map(repr, found)))
-        return filters
-
-    def partitions(self) -> Sequence[InputPartition]:
-        from spark_kafka_eos.reading.positions import Positions
-        from spark_kafka_eos.spark.filters import is_first_plan
-
-        if self._asked is None or self._asked.offsets.low is None:
-            raise ConfigurationError(
-                "pushDownFilters",
-                "the loaded DataFrame is used without a filter on offset, so Spark could apply the filters of another "
-                "use",
-                action="Load it with .load().where('offset >= 0') and filter the result.",
-            )
-        with Positions(self._options) as positions:
-            start, end = positions.starting(), positions.ending()
-            if is_first_plan(self._frame, self._key):
-                start, end = positions.narrowed(start, end, self._asked)
-            return [TaskRanges(ranges) for ranges in positions.tasks(start, end)]
 
 
 class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -72,7 +72,7 @@ def test_nothing_is_wrong_with_a_new_query(sink, topic):
 
 
 def test_a_single_replica_is_a_warning_for_outputs_and_internal_topics_alike_and_so_is_the_older_protocol(sink, topic):
-    options = sink(topic("out"))
+    options = sink(topic("out"), ledgerTopic="none-yet")
     with Cluster(options.client) as cluster:
         warnings = {f.subject: f.found for f in examine(cluster, options) if f.severity is Severity.WARNING}
         older = cluster.transaction_version() < 2

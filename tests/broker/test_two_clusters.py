@@ -34,7 +34,7 @@ class Pair:
     def __init__(self, a, b, at_a, at_b):
         number = next(numbers)
         self.a, self.b, self.at_a, self.at_b = a, b, at_a, at_b
-        self.source, self.target = f"two-in-{number}", f"two-out-{number}"
+        self.source, self.target = f"elsewhere-in-{number}", f"elsewhere-out-{number}"
         self.id = f"id-{self.target}"
         a.create_topic(self.source, SLOTS)
         b.create_topic(self.target, SLOTS)

@@ -6,8 +6,21 @@ import sys
 import pytest
 
 
-def run(code: str) -> str:
+def run_as_user(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def run(code: str) -> str:
+    """As one of Spark's own processes, which have this module loaded before anything of ours."""
+    return run_as_user(f"import pyspark.worker_util\n{code}")
+
+
+def test_a_users_own_process_imports_kafka_python_as_usual():
+    loaded = "import sys, spark_kafka_eos.broker.groups; print(type(sys.modules['kafka']).__name__)"
+    assert run_as_user(loaded) == "module"
+    assert run_as_user(
+        "import pyspark.sql, spark_kafka_eos.broker.groups, sys; print('kafka.admin' in sys.modules)"
+    ) == ("True")
 
 
 def test_the_protocol_is_loaded_without_the_clients():

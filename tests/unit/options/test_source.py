@@ -136,13 +136,6 @@ def test_committing_offsets_needs_a_group_and_a_stream():
     assert not source(streaming=False, commitOffsets="false").commit_offsets
 
 
-def test_filters_are_pushed_down_to_batch_reads_only():
-    refused("pushDownFilters", "not supported in a streaming read", pushDownFilters="true")
-    refused("maxTimestampDelay", "only affects filters", streaming=False, maxTimestampDelay="1h")
-    filters = source(streaming=False, pushDownFilters="true", maxTimestampDelay="1h")
-    assert (filters.push_down_filters, filters.max_timestamp_delay) == (True, 3_600_000)
-
-
 def test_values_pickle_since_they_travel_to_the_executors():
     options = source(startingOffsets='{"t": {"0": 5}}')
     assert pickle.loads(pickle.dumps(options)) == options

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.core.filters import Condition, wanted
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json
 from spark_kafka_eos.options import source_options
@@ -246,41 +245,6 @@ def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
     brokers.topics["t-2"] = [(0, 7)]
     brokers.seconds = 10.0
     assert source.batch(start, source.latest(start, limited=False)) != []
-
-
-def narrowed(source, *conditions):
-    start, end = source.narrowed(source.starting(), source.ending(), wanted(conditions))
-    return {str(tp): (start[tp], end[tp]) for tp in start}
-
-
-def on(column, operator, *values):
-    return Condition(column=column, operator=operator, values=values)
-
-
-@pytest.fixture
-def batch(open_positions):
-    """`batch(**options)`: a batch read; in its topic each record's timestamp is its offset, in ms."""
-    return lambda **given: open_positions(
-        Brokers(t=[(0, 100), (0, 10)]), startingOffsets="earliest", pushDownFilters="true", **given
-    )
-
-
-def test_filters_on_partition_and_offset_narrow_what_is_read(batch):
-    assert narrowed(batch(), on("partition", "=", 0), on("offset", ">=", 40)) == {"t-0": (40, 100)}
-
-
-def test_a_filter_on_time_starts_the_read_and_ends_it_on_the_users_word_only(batch):
-    from_30_to_60 = on("timestamp", ">=", 30_000), on("timestamp", "<", 60_000)
-    assert narrowed(batch(), *from_30_to_60) == {"t-0": (30, 100)}
-    assert narrowed(batch(maxTimestampDelay="0"), *from_30_to_60) == {"t-0": (30, 60)}
-    assert narrowed(batch(maxTimestampDelay="10ms"), *from_30_to_60) == {"t-0": (30, 70)}
-    assert narrowed(batch(maxTimestampDelay="1h"), *from_30_to_60) == {"t-0": (30, 100)}
-
-
-def test_times_before_1970_are_not_asked_for(batch):
-    everything = {"t-0": (0, 100), "t-1": (0, 10)}
-    assert narrowed(batch(), on("timestamp", ">=", -2_000)) == everything
-    assert narrowed(batch(maxTimestampDelay="0"), on("timestamp", "<", -1_000)) == {}
 
 
 def test_a_pattern_matches_whole_names(open_positions):
