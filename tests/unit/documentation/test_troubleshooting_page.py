@@ -18,7 +18,7 @@ _OURS_AT_LEAST = 10  # letters that a text of the code must have of its own, to 
 
 def pieces(quote: str) -> list[str]:
     """What a message must hold, in order: without the class, and without what varies."""
-    said = re.sub(r"^[A-Z]\w+: (?:option '…': )?", "", " ".join(quote.split()))
+    said = re.sub(r"^[A-Z]\w+: (?:option '[^']+': )?", "", " ".join(quote.split()))
     return [piece for piece in (piece.strip(" .:?") for piece in said.split("…")) if re.search(r"\w", piece)]
 
 
