@@ -39,11 +39,20 @@ bench: $(READY) ## Measure every row of PERFORMANCE.md beside Spark's own connec
 	$(BIN)/kafka-eos bench all --output docs/performance --into PERFORMANCE.md
 
 .PHONY: check
-check: $(READY) ## Check format, lint, types and the layers' import contracts
+check: $(READY) prose docs ## Check format, lint, types, the layers' import contracts, spelling and the site's links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+.PHONY: prose
+prose: $(READY) ## Check spelling and wording: pages, messages, comments
+	$(BIN)/codespell
+	$(BIN)/pytest -q tests/unit/documentation
+
+.PHONY: docs
+docs: $(READY) ## Build the documentation site in build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: format
 format: $(READY) ## Format the code and fix what can be fixed

@@ -1,0 +1,46 @@
+"""The pages for readers: where they are, and how their examples run.
+
+The pages' convention: python blocks of a page share a namespace; `localhost:9092` stands for the broker and `/tmp/` for
+a folder of the test's own; an expression followed by `# -> value`, on one line, is compared with that value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PERFORMANCE.md"))]
+)
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SHOWN = re.compile(r"^(?P<indent>\s*)(?P<expression>\S.*?)\s+# -> (?P<value>.+)$", re.MULTILINE)
+
+
+def run(
+    page: str,
+    bootstrap: str = "localhost:9092",
+    folder: str = "/tmp",
+    *,
+    between: Callable[[], None] = lambda: None,
+    **names: object,
+) -> int:
+    """Run the page's blocks, `between` after each; how many there were. `names` are there from the beginning."""
+    namespace: dict[str, object] = {**names, "check": check}
+    blocks = _BLOCK.findall((ROOT / page).read_text())
+    for number, block in enumerate(blocks, start=1):
+        code = block.replace("localhost:9092", bootstrap).replace("/tmp/", f"{folder}/")
+        exec(compile(compare(code), f"{page}, block {number}", "exec"), namespace)
+        between()
+    return len(blocks)
+
+
+def compare(code: str) -> str:
+    """The code with each shown value turned into a call of `check`."""
+    return _SHOWN.sub(r"\g<indent>check(\g<expression>, \g<value>)", code)
+
+
+def check(found: object, shown: object) -> None:
+    """Raise AssertionError unless the line's value is the one that the page shows."""
+    assert found == shown

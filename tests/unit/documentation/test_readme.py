@@ -1,0 +1,43 @@
+"""What the README shows beside its example: a picture that its script draws, a figure that was measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+
+from tests.pages import ROOT
+
+README = (ROOT / "README.md").read_text()
+PICTURES = ROOT / "docs" / "pictures"
+
+
+@pytest.fixture(scope="module")
+def draw():
+    found = importlib.util.spec_from_file_location("draw", PICTURES / "draw.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_pictures_are_those_that_their_script_draws(draw):
+    for name, palette in draw.PALETTES.items():
+        shown = (PICTURES / f"transaction-{name}.svg").read_text()
+        assert shown == draw.picture(palette), "run: python docs/pictures/draw.py"
+
+
+def test_every_figure_of_the_readme_is_in_the_table_of_measurements():
+    measured = (ROOT / "PERFORMANCE.md").read_text()
+    figures = re.findall(r"\d+\.\d+ (?:× |×|M records/s against \d+\.\d+ M)", README)
+    assert len(figures) >= 2
+    assert [figure for figure in figures if figure.strip() not in measured] == []
+
+
+def test_every_make_command_of_the_readme_and_the_contributors_page_is_there():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = README + (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", pages, re.MULTILINE))
+    assert named >= {"demo", "test", "docs", "check"}
+    assert named <= targets

@@ -1,0 +1,127 @@
+"""The pages on errors, the command line and the Python API name what the code has, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+import typer
+
+import spark_kafka_eos
+import spark_kafka_eos.testing
+import spark_kafka_eos.verify
+from spark_kafka_eos import errors
+from spark_kafka_eos.cli.main import app
+from tests.pages import ROOT, run
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+# -- errors
+
+ERRORS = {name for name, found in vars(errors).items() if inspect.isclass(found) and issubclass(found, Exception)}
+ERROR_ROWS = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", page("errors"), re.MULTILINE)
+
+
+def test_the_page_on_errors_has_one_row_for_each_class():
+    assert sorted(name for name, *_ in ERROR_ROWS if name not in errors._COMMITTED) == sorted(ERRORS)
+
+
+def test_the_page_on_errors_quotes_what_a_message_says_of_the_commit():
+    for committed, said in errors._COMMITTED.items():
+        row = re.search(rf"^\| `{committed}` \| (.+?) \|", page("errors"), re.MULTILINE)
+        assert row is not None
+        assert said.startswith(row[1].removesuffix(" …"))
+
+
+def test_the_page_on_errors_says_unknown_of_a_commit_whose_outcome_is_not_known():
+    committed = {name: said for name, _, said, _ in ERROR_ROWS}
+    assert committed["CommitOutcomeUnknown"] == f"`{errors.CommitOutcomeUnknown('…').committed}`"
+
+
+def test_the_example_of_the_page_on_errors_shows_what_it_says():
+    assert run("docs/errors.md") == 1
+
+
+# -- the command line
+
+
+def commands(group, path=()):
+    """Every command below `group` as its words and its options."""
+    for name, command in group.commands.items():
+        options = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
+        yield " ".join((*path, name)), {option for option in options if option.startswith("--") and option != "--help"}
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def section(command: str) -> str:
+    """What the page says of a command: its section, or its row for a subcommand."""
+    first, *rest = command.split()
+    found = re.search(rf"^## {first}\n(.*?)(?=^## |\Z)", page("cli"), re.MULTILINE | re.DOTALL)
+    assert found is not None, f"docs/cli.md has no section {first}"
+    if not rest:
+        return found[1]
+    row = re.search(rf"^\| `{command}` .*$", found[1], re.MULTILINE)
+    assert row is not None, f"docs/cli.md has no row {command}"
+    return row[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_page_on_the_command_line_names_every_option_of_a_command(command):
+    said = section(command)
+    if not command.startswith("bench "):  # there, `--help` says it
+        assert [option for option in sorted(COMMANDS[command]) if f"`{option}`" not in said] == []
+
+
+def test_the_page_on_the_command_line_names_no_option_and_no_command_that_is_not_there():
+    known = {"--help", "--version"}.union(*COMMANDS.values())
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page("cli"))) <= known
+    assert set(re.findall(r"^## (\w+)", page("cli"), re.MULTILINE)) == {name for name in COMMANDS if " " not in name}
+    assert set(re.findall(r"^\| `((?:bench|chaos) \w+)`", page("cli"), re.MULTILINE)) == {
+        name for name in COMMANDS if " " in name
+    }
+
+
+# -- the Python API
+
+MODULES = (spark_kafka_eos, spark_kafka_eos.testing, spark_kafka_eos.verify)
+
+
+def api_of(module) -> str:
+    found = re.search(rf"^## {re.escape(module.__name__)}\n(.*?)(?=^## |\Z)", page("api"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_the_page_on_the_api_names_every_public_name_once(module):
+    rows = re.findall(r"^\| `(\w+)", api_of(module), re.MULTILINE)
+    listed = [
+        name for name in re.findall(r"`(\w+)`", api_of(module).rpartition("\n\nThe [errors]")[2]) if name in ERRORS
+    ]
+    assert sorted(rows + listed) == sorted(module.__all__)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "shown"),
+    [
+        (module, name, shown)
+        for module in MODULES
+        for name, shown in re.findall(r"^\| `(\w+)\((.*?)\)`", api_of(module), re.MULTILINE)
+    ],
+)
+def test_the_page_on_the_api_shows_the_parameters_that_a_name_takes(module, name, shown):
+    public = getattr(module, name)
+    if inspect.ismodule(public):  # once imported, a submodule of the same name takes the name's place in the package
+        public = getattr(public, name)
+    parameters = inspect.signature(public).parameters.values()
+    assert [word for word in re.split(r",\s*", shown) if word != "*"] == [parameter.name for parameter in parameters]
+    by_name = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    assert shown.partition("*")[2].strip(", ") == ", ".join(by_name)
