@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,24 +15,11 @@ if TYPE_CHECKING:
     from spark_kafka_eos.lab.simulation.run import Summary
 
 
-class Bug(StrEnum):
-    """The guards that `lab.simulation.bugs` can take out."""
-
-    NO_BARRIER = "no-barrier"
-    ABORT_AFTER_UNKNOWN_COMMIT = "abort-after-unknown-commit"
-    LEDGER_BEFORE_INIT = "ledger-before-init"
-    SKIP_BY_BATCH_ID = "skip-by-batch-id"
-    NO_EPOCH_BUMP = "no-epoch-bump"
-    STAGE_ATTEMPT_ACCEPTED = "stage-attempt-accepted"
-    NO_FENCE = "no-fence"
-
-
 def simulate(
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 100_000,
     first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     seed: Annotated[int | None, typer.Option(min=0, help="Replay this one alone, and show its history.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to run in.")] = 2,
-    bug: Annotated[Bug | None, typer.Option(help="Take this guard out of the product: seeds must fail.")] = None,
     verification: Annotated[
         bool,
         typer.Option(
@@ -60,10 +46,10 @@ def simulate(
     conditions = Conditions(
         verification=verification, classic_groups=classic_groups, expiry=expiry, elsewhere=elsewhere
     )
-    again = (f" --bug {bug}" if bug else "") + conditions.flags
+    again = conditions.flags
     console = Console(highlight=False)
     if seed is not None:
-        history = replay(seed, bug=bug, conditions=conditions)
+        history = replay(seed, conditions=conditions)
         for line in history.trace:
             console.print(line, markup=False, soft_wrap=True)
         _show_wrong(console, seed, history.wrong, again)
@@ -75,7 +61,6 @@ def simulate(
         summary = run(
             range(first, first + seeds),
             jobs=jobs,
-            bug=bug,
             conditions=conditions,
             progress=lambda done: bar.update(task, completed=done),
         )

@@ -8,12 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from spark_kafka_eos.lab.simulation.bugs import BUGS
 from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
 from spark_kafka_eos.lab.simulation.history import History, live
 
@@ -47,9 +46,9 @@ class Summary:
         self.wrong.update(other.wrong)
 
 
-def replay(seed: int, *, bug: str | None = None, conditions: Conditions = USUAL) -> History:
+def replay(seed: int, *, conditions: Conditions = USUAL) -> History:
     """One seed's history, with its trace."""
-    with _quiet(), BUGS[bug]() if bug else nullcontext():
+    with _quiet():
         return live(seed, traced=True, conditions=conditions)
 
 
@@ -57,15 +56,14 @@ def run(
     seeds: range,
     *,
     jobs: int = 1,
-    bug: str | None = None,
     conditions: Conditions = USUAL,
     most_wrong: int = 10,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Summary:
     """Run the seeds in `jobs` processes; ends early when `most_wrong` have come out wrong. `progress` is told how many
-    are done. `bug`: one of `BUGS`."""
+    are done."""
     total, started = Summary(), time.monotonic()
-    part_of = partial(_run, bug=bug, conditions=conditions, most_wrong=most_wrong)
+    part_of = partial(_run, conditions=conditions, most_wrong=most_wrong)
     for part in _in_processes(seeds, jobs, part_of) if jobs > 1 else map(part_of, _chunks(seeds)):
         total.merge(part)
         progress(total.seeds)
@@ -94,9 +92,9 @@ def _chunks(seeds: range) -> Iterator[range]:
     return (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
 
 
-def _run(seeds: range, *, bug: str | None, conditions: Conditions, most_wrong: int) -> Summary:
+def _run(seeds: range, *, conditions: Conditions, most_wrong: int) -> Summary:
     summary = Summary()
-    with _quiet(), BUGS[bug]() if bug else nullcontext():
+    with _quiet():
         for seed in seeds:
             summary.add(live(seed, conditions=conditions))
             if len(summary.wrong) >= most_wrong:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.bugs import BUGS
 from spark_kafka_eos.lab.simulation.conditions import Conditions
 from spark_kafka_eos.lab.simulation.run import replay, run
+from tests.seeded_bugs import BUGS
 
 _FEW = 4_000
 _FAULTS = {
@@ -47,11 +47,12 @@ def test_each_request_meets_each_fault_that_can_befall_it():
 def test_a_guard_that_is_missing_is_found_within_a_few_thousand_seeds(bug, cell):
     # Where brokers verify, no straggler gets so far that the fence would be needed.
     conditions = Conditions(verification=bug != "no-fence")
-    for first in range(0, _FEW, 100):
-        found = run(range(first, first + 100), bug=bug, conditions=conditions)
-        if found.wrong:
-            break
-    seed = next(iter(found.wrong))
-    cell("seeded bugs", bug.replace("-", " "), "simulation", f"seed {seed}")
-    assert replay(seed, bug=bug, conditions=conditions).wrong == found.wrong[seed]
+    with BUGS[bug]():
+        for first in range(0, _FEW, 100):
+            found = run(range(first, first + 100), conditions=conditions)
+            if found.wrong:
+                break
+        seed = next(iter(found.wrong))
+        cell("seeded bugs", bug.replace("-", " "), "simulation", f"seed {seed}")
+        assert replay(seed, conditions=conditions).wrong == found.wrong[seed]
     assert replay(seed, conditions=conditions).wrong == []
