@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class TopicPartition(NamedTuple):
@@ -24,6 +24,7 @@ class TopicPartition(NamedTuple):
 
 
 Offsets = Mapping[TopicPartition, int]
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 
 # In the place of a stream's first offsets: "batch 0 reads nothing and starts where it ends". No topic is named so.

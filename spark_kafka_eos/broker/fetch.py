@@ -22,13 +22,13 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.fetch_response import EpochEndOffset, FetchResponse, PartitionData, read_fetch_response
 from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
-from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
+from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, earliest, latest
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLoss, KafkaEosError
-from spark_kafka_eos.model import AbortedTransaction, OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
 # What a record is taken to weigh until the first response tells; and how much more than the estimate is asked for, so
@@ -86,13 +86,13 @@ class Fetcher:
         self,
         cluster: Cluster,
         *,
-        isolation: Isolation = "read_committed",
+        isolation: IsolationLevel = "read_committed",
         max_bytes: int = 50 << 20,
         max_partition_bytes: int = 8 << 20,
         max_wait_ms: int = 500,
     ) -> None:
         self._cluster = cluster
-        self._isolation: Isolation = isolation
+        self._isolation: IsolationLevel = isolation
         self._max_bytes, self._max_partition_bytes, self._max_wait_ms = max_bytes, max_partition_bytes, max_wait_ms
         self._bytes_per_offset: dict[TopicPartition, float] = {}
 

@@ -7,20 +7,19 @@ unreachable broker.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.leaders import ask_leaders
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import Marks
 
-Isolation = Literal["read_committed", "read_uncommitted"]
 
-ISOLATION_LEVELS: Mapping[Isolation, int] = {"read_uncommitted": 0, "read_committed": 1}
+ISOLATION_LEVELS: Mapping[IsolationLevel, int] = {"read_uncommitted": 0, "read_committed": 1}
 
 _EARLIEST, _LATEST = -2, -1
 
@@ -31,7 +30,7 @@ def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[Top
 
 
 def latest(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation: Isolation = "read_committed"
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int]:
     """The end of each partition: the last stable offset when read_committed, else the high watermark."""
     return _list(cluster, dict.fromkeys(partitions, _LATEST), isolation)
@@ -47,14 +46,16 @@ def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[Topi
 
 
 def at_times(
-    cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation: Isolation = "read_committed"
+    cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int | None]:
     """The first offset whose timestamp is at or after the given one (ms since the epoch); None when there is none."""
     found = _list(cluster, milliseconds, isolation)
     return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 
 
-def _list(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation) -> dict[TopicPartition, int]:
+def _list(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: IsolationLevel
+) -> dict[TopicPartition, int]:
     """Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable."""
 
     def request(members: Mapping[str, list[TopicPartition]]) -> Any:
@@ -68,7 +69,7 @@ def _request(
     cluster: Cluster,
     members: Mapping[str, list[TopicPartition]],
     wanted: Mapping[TopicPartition, int],
-    isolation: Isolation,
+    isolation: IsolationLevel,
 ) -> Any:
     topic_class: Any = ListOffsetsRequest.ListOffsetsTopic
 

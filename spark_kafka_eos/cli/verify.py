@@ -18,7 +18,7 @@ from spark_kafka_eos.cli.errors import show
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.options import ClientOptions, from_properties, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
-from spark_kafka_eos.verify.findings import Finding, Invariant
+from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Report
 from spark_kafka_eos.verify.verification import verify as check_topic
 
@@ -136,7 +136,7 @@ def table(report: Report) -> Table:
     return shown
 
 
-def _remarks(finding: Finding) -> list[str]:
+def _remarks(finding: CheckedInvariant) -> list[str]:
     remarks = [remark for remark in (finding.unchecked, finding.note) if remark]
     if finding.violations:
         return [f"\n{remark}" for remark in (*finding.violations, *remarks)]

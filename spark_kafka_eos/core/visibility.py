@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from spark_kafka_eos.model import AbortedTransaction, RecordBatchHeader
+from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, RecordBatchHeader
 
-Isolation = Literal["read_committed", "read_uncommitted"]
 # The type of a control batch; None for a data batch, "other" for a control batch that does not end a transaction.
 Marker = Literal["abort", "commit", "other"] | None
 
@@ -25,7 +24,7 @@ def visible(
     batches: Sequence[RecordBatchHeader],
     markers: Sequence[Marker],
     aborted: Sequence[AbortedTransaction],
-    isolation: Isolation = "read_committed",
+    isolation: IsolationLevel = "read_committed",
 ) -> list[bool]:
     """Whether the records of each batch are visible, for one partition of a Fetch response in log order."""
     if isolation == "read_uncommitted" or not aborted:

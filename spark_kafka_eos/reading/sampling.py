@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.offsets import Isolation
 from spark_kafka_eos.core.byte_limit import Sample, ends_within, look_further, sample
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
 # The Java producer's default batch.size. Most record batches are not larger, so one request covers all partitions.
@@ -16,7 +15,7 @@ _BYTES = 16_384
 
 
 def ends_by_weight(
-    cluster: Cluster, limit: int, ranges: Sequence[OffsetRange], isolation: Isolation
+    cluster: Cluster, limit: int, ranges: Sequence[OffsetRange], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Where each range (not empty, below the last stable offset) must end for about `limit` bytes in total.
 
@@ -34,7 +33,9 @@ def ends_by_weight(
     return ends_within(limit, ranges, samples)
 
 
-def _look(cluster: Cluster, at: Mapping[TopicPartition, int], isolation: Isolation) -> dict[TopicPartition, Sample]:
+def _look(
+    cluster: Cluster, at: Mapping[TopicPartition, int], isolation: IsolationLevel
+) -> dict[TopicPartition, Sample]:
     fetcher = Fetcher(cluster, isolation=isolation, max_partition_bytes=_BYTES)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
     return {

@@ -6,12 +6,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicP
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from spark_kafka_eos.testing.read_topic import Isolation
+from spark_kafka_eos import model
 
 _LEVEL = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
 
 
-def ends(bootstrap: str, topic: str, isolation: Isolation) -> dict[int, int]:
+def ends(bootstrap: str, topic: str, isolation: model.IsolationLevel) -> dict[int, int]:
     """End of each partition: the last stable offset (read_committed) or the high watermark."""
     admin = _admin(bootstrap)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]

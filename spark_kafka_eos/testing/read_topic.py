@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
+from spark_kafka_eos.model import IsolationLevel
 
-Isolation = Literal["read_committed", "read_uncommitted"]
 
-
-def read_topic(bootstrap: str, topic: str, isolation: Isolation, *, timeout: float = 30.0) -> Iterator[Message]:
+def read_topic(bootstrap: str, topic: str, isolation: IsolationLevel, *, timeout: float = 30.0) -> Iterator[Message]:
     """Every record of `topic` that a consumer of this isolation level sees, in order within a partition.
 
     Ends at each partition's end: the last stable offset for read_committed, else the high watermark. Raises

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.verify.evidence import Contents, Offsets, PartitionLog, SourcePartition
-from spark_kafka_eos.verify.findings import Finding, Invariant, Violation, merged
+from spark_kafka_eos.verify.evidence import Contents, Int64s, PartitionLog, SourcePartition
+from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation, merged
 from spark_kafka_eos.verify.origins import backwards
 
 _EXAMPLES = 3
@@ -30,9 +30,9 @@ class _Records:
     `partitions`."""
 
     partitions: Sequence[TopicPartition]
-    partition: Offsets
-    offset: Offsets
-    content: Offsets
+    partition: Int64s
+    offset: Int64s
+    content: Int64s
 
     def at(self, record: int) -> str:
         return f"{self.partitions[self.partition[record]]}@{self.offset[record]}"
@@ -40,7 +40,7 @@ class _Records:
 
 def compare(
     logs: Sequence[PartitionLog], source: Mapping[int, SourcePartition], *, copy: bool
-) -> tuple[Finding, Finding]:
+) -> tuple[CheckedInvariant, CheckedInvariant]:
     """Invariants 1 and 2. Needs the contents of all; `copy`: the output is said to be a plain copy."""
     origins = [origin for _, origin in sorted(source.items())]
     shown = [origin.start + np.flatnonzero(origin.visible) for origin in origins]
@@ -60,13 +60,13 @@ def compare(
     return once, _order(of_source, output, copy=copy, same=once.verdict == "holds")
 
 
-def _records(partitions: Sequence[TopicPartition], offsets: Sequence[Offsets], content: Offsets) -> _Records:
+def _records(partitions: Sequence[TopicPartition], offsets: Sequence[Int64s], content: Int64s) -> _Records:
     partition = np.repeat(np.arange(len(offsets)), [len(each) for each in offsets])
     offset = np.concatenate([np.zeros(0, np.int64), *offsets])
     return _Records(partitions=partitions, partition=partition, offset=offset, content=content)
 
 
-def _numbered(contents: Sequence[Contents]) -> Offsets:
+def _numbered(contents: Sequence[Contents]) -> Int64s:
     """Numbers from 0 on in the place of contents, laid end to end."""
     every = np.concatenate([np.zeros((0, 2), np.uint64), *contents])
     if not len(every):
@@ -89,7 +89,7 @@ def _once(
     copy: bool,
     source_is_whole: bool,
     output_is_whole: bool,
-) -> Finding:
+) -> CheckedInvariant:
     wanted = source.content[due]
     # Of records that are alike, the last ones count as those that are lost, or there too often.
     lost = np.flatnonzero(due)[_rank(wanted) >= _count(output.content, of=wanted)]
@@ -114,7 +114,7 @@ def _once(
             f"records are not in the output, {len(later) + len(more):,} of the output's are not in the source. That "
             "may be what the job makes of them; --copy says that it copies them as they are"
         )
-    return Finding(
+    return CheckedInvariant(
         invariant=Invariant.ONCE,
         checked=len(output.content),
         violations=merged(found),
@@ -123,13 +123,13 @@ def _once(
     )
 
 
-def _count(content: Offsets, *, of: Offsets) -> Offsets:
+def _count(content: Int64s, *, of: Int64s) -> Int64s:
     """How often each content in `of` is in `content`."""
     size = 1 + max((int(each.max()) for each in (content, of) if len(each)), default=0)
     return np.bincount(content, minlength=size)[of]
 
 
-def _rank(content: Offsets) -> Offsets:
+def _rank(content: Int64s) -> Int64s:
     """How many records before it are alike, for each."""
     by_content = np.argsort(content, kind="stable")
     first = np.concatenate([[True], np.diff(content[by_content]) != 0])[: len(content)]
@@ -139,14 +139,14 @@ def _rank(content: Offsets) -> Offsets:
     return rank
 
 
-def _missing(source: _Records, lost: Offsets, output: _Records) -> Iterator[Violation]:
+def _missing(source: _Records, lost: Int64s, output: _Records) -> Iterator[Violation]:
     if lost.size:
         there = int((output.content == source.content[lost[0]]).sum())
         what = "is not in the committed output" + (f" once more, only {there:,} alike" if there else "")
         yield _violation("missing", source, lost, what)
 
 
-def _surplus(output: _Records, more: Offsets, source: _Records) -> Iterator[Violation]:
+def _surplus(output: _Records, more: Int64s, source: _Records) -> Iterator[Violation]:
     known = _count(source.content, of=output.content[more]) > 0
     if (again := more[known]).size:
         content = output.content[again[0]]
@@ -157,7 +157,7 @@ def _surplus(output: _Records, more: Offsets, source: _Records) -> Iterator[Viol
         yield _violation("not in the source", output, foreign, "has a key and value that no record of the source has")
 
 
-def _violation(kind: str, records: _Records, concerned: Offsets, what: str) -> Violation:
+def _violation(kind: str, records: _Records, concerned: Int64s, what: str) -> Violation:
     where, *also = (records.at(record) for record in concerned[:_EXAMPLES].tolist())
     return Violation(kind=kind, where=where, what=what, count=len(concerned), also=tuple(also))
 
@@ -165,10 +165,10 @@ def _violation(kind: str, records: _Records, concerned: Offsets, what: str) -> V
 # -- 2
 
 
-def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Finding:
+def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> CheckedInvariant:
     """Of records that no other one is like: only of those it is known where they come from."""
     if not (copy or same):
-        return Finding(invariant=Invariant.ORDER, unchecked="the contents are not the source's")
+        return CheckedInvariant(invariant=Invariant.ORDER, unchecked="the contents are not the source's")
     unique = [_count(each.content, of=output.content) == 1 for each in (source, output)]
     alone = np.flatnonzero(unique[0] & unique[1])
     by_content = np.argsort(source.content)
@@ -189,7 +189,7 @@ def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Fin
         unchecked.append(f"{merged(found)[0]}; that may be what the job does, --copy says that it does not")
     if others := len(output.content) - len(alone):
         unchecked.append(f"of {others:,} records it cannot be told which ones of the source they are")
-    return Finding(
+    return CheckedInvariant(
         invariant=Invariant.ORDER,
         checked=len(alone),
         violations=merged(found) if copy else (),

@@ -12,10 +12,10 @@ from spark_kafka_eos.model import LedgerEntry, TopicPartition
 from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, Outcomes, outcomes
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, Provenance
 
-Offsets = NDArray[np.int64]
+Int64s = NDArray[np.int64]
 Contents = NDArray[np.uint64]  # a digest of each record's key and value, two halves a row
 
-_NO_OFFSETS: Offsets = np.zeros(0, np.int64)
+_NO_OFFSETS: Int64s = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class PartitionLog:
 
     partition: TopicPartition
     batches: Batches
-    offset: Offsets
+    offset: Int64s
     provenance: Provenance
     high_watermark: int
     last_stable_offset: int
@@ -54,7 +54,7 @@ class PartitionLog:
         return self.provenance if self.committed.all() else self.provenance[self.committed]
 
     @cached_property
-    def committed_offset(self) -> Offsets:
+    def committed_offset(self) -> Int64s:
         return self.offset if self.committed.all() else self.offset[self.committed]
 
     @cached_property
@@ -68,7 +68,7 @@ class PartitionLog:
         return int((self.provenance["magic"] == MAGIC).sum())
 
     @cached_property
-    def gone(self) -> Offsets:
+    def gone(self) -> Int64s:
         """The offsets from `start` to `high_watermark` that hold neither a record nor a marker: compaction took them.
 
         A broker leaves out no offset by itself. Nor does compaction leave out a batch's last one, but the record there.
@@ -101,7 +101,7 @@ class SourcePartition:
     start: int
     end: int
     visible: NDArray[np.bool_]
-    gone: Offsets = field(default_factory=_NO_OFFSETS.copy)
+    gone: Int64s = field(default_factory=_NO_OFFSETS.copy)
     contents: Contents | None = None
     traced: int = 0
 
@@ -139,7 +139,7 @@ class Seen:
 
     start: int
     end: int
-    offset: Offsets
+    offset: Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

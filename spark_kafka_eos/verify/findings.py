@@ -40,7 +40,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckedInvariant:
     """One invariant's verdict. `checked` counts its `unit`s; `unchecked` says why it, or a part of it, could not be
     checked, `note` what else there is to know of it. `asked`: whoever asked relies on it, so not to know is no success.
     """

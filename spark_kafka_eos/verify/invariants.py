@@ -25,8 +25,8 @@ import numpy as np
 
 from spark_kafka_eos.model import LedgerEntry, TopicPartition
 from spark_kafka_eos.verify import contents
-from spark_kafka_eos.verify.evidence import Ledger, Offsets, PartitionLog, Seen, SourcePartition
-from spark_kafka_eos.verify.findings import Finding, Invariant, Violation, merged
+from spark_kafka_eos.verify.evidence import Int64s, Ledger, PartitionLog, Seen, SourcePartition
+from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation, merged
 from spark_kafka_eos.verify.history import HistoryEntry, committed, follows
 from spark_kafka_eos.verify.origins import begins_anew, identity, once, order
 from spark_kafka_eos.verify.outcomes import Outcome
@@ -43,7 +43,7 @@ def check(
     readers: Mapping[str, Mapping[TopicPartition, Seen]],
     history: Sequence[HistoryEntry] = (),
     ledger: Ledger | None = None,
-) -> list[Finding]:
+) -> list[CheckedInvariant]:
     """All six, in their order. `source` is the one topic whose records the output holds, by partition number; `copy`:
     it holds them as they are, which somebody must know.
 
@@ -59,11 +59,13 @@ def check(
         provable = [replace(finding, asked=True) for finding in provable]
     elif source is not None and (copy or not traced):
         in_source, in_order = contents.compare(logs, source, copy=copy)
-        unbatched = Finding(invariant=Invariant.IDENTITY, unit="batches", unchecked="the values do not say their batch")
+        unbatched = CheckedInvariant(
+            invariant=Invariant.IDENTITY, unit="batches", unchecked="the values do not say their batch"
+        )
         provable = [replace(in_source, asked=True), in_order, unbatched]
     else:
         why = _not_by_provenance(logs, values, traced)
-        provable = [Finding(invariant=each, unchecked=why, asked=bool(traced)) for each in _PROVABLE]
+        provable = [CheckedInvariant(invariant=each, unchecked=why, asked=bool(traced)) for each in _PROVABLE]
     in_ledger = replace(_ledger(logs, done, ledger, by_provenance), asked=bool(history))
     return [*provable, _visibility(logs, readers), in_ledger, _healed(logs, ledger)]
 
@@ -87,7 +89,7 @@ def _not_by_provenance(logs: Sequence[PartitionLog], values: int, traced: int) -
 # -- 4
 
 
-def _visibility(logs: Sequence[PartitionLog], readers: Mapping[str, Mapping[TopicPartition, Seen]]) -> Finding:
+def _visibility(logs: Sequence[PartitionLog], readers: Mapping[str, Mapping[TopicPartition, Seen]]) -> CheckedInvariant:
     found, checked = [], 0
     for log in logs:
         stable = log.outcomes.last_stable_offset(log.high_watermark)
@@ -103,12 +105,12 @@ def _visibility(logs: Sequence[PartitionLog], readers: Mapping[str, Mapping[Topi
             shown = seen.offset[seen.offset >= start] if start > seen.start else seen.offset
             found += _compare(log, name, start, min(seen.end, log.last_stable_offset), shown)
     unchecked = "" if readers else "nobody read"
-    return Finding(
+    return CheckedInvariant(
         invariant=Invariant.VISIBILITY, checked=checked, unit="readings", violations=merged(found), unchecked=unchecked
     )
 
 
-def _compare(log: PartitionLog, reader: str, start: int, end: int, seen: Offsets) -> Iterator[Violation]:
+def _compare(log: PartitionLog, reader: str, start: int, end: int, seen: Int64s) -> Iterator[Violation]:
     expected = log.committed_offset
     expected = expected[slice(*np.searchsorted(expected, [start, end]))]
     if np.array_equal(expected, seen):
@@ -133,7 +135,7 @@ def _compare(log: PartitionLog, reader: str, start: int, end: int, seen: Offsets
 
 def _ledger(
     logs: Sequence[PartitionLog], done: Sequence[HistoryEntry], ledger: Ledger | None, by_provenance: bool
-) -> Finding:
+) -> CheckedInvariant:
     found = [] if ledger is None else list(_record_and_pointer(ledger))
     if not done and (ledger is None or not by_provenance):
         nothing = "transactional.id" if ledger is None else "values that tell batches"
@@ -160,8 +162,8 @@ def _ledger(
     return _of_ledger(found, checked=max(len(done), 1))
 
 
-def _of_ledger(found: Sequence[Violation], *, checked: int = 0, unchecked: str = "") -> Finding:
-    return Finding(
+def _of_ledger(found: Sequence[Violation], *, checked: int = 0, unchecked: str = "") -> CheckedInvariant:
+    return CheckedInvariant(
         invariant=Invariant.LEDGER, checked=checked, unit="batches", violations=merged(found), unchecked=unchecked
     )
 
@@ -197,7 +199,7 @@ def _gaps(end: Mapping[TopicPartition, int], entry: HistoryEntry) -> Iterator[Vi
 # -- 6
 
 
-def _healed(logs: Sequence[PartitionLog], ledger: Ledger | None) -> Finding:
+def _healed(logs: Sequence[PartitionLog], ledger: Ledger | None) -> CheckedInvariant:
     found = []
     for log in logs:
         for producer, offset in log.outcomes.open.items():
@@ -209,4 +211,4 @@ def _healed(logs: Sequence[PartitionLog], ledger: Ledger | None) -> Finding:
     if ledger is not None and ledger.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "Dead"):
         what = f"is in state {ledger.transaction_state}"
         found.append(Violation(kind="transaction state", where="the transactional.id", what=what))
-    return Finding(invariant=Invariant.HEALED, checked=len(logs), unit="partitions", violations=merged(found))
+    return CheckedInvariant(invariant=Invariant.HEALED, checked=len(logs), unit="partitions", violations=merged(found))

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from spark_kafka_eos.verify.evidence import Offsets, PartitionLog, SourcePartition
-from spark_kafka_eos.verify.findings import Finding, Invariant, Violation, merged
+from spark_kafka_eos.verify.evidence import Int64s, PartitionLog, SourcePartition
+from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation, merged
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.outcomes import Outcome
 
@@ -18,13 +18,13 @@ Identity = tuple[int, int]  # producer id, epoch
 Source = Mapping[int, SourcePartition]
 
 
-def once(logs: Sequence[PartitionLog], source: Source | None) -> Finding:
+def once(logs: Sequence[PartitionLog], source: Source | None) -> CheckedInvariant:
     checked = sum(len(log.committed_offset) for log in logs)
     found: list[Violation] = []
     if source is None:
         for number in np.unique([n for log in logs for n in np.unique(log.committed_provenance["partition"])]).tolist():
             found += _repeated(logs, f"source partition {number}", number, _more_than_once(_offsets(logs, number)))
-        return Finding(invariant=Invariant.ONCE, checked=checked, violations=merged(found))
+        return CheckedInvariant(invariant=Invariant.ONCE, checked=checked, violations=merged(found))
     found += [violation for log in logs for violation in _foreign(log, source)]
     whole = all(log.whole for log in logs)
     unchecked: list[Violation] = []
@@ -43,7 +43,7 @@ def once(logs: Sequence[PartitionLog], source: Source | None) -> Finding:
             violation = Violation(kind="missing", where=f"{origin.partition}@{lost}", what=what, count=len(missing))
             (found if whole else unchecked).append(violation)
         of_gone += len(before) + int(count[origin.gone - origin.start].sum())
-    return Finding(
+    return CheckedInvariant(
         invariant=Invariant.ONCE,
         checked=checked,
         violations=merged(found),
@@ -52,13 +52,13 @@ def once(logs: Sequence[PartitionLog], source: Source | None) -> Finding:
     )
 
 
-def _offsets(logs: Sequence[PartitionLog], number: int) -> Offsets:
+def _offsets(logs: Sequence[PartitionLog], number: int) -> Int64s:
     """The source offsets of the committed records that come from one source partition."""
     provenance = [log.committed_provenance for log in logs]
     return np.concatenate([each["offset"][each["partition"] == number] for each in provenance]).astype(np.int64)
 
 
-def _more_than_once(offsets: Offsets) -> Offsets:
+def _more_than_once(offsets: Int64s) -> Int64s:
     unique, count = np.unique(offsets, return_counts=True)
     return unique[count > 1]
 
@@ -80,7 +80,7 @@ def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
         yield Violation(kind="not in the source", where=log.at(found[0]), what=what, count=len(found))
 
 
-def _repeated(logs: Sequence[PartitionLog], topic: str, number: int, offsets: Offsets) -> Iterator[Violation]:
+def _repeated(logs: Sequence[PartitionLog], topic: str, number: int, offsets: Int64s) -> Iterator[Violation]:
     """One violation for source offsets that are in the output more than once, where the first's second copy is."""
     if not offsets.size:
         return
@@ -110,7 +110,7 @@ def _origin(record: np.void) -> str:
     return f"offset {record['offset']} of source partition {record['partition']} (batch {record['batch']})"
 
 
-def order(logs: Sequence[PartitionLog]) -> Finding:
+def order(logs: Sequence[PartitionLog]) -> CheckedInvariant:
     found = []
     for log in logs:
         provenance = log.committed_provenance
@@ -121,10 +121,10 @@ def order(logs: Sequence[PartitionLog]) -> Finding:
             what += f"{provenance['offset'][earlier]} at {log.at(earlier)}"
             found.append(Violation(kind="out of order", where=log.at(later), what=what, count=len(pairs)))
     checked = sum(len(log.committed_offset) for log in logs)
-    return Finding(invariant=Invariant.ORDER, checked=checked, violations=merged(found))
+    return CheckedInvariant(invariant=Invariant.ORDER, checked=checked, violations=merged(found))
 
 
-def backwards(number: Offsets, offset: Offsets) -> list[tuple[int, int]]:
+def backwards(number: Int64s, offset: Int64s) -> list[tuple[int, int]]:
     """Of records from these source partitions and offsets, in the order of the log: pairs of places whose second is the
     next record of the same partition, and has a lower offset; by the second."""
     if number.size and int(number.min()) >= 0 and int(number.max()) < 1 << 16:
@@ -141,7 +141,7 @@ def identity(
     source: Source | None,
     history: Sequence[HistoryEntry],
     done: Sequence[HistoryEntry],
-) -> Finding:
+) -> CheckedInvariant:
     first: dict[tuple[int, Identity], str] = {}  # where a batch's first record under an identity is
     counts: dict[int, int] = {}
     for log in logs:
@@ -156,7 +156,7 @@ def identity(
         found += [violation for log in logs for violation in _out_of_plan(log, source, done)]
         if all(log.whole for log in logs):
             found += _wrong_counts(counts, source, done)
-    return Finding(
+    return CheckedInvariant(
         invariant=Invariant.IDENTITY,
         checked=len(counts),
         unit="batches",

@@ -31,7 +31,7 @@ from spark_kafka_eos.reading.sink_progress import committed_by
 from spark_kafka_eos.verify import history as histories
 from spark_kafka_eos.verify import scan
 from spark_kafka_eos.verify.evidence import Ledger, Seen, SourcePartition, source_partition
-from spark_kafka_eos.verify.findings import Finding, Invariant, Verdict
+from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Verdict
 from spark_kafka_eos.verify.follower import Follower, witness
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.invariants import check
@@ -50,7 +50,7 @@ class Report:
     """
 
     topic: str
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckedInvariant, ...]
     records: int
     uncommitted: int
     readers: tuple[str, ...]

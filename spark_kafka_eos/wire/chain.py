@@ -21,7 +21,7 @@ from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.wire.record_batch import SMALLEST_RECORD
 from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, read_varints
 
-Positions = NDArray[np.int64]
+Int64s = NDArray[np.int64]
 
 # The first records whose offset delta, or whose length, takes one byte more (of five at most).
 _LONGER_FROM = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
@@ -38,9 +38,7 @@ _DELTA_WIDTHS = np.arange(1, 6)
 _DELTA_EDGES = np.array([0, *_LONGER_FROM, 1 << 31])
 
 
-def record_bounds(
-    data: NDArray[np.uint8], start: Positions, end: Positions, count: Positions
-) -> tuple[Positions, Positions]:
+def record_bounds(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
     """Where each record's attributes begin and where the record ends, for batches of `count` records in `[start, end)`.
 
     CorruptRecordBatch unless the records of each batch fill its range exactly. `count` must be positive.
@@ -56,9 +54,7 @@ def record_bounds(
     return _bounds(data, at, limit, end, last)
 
 
-def _bounds(
-    data: NDArray[np.uint8], at: Positions, limit: Positions, end: Positions, last: Positions
-) -> tuple[Positions, Positions]:
+def _bounds(data: NDArray[np.uint8], at: Int64s, limit: Int64s, end: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
     """Follow the lengths that stand at `at`: whoever found these places, they are right if each leads to the next."""
     length, begin = read_varints(data, at, limit)
     stop = begin + length
@@ -70,9 +66,7 @@ def _bounds(
     return begin, stop
 
 
-def _guess(
-    data: NDArray[np.uint8], start: Positions, end: Positions, count: Positions
-) -> tuple[Positions, NDArray[np.bool_]]:
+def _guess(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
     """Where lengths stand if records differ in the width of their offset delta only; and where that may be so."""
     length, _ = read_varints(data, start, end)
     # Per batch and width of the delta: so many records, each so many bytes long with its own length.
@@ -87,12 +81,12 @@ def _guess(
 
 
 def _walk_some(
-    at: Positions,
+    at: Int64s,
     which: NDArray[np.bool_],
     data: NDArray[np.uint8],
-    start: Positions,
-    end: Positions,
-    count: Positions,
+    start: Int64s,
+    end: Int64s,
+    count: Int64s,
 ) -> None:
     """Fill in the places of `which` batches by walking them: abreast while they are many, then one by one."""
     position, first, done = start.copy(), np.cumsum(count) - count, 0
@@ -109,7 +103,7 @@ def _walk_some(
         at[first[batch] + done : first[batch] + done + records] = places
 
 
-def _walk(data: NDArray[np.uint8], position: int, records: int) -> Positions:
+def _walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
     """Where each record's length stands. What it finds in damaged bytes is nonsense, so it has to be checked.
 
     Runs of equal lengths are found a window at a time: timestamp and offset deltas grow by a byte now and then, and in

@@ -24,7 +24,7 @@ from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Fault, Proxy
 from spark_kafka_eos.testing.read_offsets import group_offsets
-from spark_kafka_eos.testing.read_topic import Isolation, read_topic
+from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
 from spark_kafka_eos.verify.verification import verify
 from tests.faults import driver
@@ -167,7 +167,7 @@ class Scene:
 
     # -- what a reader sees
 
-    def records(self, isolation: Isolation) -> list[Copy]:
+    def records(self, isolation: IsolationLevel) -> list[Copy]:
         """What a reader of this isolation level finds in the target, in order within each of its partitions."""
         return [copy_of(message) for message in read_topic(self.proxy.bootstrap, self.target, isolation)]
 

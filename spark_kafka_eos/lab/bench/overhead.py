@@ -13,7 +13,6 @@ from statistics import median
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from spark_kafka_eos.broker.offsets import Isolation
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.core.sequences import next_sequence
@@ -24,7 +23,7 @@ from spark_kafka_eos.lab.bench.alternating import Side, alternate
 from spark_kafka_eos.lab.bench.figures import Point, Sweep
 from spark_kafka_eos.lab.bench.inputs import Shape, ranges, rows
 from spark_kafka_eos.lab.bench.lab import Lab
-from spark_kafka_eos.model import OffsetRange, ProducerIdentity, TopicPartition
+from spark_kafka_eos.model import IsolationLevel, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.wire.encode import encode
@@ -33,7 +32,7 @@ from spark_kafka_eos.wire.record_batch import stamp
 SIZES, LENGTHS_MS = (100, 1_000, 10_000), (10, 100, 1_000)
 PLAIN, IDEMPOTENT = "plain", "idempotent"
 _TIMEOUT_MS = 60_000
-_ISOLATIONS: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
+_ISOLATIONS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
 
 
 def overhead(
@@ -221,7 +220,7 @@ def _java(lab: Lab, shape: Shape, name: str, length_ms: int | None) -> Produce:
     return run
 
 
-def _read(lab: Lab, wanted: Sequence[OffsetRange], isolation: Isolation) -> int:
+def _read(lab: Lab, wanted: Sequence[OffsetRange], isolation: IsolationLevel) -> int:
     """How many records come, decoded."""
     (topic,) = {each.partition.topic for each in wanted}
     options = source_options(

@@ -20,7 +20,7 @@ from spark_kafka_eos.model import TopicPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 
 Committed = tuple[int, str]  # offset, metadata
-Offsets = dict[TopicPartition, Committed]
+CommittedOffsets = dict[TopicPartition, Committed]
 
 
 class Group:
@@ -32,15 +32,15 @@ class Group:
     def __init__(self, number: int, *, classic: bool = False) -> None:
         self.kept_in = TopicPartition(OFFSETS_TOPIC, number)
         self.partition = Partition()
-        self.offsets: Offsets = {}
-        self.history: list[tuple[int, int, Offsets]] = []  # producer id, epoch of the records
-        self.past: list[Offsets] = []  # the offsets before each commit
-        self.expired: Offsets = {}  # what was told before it expired
+        self.offsets: CommittedOffsets = {}
+        self.history: list[tuple[int, int, CommittedOffsets]] = []  # producer id, epoch of the records
+        self.past: list[CommittedOffsets] = []  # the offsets before each commit
+        self.expired: CommittedOffsets = {}  # what was told before it expired
         self._classic = classic
         self._committed_s = 0.0  # when last
-        self._logged: Offsets = {}
-        self._pending: dict[int, Offsets] = {}
-        self._pending_in_log: dict[int, list[tuple[int, Offsets]]] = {}
+        self._logged: CommittedOffsets = {}
+        self._pending: dict[int, CommittedOffsets] = {}
+        self._pending_in_log: dict[int, list[tuple[int, CommittedOffsets]]] = {}
 
     def commit(self, producer_id: int, epoch: int, offsets: Mapping[TopicPartition, Committed]) -> int:
         """TxnOffsetCommit, once the coordinator let the group into the transaction: the error code."""

@@ -12,7 +12,7 @@ from spark_kafka_eos.cli import verify as cli_verify
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.cli.verify import summary, table, to_json
 from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
-from spark_kafka_eos.verify.findings import Finding, Invariant, Violation
+from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation
 from spark_kafka_eos.verify.verification import Report, verify
 
 MISSING = Violation(kind="missing", where="in-0@7", what="is not in the committed output [sic]", count=3,
@@ -23,11 +23,11 @@ UNPROVEN = "the contents differ"
 
 def report(*violations, unchecked="", note=""):
     findings = [
-        Finding(
+        CheckedInvariant(
             invariant=Invariant.ONCE, checked=1_234, violations=violations, unchecked=unchecked, note=note, asked=True
         ),
-        Finding(invariant=Invariant.LEDGER, unit="batches", unchecked="no history"),
-        Finding(invariant=Invariant.HEALED, checked=2, unit="partitions"),
+        CheckedInvariant(invariant=Invariant.LEDGER, unit="batches", unchecked="no history"),
+        CheckedInvariant(invariant=Invariant.HEALED, checked=2, unit="partitions"),
     ]
     readers = ("spark-kafka-eos", "librdkafka")
     return Report(topic="out", findings=tuple(findings), records=1_234, uncommitted=5, readers=readers, seconds=1.25)

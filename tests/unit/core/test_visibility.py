@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_eos.core.visibility import Isolation, Marker, visible
-from spark_kafka_eos.model import AbortedTransaction, RecordBatchHeader
+from spark_kafka_eos.core.visibility import Marker, visible
+from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, RecordBatchHeader
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
@@ -59,7 +59,7 @@ class Log:
         self.truth.append("control")
         return self
 
-    def fetch(self, first: int, count: int, isolation: Isolation = "read_committed") -> list[bool]:
+    def fetch(self, first: int, count: int, isolation: IsolationLevel = "read_committed") -> list[bool]:
         """Batches `first` to `first + count`, with the list that a leader adds to them."""
         batches = self.batches[first : first + count]
         if not batches:
@@ -68,7 +68,7 @@ class Log:
         aborted = [one for one, last in self.index if last >= start and one.first_offset < end]
         return visible(batches, self.markers[first : first + count], aborted, isolation)
 
-    def all(self, isolation: Isolation = "read_committed") -> list[bool]:
+    def all(self, isolation: IsolationLevel = "read_committed") -> list[bool]:
         return self.fetch(0, len(self.batches), isolation)
 
 
