@@ -1,11 +1,11 @@
-"""Named points at which a test can hold a process to kill it there: no luck, no sleeps, one comparison when off.
+"""Named points at which a test can hold a process in order to kill it: deterministic, and one comparison if not used.
 
-`KAFKA_EOS_FAILPOINT` names one point, optionally with the micro-batch (`half appended@3`), and
-`KAFKA_EOS_FAILPOINT_DIR` a folder. The process that reaches the point writes `reached` there, holding its pid, and
-waits to be killed. Once that file exists the point is passed by: a restarted query goes on.
+`KAFKA_EOS_FAILPOINT` is a point, optionally with the micro-batch (`half appended@3`), and `KAFKA_EOS_FAILPOINT_DIR` a
+folder. The process that reaches the point writes its pid to the file `reached` there, and waits to be killed. Once that
+file exists, the point is ignored, so that a restarted query continues.
 
-`KAFKA_EOS_FAILPOINT_HOLDS=2` holds the second one, too (`reached-2`). Writing to the pipe `release-<pid>` lets a held
-process go on, as a straggler.
+`KAFKA_EOS_FAILPOINT_HOLDS=2` also holds the second process (`reached-2`). Writing to the pipe `release-<pid>` releases
+a held process, which then is a straggler.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# In the order in which a micro-batch meets them.
+# In the order in which a micro-batch reaches them.
 POINTS = (
-    "begun",  # nothing of the batch was sent; the one before is noted by Spark
+    "begun",  # nothing of the batch was sent; Spark has recorded the previous one
     "initialised",  # InitProducerId answered, ledger read
     "before append",  # nothing appended yet
     "partitions added",  # AddPartitionsToTxn answered (TV1; in TV2 the first append adds a partition), nothing appended
@@ -29,12 +29,12 @@ _ARMED = os.environ.get("KAFKA_EOS_FAILPOINT")
 
 
 def armed(name: str) -> bool:
-    """Whether a test armed `name`: for the point that needs the code around it to stand still first."""
+    """Whether a test armed `name`, for a point that must first wait for the surrounding code."""
     return _ARMED is not None and _ARMED.partition("@")[0] == name
 
 
 def failpoint(name: str, batch_id: int | None = None) -> None:
-    """Hold this process at `name`, if a test armed that point for this micro-batch; else do nothing."""
+    """Hold this process at `name` if a test armed that point for this micro-batch; else do nothing."""
     if _ARMED is None:
         return
     point, _, batch = _ARMED.partition("@")

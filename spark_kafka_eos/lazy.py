@@ -1,4 +1,4 @@
-"""Names that a package offers without importing them: a process of Spark's waits for all that it imports."""
+"""Names that a package exports without importing them, because imports delay Spark's processes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 
 def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
-    """A `__getattr__` for `package` (PEP 562) that imports what is asked for; `names` maps each to its module.
+    """A `__getattr__` for `package` (PEP 562) that imports a name on first access; `names` maps each to its module.
 
-    It raises AttributeError for any other name.
+    Raises AttributeError for other names.
     """
 
     def getattribute(name: str) -> object:

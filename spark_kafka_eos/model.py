@@ -1,6 +1,6 @@
-"""The values that cross between driver, executors and broker: frozen, picklable, without behaviour of their own.
+"""Values that driver, executors and brokers exchange: frozen, picklable, without behavior.
 
-Offsets are Kafka's: the position of the next record to read. A range is half open, `[start, end)`.
+Offsets are those of Kafka: the position of the next record to read. A range is half-open, `[start, end)`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Offsets = Mapping[TopicPartition, int]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 
-# In the place of a stream's first offsets: "batch 0 reads nothing and starts where it ends". No topic is named so.
+# Instead of a stream's first offsets: "batch 0 reads nothing and starts where it ends". No topic has this name.
 UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
 
 
@@ -40,7 +40,7 @@ def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def offsets_from_json(value: str | Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Inverse of `offsets_to_json`; also takes the JSON text. Raises ValueError for any other shape."""
+    """Inverse of `offsets_to_json`; also accepts JSON text. Raises ValueError for any other form."""
     parsed = json.loads(value) if isinstance(value, str) else value
     if not isinstance(parsed, Mapping) or not all(isinstance(v, Mapping) for v in parsed.values()):
         raise ValueError(f"expected {{topic: {{partition: offset}}}}, got {value!r}")
@@ -49,10 +49,10 @@ def offsets_from_json(value: str | Mapping[str, Mapping[str, int]]) -> dict[Topi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Offsets `[start, end)` of one partition. There may be fewer records than `end - start`: markers, compaction.
+    """Offsets `[start, end)` of one partition. There may be fewer records than `end - start` (markers, compaction).
 
-    `topic_id` is the topic's that the offsets belong to (KIP-516), None if nobody knows: a topic of the same name that
-    was created since has the same offsets and other records.
+    `topic_id` is the id of the topic (KIP-516), None if unknown: a topic that was created again has the same name and
+    offsets, but other records.
     """
 
     partition: TopicPartition
@@ -77,8 +77,8 @@ class OffsetAndMetadata:
 class ProducerIdentity:
     """What makes an append part of a transaction (KIP-98): shared by every process that appends to it.
 
-    `transaction_version` is the protocol that the transaction began with (2 from KIP-890 on): brokers that are upgraded
-    one by one may answer differently meanwhile, and a transaction must not mix the two.
+    `transaction_version` is the protocol with which the transaction started (2: KIP-890). During a rolling upgrade,
+    brokers may return different versions, and a transaction must not mix them.
     """
 
     transactional_id: str
@@ -89,8 +89,9 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """The leader's answer to one appended record batch: `base_offset` is the first record's, -1 if the broker no longer
-    knows."""
+    """The leader's acknowledgement of a record batch: `base_offset` is that of the first record, -1 if the broker no
+    longer knows it.
+    """
 
     partition: TopicPartition
     base_sequence: int
@@ -100,7 +101,7 @@ class Ack:
 
 
 class TimestampType(IntEnum):
-    """As the built-in source's `timestampType` column: who set the record's timestamp."""
+    """What set the record's timestamp, as in the built-in source's column `timestampType`."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -162,8 +163,9 @@ class RecordBatchHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortedTransaction:
-    """An entry of a Fetch response's list: all of `producer_id` from `first_offset` to its abort marker is
-    invisible."""
+    """An aborted transaction in a Fetch response: the batches of `producer_id` from `first_offset` to its abort marker
+    are invisible.
+    """
 
     producer_id: int
     first_offset: int
@@ -171,8 +173,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRange:
-    """Offsets `[start, end)` that a micro-batch covers of one Kafka source; `start` is None where nobody can tell
-    it."""
+    """The offsets `[start, end)` that a micro-batch reads from one Kafka source; `start` is None if unknown."""
 
     start: Offsets | None
     end: Offsets
@@ -180,15 +181,15 @@ class SourceRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """What a transaction stands for: one micro-batch of one query, or one batch write.
+    """What a transaction writes: one micro-batch of one query, or one batch write.
 
-    `query_id` is the streaming query's id (stable across restarts) or `txnAppId`; `start` and `end` the source
-    offsets the batch covers (empty when no source is Kafka; `start` is None where nobody can tell it); `digest` a hash
-    of everything the checkpoint says of the batch's range, so that a replay with other offsets is noticed.
+    `query_id` is the streaming query's id (stable across restarts) or `txnAppId`. `start` and `end` are the source
+    offsets that the batch covers (empty if no source is Kafka; `start` is None if unknown). `digest` is a hash of the
+    batch's range in the checkpoint, so that a replay with other offsets is noticed.
 
-    `start` and `end` are those of all Kafka sources, the lower offset where two read one partition. `sources` has each
-    source for itself, in the checkpoint's order (with offset log v2: by name), None for one whose offsets are not
-    Kafka's; it is empty where they are not known, and for a batch write.
+    `start` and `end` are those of all Kafka sources, with the lower offset if two read the same partition. `sources`
+    has each source separately, in the checkpoint's order (with offset log v2: by name), None for a source that is not
+    Kafka. It is empty if the sources are unknown, and for a batch write.
     """
 
     query_id: str
@@ -201,7 +202,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProgress:
-    """Up to where one source of a query is committed: `offsets` of the cluster with this id."""
+    """The committed `offsets` of one source of a query, on the cluster with this id."""
 
     cluster: str
     offsets: Offsets
@@ -211,10 +212,10 @@ class SourceProgress:
 class LedgerEntry:
     """The last micro-batch committed under a transactional.id.
 
-    `serial` numbers the commits under that id, whatever their queries: of two entries the higher one is the later; 0
-    where it was written before entries had one. `sources` has each source's progress in Spark's order, None for one
-    that is not Kafka; None in all where the entry does not tell. `incomplete`: of this batch only some frames were
-    committed.
+    `serial` numbers the commits under that id across queries, so the entry with the higher number is the later one; it
+    is 0 in old entries, which had no number. `sources` has each source's progress in Spark's order, None for a source
+    that is not Kafka; it is None if the entry does not contain it. `incomplete`: only some DataFrames of this batch
+    were committed.
     """
 
     query_id: str

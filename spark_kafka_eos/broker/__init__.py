@@ -1,21 +1,22 @@
-"""Everything that talks to brokers; the only place with sockets, besides tools.
+"""Communication with brokers. Besides the tools, only this package opens sockets.
 
     connection.py authentication.py oauth.py versions.py   one connection: frames, TLS, SASL, API versions
-    cluster.py      leaders, coordinators, connections, and requests that are tried again
-    retry.py        the one loop of retries, driven by `core.error_codes`
-    transactions.py groups.py       the coordinators of a transactional.id and of a consumer group
-    produce.py      append record batches in sequence order
-    fetch.py fetch_response.py offsets.py   read ranges of offsets; where partitions begin and end
-    describe.py     what the preflight asks
-    leaders.py open_transactions.py         ask many leaders at once; whose transaction holds a partition
-    collector.py    from tasks to the driver: what reading took
-    deferred.py     kafka-python's protocol classes without its clients
+    cluster.py      leaders, coordinators, connections, and requests with retries
+    retry.py        the retry loop, driven by `core.error_codes`
+    transactions.py groups.py       coordinators of a transactional.id and of a consumer group
+    produce.py      appends record batches in sequence order
+    fetch.py fetch_response.py offsets.py   read offset ranges; earliest and latest offsets
+    describe.py     reads the facts for the preflight
+    leaders.py open_transactions.py         requests to many leaders; open transactions of a partition
+    datagrams.py    sends read statistics from tasks to the driver
+    deferred.py     loads kafka-python's protocol classes without its clients
 
-What is not obvious:
-- In TV2 the broker adds a partition to the transaction while it handles the first Produce; right after an EndTxn it
-  waits 20 ms inside that request for the markers of the transaction before.
-- EndTxn is answered before the markers are written: data becomes visible a moment later.
-- InitProducerId with an outdated identity aborts the newer owner's open transaction before it answers "fenced".
+Not obvious:
+- In TV2, the broker adds a partition to the transaction while it handles the first Produce; right after an EndTxn, it
+  waits 20 ms in that request for the markers of the previous transaction.
+- EndTxn is answered before the markers are written, so records become visible a moment later.
+- InitProducerId with an outdated producer epoch aborts the newer producer's open transaction before it returns
+"fenced".
 """
 
 from spark_kafka_eos.broker.deferred import defer, in_spark_process

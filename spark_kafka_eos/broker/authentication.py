@@ -1,4 +1,4 @@
-"""TLS contexts and SASL exchanges (KIP-43, KIP-84, KIP-152, KIP-368). No secret reaches an error message."""
+"""TLS contexts and SASL exchanges (KIP-43, KIP-84, KIP-152, KIP-368). Error messages never contain secrets."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 
 
 def tls_context(security: Security) -> ssl.SSLContext:
-    """What to trust and which certificate to show. Raises ConfigurationError for material that cannot be used."""
+    """The TLS context with trusted CAs and client certificate. Raises ConfigurationError if they are unusable."""
     try:
         context = ssl.create_default_context(cafile=security.ca_location, cadata=security.ca_pem)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            "kafka.ssl.ca.location", f"no certificate authority can be read from it: {error}"
-        ) from None
+        raise ConfigurationError("kafka.ssl.ca.location", f"contains no readable CA certificate: {error}") from None
     context.check_hostname = security.check_hostname
     password = security.key_password.reveal() if security.key_password else None
     try:
@@ -34,19 +32,19 @@ def tls_context(security: Security) -> ssl.SSLContext:
             _file(security.key_location, security.key_pem.reveal() if security.key_pem else None) as key,
         ):
             if certificate is not None:
-                # A callback even without a password: OpenSSL would otherwise ask for it on the terminal.
+                # A callback even without a password, because OpenSSL would otherwise prompt for it on the terminal.
                 context.load_cert_chain(certificate, key, lambda: password or "")
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            "kafka.ssl.keystore.location", f"unusable certificate, key or key password: {error}"
+            "kafka.ssl.keystore.location", f"cannot load the certificate and key (wrong key password?): {error}"
         ) from None
     return context
 
 
 def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, where: str) -> ssl.SSLSocket:
-    """The connection over `plain` to a server that shows itself to be `host`.
+    """The TLS connection over `plain` to a server whose certificate is valid for `host`.
 
-    Raises AuthenticationFailed, and OSError where the network fails; `plain` is closed then.
+    Raises AuthenticationFailed, or OSError if the network fails, after closing `plain`.
     """
     try:
         return tls.wrap_socket(plain, server_hostname=host)
@@ -54,13 +52,13 @@ def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, where: str) 
         plain.close()
         raise AuthenticationFailed(
             f"the TLS handshake with {where} failed: {error.reason or error}",
-            action="Check the port (a TLS listener?), the certificate authority, the certificate's host name.",
+            action="Check the port (is it a TLS listener?), the trusted CA, and the host name in the certificate.",
         ) from error
 
 
 @contextmanager
 def _file(location: str | None, pem: str | None) -> Iterator[str | None]:
-    """The path of PEM material; the ssl module reads only files, so text gets one, private and short-lived."""
+    """The path of a PEM file. The ssl module only reads files, so text is written to a private temporary file."""
     if pem is None:
         yield location
         return
@@ -81,19 +79,20 @@ def sasl_exchange(
     token_timeout: float = 30.0,
     tokens: Tokens | None = None,
 ) -> None:
-    """Log in: `exchange` sends one SaslAuthenticate and returns the broker's bytes, or raises AuthenticationFailed.
+    """Authenticate: `exchange` sends one SaslAuthenticate and returns the broker's bytes, or raises
+    AuthenticationFailed.
 
-    `where` is host:port, for messages. `token_timeout` bounds the wait for a token endpoint, in seconds. `tokens`
+    `where` is host:port, for messages. `token_timeout` limits the wait for a token endpoint, in seconds. `tokens`
     is for tests.
     """
-    from kafka.net.sasl import get_sasl_mechanism  # with all of kafka-python's network code
+    from kafka.net.sasl import get_sasl_mechanism  # on demand: loads all of kafka-python's network code
 
     name, username = str(security.mechanism), security.username or ""
     if name == "OAUTHBEARER":
         from spark_kafka_eos.broker.oauth import exchange_token
 
         if not exchange_token(security, token_timeout, exchange, tokens):
-            raise AuthenticationFailed(f"{where} refused the token of client {username!r}")
+            raise AuthenticationFailed(f"{where} rejected the token of client {username!r}")
         return
     if name.startswith("SCRAM"):
         username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802, "saslname"
@@ -107,9 +106,9 @@ def sasl_exchange(
         while not mechanism.is_done():
             mechanism.receive(exchange(mechanism.auth_bytes()))
     except (ValueError, KeyError):
-        # The cause is left out: it may quote the exchange.
+        # Without the cause, because it may quote the exchange.
         raise AuthenticationFailed(
-            f"{where} answered the {name} exchange of user {security.username!r} wrongly"
+            f"{where} sent an invalid response in the {name} exchange of user {security.username!r}"
         ) from None
     if not mechanism.is_authenticated():
-        raise AuthenticationFailed(f"{where} refused user {security.username!r} ({name})")
+        raise AuthenticationFailed(f"{where} rejected user {security.username!r} ({name})")

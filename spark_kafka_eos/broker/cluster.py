@@ -1,4 +1,4 @@
-"""The brokers of a cluster: who leads a partition, who coordinates a group or a transactional.id, how to reach them."""
+"""The brokers of a cluster: leaders of partitions, coordinators of groups and transactional.ids, and connections."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ CoordinatorKind = Literal["group", "transaction"]
 _KEY_TYPES: Mapping[CoordinatorKind, int] = {"group": 0, "transaction": 1}
 _NO_LEADER = 5  # LEADER_NOT_AVAILABLE
 _UNKNOWN_TOPIC = 3
-# A topic that was just created is unknown to some brokers for a moment; a misspelt one should not cost the budget.
+# Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
 _UNKNOWN_TOPIC_PATIENCE_MS = 5_000
-_METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: how late an added partition may be noticed
+_METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ class TopicDescription:
 
 
 class Cluster:
-    """Connections and what is known of the cluster's metadata; looked up when needed, again when an answer says so.
+    """Connections and cached metadata of a cluster; looked up when needed, and again when a response requires it.
 
-    Not for several threads at a time. `connect`, `clock`, `sleep` and `jitter` are there for tests.
+    Not thread-safe. `connect`, `clock`, `sleep` and `jitter` are for tests.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class Cluster:
     # -- metadata
 
     def cluster_id(self) -> str:
-        """The cluster's id (KIP-78), "" where its brokers tell none; it never changes."""
+        """The cluster's id (KIP-78), "" if its brokers do not return one; it never changes."""
         if self._id is None:
             request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
             self._id = self.call_any(request, lambda _: ()).cluster_id or ""
         return self._id
 
     def topic(self, name: str) -> TopicDescription:
-        """The topic as last looked up; raises UnknownTopic."""
+        """The topic as last looked up. Raises UnknownTopic."""
         looked_up, description = self._topics.get(name, (0.0, None))
         if description is None or self._clock() - looked_up > _METADATA_MAX_AGE_S:
             self.refresh([name])
@@ -110,7 +110,7 @@ class Cluster:
         return description
 
     def kept(self, what: Hashable, look_up: Callable[[], int | None]) -> int | None:
-        """`look_up()`'s answer about `what`, kept as long as a topic's description."""
+        """The result of `look_up()` for `what`, cached as long as a topic's description."""
         looked_up, found = self._kept.get(what, (-math.inf, None))
         if self._clock() - looked_up > _METADATA_MAX_AGE_S:
             found = look_up()
@@ -124,7 +124,9 @@ class Cluster:
         return sorted(topic.name for topic in response.topics if not topic.is_internal)
 
     def refresh(self, names: Iterable[str], *, patience_ms: int | None = None) -> None:
-        """Look these topics up again; raises UnknownTopic if one does not appear in this time, by default 5 s."""
+        """Look up these topics again. Raises UnknownTopic if one does not appear within `patience_ms`, by default 5
+        s.
+        """
         names = sorted(set(names))
         for name in names:
             self._topics.pop(name, None)
@@ -150,7 +152,7 @@ class Cluster:
             self._topics[topic.name] = self._clock(), description
 
     def leader(self, partition: TopicPartition) -> int:
-        """The node id of the partition's leader, waiting for an election; raises UnknownTopic."""
+        """The node id of the partition's leader; waits for an election. Raises UnknownTopic."""
         found = self._partition(partition)
         if found.leader >= 0:
             return found.leader
@@ -175,12 +177,12 @@ class Cluster:
             partitions = self.topic(partition.topic).partitions
         if partition.partition not in partitions:
             raise UnknownTopic(
-                f"topic {partition.topic!r} has no partition {partition.partition}, only {len(partitions)}"
+                f"topic {partition.topic!r} has no partition {partition.partition}, only {len(partitions)} partitions"
             )
         return partitions[partition.partition]
 
     def transaction_version(self) -> int:
-        """The finalized feature `transaction.version`: 2 means KIP-890's protocol, 0 and 1 the older one."""
+        """The finalized feature `transaction.version`: 2 is KIP-890's protocol, 0 and 1 are the older one."""
         connection = retry(
             "ApiVersions", self._any, lambda _: (), lambda _: None, budget=self.budget(), sleep=self.sleep
         )
@@ -202,7 +204,7 @@ class Cluster:
         return sorted(self._nodes)
 
     def controller(self) -> int:
-        """The node id of the broker that takes changes to the cluster, such as a new topic."""
+        """The node id of the broker that accepts changes to the cluster, such as a new topic."""
         return int(self._learn_nodes().controller_id)
 
     def _open(self, address: tuple[str, int], number: int = 0) -> Connection:
@@ -228,8 +230,8 @@ class Cluster:
                 reasons.append(error.what)
         servers = ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
         raise BrokerUnreachable(
-            f"none of the brokers can be reached (kafka.bootstrap.servers={servers}): {'; '.join(reasons)}",
-            action="Check the addresses and the listeners' advertised names.",
+            f"cannot connect to any broker (kafka.bootstrap.servers={servers}): {'; '.join(reasons)}",
+            action="Check the addresses and the brokers' advertised.listeners.",
         )
 
     def _learn_nodes(self) -> Any:
@@ -237,10 +239,12 @@ class Cluster:
         self._nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         return response
 
-    # -- requests that are tried again
+    # -- requests with retries
 
     def budget(self, milliseconds: int | None = None) -> Budget:
-        """A fresh budget: by default delivery.timeout.ms, but only request.timeout.ms before first contact."""
+        """A new budget: by default delivery.timeout.ms, but only request.timeout.ms until the cluster has been
+        reached.
+        """
         if milliseconds is None:
             milliseconds = self.options.delivery_timeout_ms if self._reached else self.options.request_timeout_ms
         return Budget(
@@ -252,7 +256,7 @@ class Cluster:
         )
 
     def call_any(self, request: Any, errors: Errors, *, patience_ms: int | None = None) -> Any:
-        """Call any broker; UNKNOWN_TOPIC_OR_PARTITION is tried again only for `patience_ms`."""
+        """Call any broker; UNKNOWN_TOPIC_OR_PARTITION is only retried for `patience_ms`."""
         api = request.name.removesuffix("Request")
         patient = self._patient(api, errors, patience_ms)
         return retry(
@@ -260,7 +264,7 @@ class Cluster:
         )
 
     def _patient(self, api: str, errors: Errors, patience_ms: int | None) -> Errors:
-        """`errors`, but raises UnknownTopic where a topic stays unknown for `patience_ms`."""
+        """`errors`, but raises UnknownTopic if a topic stays unknown for `patience_ms`."""
         patience = self.budget(patience_ms)
 
         def patient(response: Any) -> Iterable[tuple[Subject | str, int]]:
@@ -272,7 +276,7 @@ class Cluster:
         return patient
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        """The node id of the coordinator of a consumer group or a transactional.id, waiting until there is one."""
+        """The node id of the coordinator of a consumer group or a transactional.id; waits until there is one."""
         if (kind, key) not in self._coordinators:
             subject = Subject(group=key) if kind == "group" else Subject(transactional_id=key)
             request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
@@ -291,10 +295,10 @@ class Cluster:
         newest: int | None = None,
         unanswered: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send `request` to the coordinator until it is answered without a retriable error, within the budget.
+        """Send `request` to the coordinator until the response has no retriable error, within the budget.
 
-        A topic that it does not know is waited for some seconds only. `unanswered` is called each time it may have been
-        applied although no answer came.
+        A topic that the coordinator does not know is only awaited for some seconds. `unanswered` is called each time
+        the request may have been applied although there was no response.
         """
 
         def attempt() -> Any:
@@ -315,8 +319,8 @@ class Cluster:
 
 
 def shared_cluster(options: ClientOptions) -> Cluster:
-    """This thread's own cluster for these options, kept as long as the thread: for tasks, which are many and short."""
-    if _tasks.pid != os.getpid():  # forked: what is open belongs to the other process
+    """This thread's cluster for these options, kept as long as the thread, because there are many short tasks."""
+    if _tasks.pid != os.getpid():  # forked: the open connections belong to the other process
         _tasks.pid, _tasks.clusters = os.getpid(), {}
     if options not in _tasks.clusters:
         _tasks.clusters[options] = Cluster(options)
@@ -324,7 +328,7 @@ def shared_cluster(options: ClientOptions) -> Cluster:
 
 
 class _Tasks(threading.local):
-    """What one thread has open, in this process. Not keyed by the thread's id: the next thread may get the same one."""
+    """The clusters of one thread in this process. Not keyed by the thread's id, which may be reused."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()

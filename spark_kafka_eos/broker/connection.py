@@ -1,11 +1,10 @@
 """One blocking connection to one broker: framing, pipelining, versions, TLS and SASL.
 
-Requests and responses are kafka-python's classes, generated from Kafka's schemas; the socket is our own, because a
-response is received into one buffer of its size and handed on without a copy, at several times the speed of that
-library's transport.
+Requests and responses are kafka-python's classes, generated from Kafka's schemas. The transport is our own: it receives
+a response into a single buffer and passes it on without a copy, several times faster than that library's transport.
 
-A connection that failed once is closed and never used again: what was in flight is unanswered, and the caller decides
-what that means. Not for several threads at a time.
+A connection that failed is closed and never used again. Requests in flight remain unanswered, and the caller decides
+what that means. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
 
 _LARGEST_RESPONSE = 1 << 30
 _LARGE = 1 << 17
-_SESSION_SHARE = 0.85  # of a SASL session's lifetime, after which a connection is replaced (as the Java client)
+_SESSION_SHARE = 0.85  # of a SASL session's lifetime; then the connection is replaced (as in the Java client)
 
 Decode = Callable[[memoryview], Any]
 
 
 class Connection:
-    """A connection that is ready to use: connected, versions known, authenticated.
+    """A connection that is ready to use: connected, API versions known, authenticated.
 
-    Raises BrokerUnreachable (with host, port and cause) for anything the network does, AuthenticationFailed for refused
-    credentials, ConfigurationError for unusable TLS material.
+    Raises BrokerUnreachable (with host, port and cause) for network errors, AuthenticationFailed for rejected
+    credentials, ConfigurationError for unusable certificates or keys.
     """
 
     def __init__(self, host: str, port: int, options: ClientOptions) -> None:
@@ -72,7 +71,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """False once it failed or was closed, or when its SASL session is about to end and nothing is in flight."""
+        """False if it failed or was closed, or if its SASL session is about to expire and nothing is in flight."""
         return self._socket is not None and (bool(self._pending) or time.monotonic() < self._expires)
 
     @property
@@ -80,19 +79,19 @@ class Connection:
         return len(self._pending)
 
     def call(self, request: Any, *, newest: int | None = None) -> Any:
-        """Send `request` and wait for its response. `newest` lowers the version of the API that may be used."""
+        """Send `request` and wait for its response. `newest` limits the version of the API."""
         return self.receive(self.send(request, newest=newest))
 
     def send(self, request: Any, *, newest: int | None = None, decode: Decode | None = None) -> int:
-        """Send `request` without waiting; returns the correlation id to `receive`.
+        """Send `request` without waiting; return the correlation id for `receive`.
 
-        `decode` reads the response's bytes after the correlation id, in place of the generated class.
+        `decode` decodes the response's bytes after the correlation id, instead of the generated class.
         """
         api = request.name.removesuffix("Request")
         return self._send(request, choose(api, self._offered.get(request.API_KEY), newest=newest), decode)
 
     def receive(self, correlation_id: int) -> Any:
-        """The response to one request in flight; those that come before it are kept for their own `receive`."""
+        """The response to one request in flight; earlier responses are kept for their own `receive`."""
         while correlation_id not in self._early:
             if not self._pending:
                 raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
@@ -100,19 +99,19 @@ class Connection:
             frame = self._receive_frame()
             answered = int.from_bytes(frame[:4], "big", signed=True)
             if answered != expected:
-                raise self._lost(f"response {answered} came where {expected} was due")
+                raise self._lost(f"received response {answered}, expected {expected}")
             try:
                 response = decode(frame)
             except (struct.error, LookupError, ValueError) as error:
-                raise self._lost(f"a malformed response: {error}") from error
+                raise self._lost(f"malformed response: {error}") from error
             self._pending.popleft()
             self._early[expected] = response
         return self._early.pop(correlation_id)
 
     def readable(self) -> bool:
-        """True if `receive` of the oldest request in flight would find something to read already."""
+        """Whether `receive` of the oldest request in flight would not block."""
         if self._socket is None:
-            return True  # the loss is what there is to find
+            return True  # `receive` raises at once
         if self._options.security.uses_tls and cast("ssl.SSLSocket", self._socket).pending():
             return True
         poll = select.poll()
@@ -138,7 +137,7 @@ class Connection:
             tls = tls_context(self._options.security)
         try:
             plain = socket.create_connection((self.host, self.port), timeout)
-        except (OSError, ValueError, OverflowError) as error:  # the latter for what is no host name, or no port
+        except (OSError, ValueError, OverflowError) as error:  # the latter two for an invalid host name or port
             raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -149,7 +148,7 @@ class Connection:
             raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
 
     def _learn_versions(self) -> None:
-        """KIP-35; a broker too old for our version answers with version 0 and its own range (KIP-511)."""
+        """KIP-35. A broker that is too old for our version responds with version 0 and its own range (KIP-511)."""
         request = ApiVersionsRequest(client_software_name="spark-kafka-eos", client_software_version="1")
         response = self.receive(self._send(request, 3))
         if response.error_code == UNSUPPORTED_VERSION:
@@ -169,19 +168,19 @@ class Connection:
         security = self._options.security
         action = "Check the user name and the password."
         if security.token_endpoint is not None:
-            action = "The broker did not accept the token: its log says why (issuer, audience, scope, signature)."
+            action = "Check the broker's log for the reason (issuer, audience, scope, signature)."
         shaken = self.call(SaslHandshakeRequest(mechanism=security.mechanism))
         if shaken.error_code:
             raise AuthenticationFailed(
-                f"{self.where} does not take SASL mechanism {security.mechanism}: {name_of(shaken.error_code)}",
-                action=f"The broker takes: {', '.join(shaken.mechanisms)}.",
+                f"{self.where} does not support SASL mechanism {security.mechanism}: {name_of(shaken.error_code)}",
+                action=f"The broker supports {', '.join(shaken.mechanisms)}.",
             )
 
         def exchange(data: bytes) -> bytes:
             answer = self.call(SaslAuthenticateRequest(auth_bytes=data))
             if answer.error_code:
                 raise AuthenticationFailed(
-                    f"{self.where} refused user {security.username!r} ({security.mechanism}): "
+                    f"{self.where} rejected user {security.username!r} ({security.mechanism}): "
                     f"{name_of(answer.error_code)}",
                     action=action,
                 )
@@ -194,9 +193,9 @@ class Connection:
         except BrokerUnreachable as error:
             if self._socket is not None:
                 raise  # not this broker, but the token endpoint
-            # Brokers older than KIP-152, and some failures of newer ones, just hang up.
+            # Brokers before KIP-152, and newer ones for some failures, close the connection without a response.
             raise AuthenticationFailed(
-                f"{self.where} hung up during SASL {security.mechanism}: {error.what}"
+                f"{self.where} closed the connection during SASL {security.mechanism}: {error.what}"
             ) from error
 
     # -- frames
@@ -212,7 +211,7 @@ class Connection:
             self._socket.sendall(frame)
         except OSError as error:
             raise self._lost(f"sending {request.name} failed: {error or type(error).__name__}") from error
-        except BaseException:  # half a request may have gone out
+        except BaseException:  # half a request may have been sent
             self.close()
             raise
         self._pending.append((correlation_id, decode or partial(decode_response, response_class)))
@@ -222,7 +221,7 @@ class Connection:
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         if not 4 <= size <= _LARGEST_RESPONSE:
             raise self._lost(
-                f"a response of {size} bytes was announced, which is not Kafka's protocol "
+                f"received a response size of {size} bytes, which is not Kafka's protocol "
                 "(is it a TLS listener, or another service?)"
             )
         return self._receive_exactly(size)
@@ -240,7 +239,7 @@ class Connection:
                 filled += count
         except OSError as error:
             raise self._lost(f"no response: {error or type(error).__name__}") from error
-        except BaseException:  # an interrupt in the middle of a frame: what follows could not be understood
+        except BaseException:  # an interrupt in the middle of a frame: the rest could not be decoded
             self.close()
             raise
         return buffer
@@ -252,11 +251,11 @@ class Connection:
 
 
 def _buffer(size: int) -> memoryview:
-    """So many writable bytes."""
+    """A writable buffer of `size` bytes."""
     if size < _LARGE:
         return memoryview(bytearray(size))
-    # numpy asks for huge pages and writes no zeros first: 2.0 GB/s of fetching, where a bytearray gave 0.6. Whoever
-    # only commits does without it, and without the 100 ms it takes to load.
+    # numpy uses huge pages and does not write zeros first: fetching reached 2.0 GB/s, with a bytearray 0.6. Imported
+    # on demand, because commits do not need it, and it takes 100 ms to load.
     import numpy as np
 
     return np.empty(size, np.uint8).data

@@ -1,8 +1,8 @@
-"""From tasks to the driver: what reading took, one signed datagram per range.
+"""Sends read statistics from tasks to the driver, one signed datagram per range.
 
-Spark gives data sources in Python no accumulators. A datagram never waits and never fails a task: it arrives or it does
-not, and who counts offsets knows which (`core.progress`). It is signed with a key that only travels inside Spark, so
-that nobody else's datagram counts; it carries offsets and sizes, nothing of the records.
+Python data sources have no accumulators in Spark. Sending a datagram never blocks and never fails a task. If one is
+lost, the number of offsets shows it (`core.progress`). Datagrams are signed with a key that is only known inside Spark,
+so that no other ones count. They contain offsets and sizes, but nothing of the records.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ log = logging.getLogger(__name__)
 
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 _LARGEST = 65_535
-_BATCHES_KEPT = 64  # of all queries; those that nobody asks for go
+_BATCHES_KEPT = 64  # of all queries; older ones are dropped
 
 
 class Collector:
-    """Listens on `bind` (a free port if `port` is 0) for the tasks that were told `address_and_key`; see `close`.
+    """Listens on `bind` (on a free port if `port` is 0) for tasks, which need `address_and_key`. Call `close` at the
+    end.
 
-    Raises OSError where it cannot listen.
+    Raises OSError if it cannot listen.
     """
 
     def __init__(self, *, bind: str, host: str, port: int = 0) -> None:
@@ -47,12 +48,12 @@ class Collector:
         self._closed = False
         self.address_and_key = f"{host}:{self._socket.getsockname()[1]}:{self._key}"
         self._wake, self._awake = socket.socketpair()
-        # The kernel keeps only some hundred datagrams.
+        # The kernel only buffers some hundred datagrams.
         self._thread = threading.Thread(target=self._run, name="kafka-eos-collector", daemon=True)
         self._thread.start()
 
     def take(self, query_id: str, batch_id: int) -> list[RangeTally]:
-        """What has arrived of a micro-batch; it is forgotten here."""
+        """Return and drop what has arrived for a micro-batch."""
         with self._lock:
             self._drain()
             return self._batches.pop((query_id, batch_id), [])
@@ -94,7 +95,7 @@ class Collector:
 
 
 def tell(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:
-    """Tell the collector, if it can be reached; a process logs a failure once."""
+    """Send statistics to the collector. A process logs only one failure."""
     host, port, key = address_and_key.rsplit(":", 2)
     try:
         family, kind, protocol, _, address = _resolve(host, port)
@@ -115,10 +116,10 @@ def _sign(key: str, text: bytes) -> bytes:
 
 @functools.cache
 def _resolve(host: str, port: str) -> tuple[int, int, int, str, Any]:
-    """The collector's address, looked up once in a process: a name service may be slow."""
+    """The collector's address, looked up once per process, because name resolution may be slow."""
     return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
 
 
 @functools.cache
 def _complain(where: str, why: str) -> None:
-    log.warning("what reading took cannot be told to the progress listener at %s: %s", where, why)
+    log.warning("cannot send read statistics to the progress listener at %s: %s", where, why)

@@ -1,9 +1,9 @@
-"""kafka-python's protocol classes without its clients.
+"""Loads kafka-python's protocol classes without its clients.
 
 `import kafka.protocol` first runs `kafka/__init__.py`, which loads both of kafka-python's clients. This takes 100 ms of
-CPU in each of Spark's short-lived Python processes, and a sink's micro-batch runs two of them. In those processes the
-package is entered into `sys.modules` unexecuted; its code runs when an attribute is first used. A user's own process
-imports it as usual, because nobody expects a connector to change what an import does.
+CPU time in each of Spark's short-lived Python processes, and a sink's micro-batch runs two of them. In these processes,
+the package is added to `sys.modules` without executing it; its code runs when an attribute is first used. A user's own
+process imports it as usual, because a connector should not change what an import does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 
 class _Unexecuted(ModuleType):
-    """A package whose submodules can be imported; its own code runs when an attribute is missing (PEP 562's hook)."""
+    """A package whose submodules can be imported; its own code runs when an attribute is missing (PEP 562)."""
 
     def __getattr__(self, name: str) -> Any:
-        self.__class__ = ModuleType  # type: ignore[assignment]  # once: what it asks of itself must not come back here
+        self.__class__ = ModuleType  # type: ignore[assignment]  # once: its own attribute access must not recurse
         assert self.__spec__ is not None
         assert self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)
@@ -28,13 +28,13 @@ class _Unexecuted(ModuleType):
 def in_spark_process() -> bool:
     """Whether this is one of Spark's own Python processes: a worker, or one that plans or commits for a data source.
 
-    They all run through `pyspark.worker_util`, which no user's process imports.
+    All of them import `pyspark.worker_util`, which no user's process imports.
     """
     return "pyspark.worker_util" in sys.modules
 
 
 def defer(name: str) -> None:
-    """Enter package `name` unexecuted, unless it is loaded already or not installed."""
+    """Add package `name` without executing it, unless it is already loaded or not installed."""
     if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
         return
     package = importlib.util.module_from_spec(spec)

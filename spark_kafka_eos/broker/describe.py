@@ -1,6 +1,6 @@
-"""What the cluster says of itself: topics and their replicas, settings, a transactional.id, a group's members.
+"""Describes the cluster: topics and their replicas, settings, a transactional.id, a group's members.
 
-For the preflight, so a missing ACL is an answer (`Unread`), not an error. Raises BrokerUnreachable, BrokerError.
+It is for the preflight, so a missing ACL is a result (`Unread`), not an error. Raises BrokerUnreachable, BrokerError.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from spark_kafka_eos.errors import AuthorizationFailed, UnknownTopic
 _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _UNKNOWN_TOPIC, _TRANSACTIONAL_ID_NOT_FOUND = 3, 105
-_UNKNOWN_TOPIC_PATIENCE_MS = 5_000  # a topic that was just created is unknown to some brokers for a moment
-# States of groups that have members, classic and KIP-848's.
+_UNKNOWN_TOPIC_PATIENCE_MS = 5_000  # some brokers do not know a new topic for a moment
+# States of groups with members, of the classic protocol and KIP-848's.
 _LIVE_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Assigning", "Reconciling", "NotReady")
 
 
 def topics(
     cluster: Cluster, names: Sequence[str], settings: Sequence[str], *, awaited: Iterable[str] = ()
 ) -> tuple[int, dict[str, TopicFacts | Unread | None]]:
-    """The number of brokers; and each topic, with these of its settings, None where it does not exist.
+    """The number of brokers, and each topic with these settings, None if it does not exist.
 
-    Those of `awaited` are given a few seconds to appear.
+    Topics in `awaited` have a few seconds to appear.
     """
     found = _metadata(cluster, names, frozenset(awaited))
     described = {topic.name: topic for topic in found.topics if not topic.error_code}
@@ -60,10 +60,10 @@ def topics(
 
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
-    """The largest record batch that the topic takes, in bytes; None where this principal may not read it.
+    """The maximum size of a record batch in the topic, in bytes; None if this principal may not describe it.
 
-    As last looked up, at most five minutes ago. `topic` exists, so that it may be unknown to a broker for a moment
-    only. Raises UnknownTopic, BrokerUnreachable, BrokerError.
+    Cached for five minutes. `topic` must exist; a broker may not know it for a moment. Raises UnknownTopic,
+    BrokerUnreachable, BrokerError.
     """
     name = "max.message.bytes"
 
@@ -85,7 +85,7 @@ def coordinator_settings(cluster: Cluster, transactional_id: str, names: Sequenc
     """The named settings of the broker that coordinates `transactional_id`."""
     try:
         node = str(cluster.coordinator("transaction", transactional_id))
-        # A broker answers for itself alone; should the coordinator move now, the answer is INVALID_REQUEST.
+        # A broker only returns its own settings; if the coordinator has moved, the response is INVALID_REQUEST.
         request = _describe_configs(_BROKER, [node], names)
         response = cluster.call_coordinator("transaction", transactional_id, request, lambda _: ())
     except AuthorizationFailed as error:
@@ -94,7 +94,7 @@ def coordinator_settings(cluster: Cluster, transactional_id: str, names: Sequenc
 
 
 def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> TransactionFacts | Unread | None:
-    """The state of a transactional.id (KIP-664), None if the coordinator does not know it. `now_ms` since 1970."""
+    """The state of a transactional.id (KIP-664); None if the coordinator does not know it. `now_ms` since 1970."""
 
     def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         for state in response.transaction_states:
@@ -138,7 +138,7 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
         return Unread(reason=error.name, grant="Read on Group")
     state = described.group_state
     return GroupFacts(
-        # A group of another protocol (KIP-848) is "Dead" to this API.
+        # This API returns "Dead" for a group with another protocol (KIP-848).
         state=_listed_state(cluster, group_id) if state == "Dead" else state,
         members=tuple(f"{member.client_id} at {member.client_host.lstrip('/')}" for member in described.members),
         operations=_operations(described),
@@ -202,8 +202,8 @@ def _read_settings(
         hidden = [name for name in names if name not in values]
         if result.error_code:
             found[result.resource_name] = Unread(reason=name_of(result.error_code), grant=grant)
-        elif hidden:  # some managed services show a part only
-            found[result.resource_name] = Unread(reason=f"the broker does not show {', '.join(hidden)}")
+        elif hidden:  # some managed services only return some settings
+            found[result.resource_name] = Unread(reason=f"the broker does not return {', '.join(hidden)}")
         else:
             found[result.resource_name] = values
     if error := incomplete("DescribeConfigs", resources, found):

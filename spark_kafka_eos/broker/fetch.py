@@ -1,11 +1,11 @@
-"""Fetch ranges of offsets as whole record batches, straight from the partitions' leaders.
+"""Fetches ranges of offsets as whole record batches from the partitions' leaders.
 
-One request per leader is always on its way while the caller works on the one before. A range ends by position: offsets
-have gaps (control batches, aborted data, compaction), so counting records would wait for ever.
+One request per leader is always in flight while the caller processes the previous response. A range ends at an offset:
+offsets have gaps (control batches, aborted data, compaction), so waiting for a number of records would never end.
 
-That the records belong together is checked twice. Requests go by topic id, and a topic created again has another. And
-each names the leader epoch of the last record batch that came (KIP-595, as followers do), so a leader whose log was
-truncated by an unclean election says so instead of giving the records that now stand at those offsets.
+Two checks ensure that the records belong together. Requests contain the topic's id, which changes if the topic is
+created again. And they contain the leader epoch of the last fetched record batch (KIP-595, as for followers), so that a
+leader whose log was truncated by an unclean election reports this instead of returning other records at these offsets.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLo
 from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
-# What a record is taken to weigh until the first response tells; and how much more than the estimate is asked for, so
-# that a range rarely needs one more round trip, yet a small range of a large topic does not fetch megabytes in vain.
+# The assumed size of a record until the first response; and the surplus over the estimate, so that a range rarely needs
+# another round trip, but a small range of a large topic does not fetch megabytes in vain.
 _BYTES_PER_OFFSET = 128.0
 _SURPLUS, _SURPLUS_BYTES = 1.25, 65_536
-# What is known here, or to the broker that is asked, may be older than the plan.
+# The metadata here, or on the broker, may be older than the plan.
 _OUTDATED_METADATA_MS = 2_000
-_GO_ON = "Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint."
+_GO_ON = "Set failOnDataLoss=false to continue with the remaining records, or start with a new checkpoint."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Whole record batches of one partition, in order; the first may begin before the range, the last may reach past.
+    """Whole record batches of one partition, in order; the first may start before the range, the last may end after it.
 
-    `buffer` is part of the response's own buffer and `batches` gives each batch's position in it. `aborted` are the
-    aborted transactions that overlap this response (empty when read_uncommitted); a transaction's abort marker may come
-    in a later response. `next_offset` is where the next fetch goes on.
+    `buffer` is a slice of the response's buffer, and `batches` has each batch's position in it. `aborted` are the
+    aborted transactions that overlap this response (empty with read_uncommitted); a transaction's abort marker may be
+    in a later response. `next_offset` is where the next fetch continues.
     """
 
     partition: TopicPartition
@@ -63,9 +63,9 @@ class _Cursor:
     partition: TopicPartition
     position: int
     end: int
-    topic_id: uuid.UUID | None  # from the plan, or once data came: a topic created again must not be taken for the same
-    epoch: int = -1  # of the last record batch that came
-    doubt: Budget | None = None  # how long the leader's word is doubted that its log ends before the position
+    topic_id: uuid.UUID | None  # from the plan or the first data: a topic that was created again is another topic
+    epoch: int = -1  # of the last fetched record batch
+    doubt: Budget | None = None  # how long to doubt a leader whose log ends before the position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,10 @@ class _InFlight:
 
 
 class Fetcher:
-    """Reads ranges of offsets. In bytes: `max_bytes` bounds a response, `max_partition_bytes` a partition's part of it.
+    """Reads ranges of offsets. `max_bytes` limits a response, `max_partition_bytes` a partition's part of it, in bytes.
 
-    Both give way to a record batch that is larger (KIP-74). Keeps what it learned of the partitions' record sizes, so
-    one object should serve many calls.
+    A larger record batch exceeds both (KIP-74). It remembers the partitions' record sizes, so use one object for many
+    calls.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class Fetcher:
         self._bytes_per_offset: dict[TopicPartition, float] = {}
 
     def fetch(self, ranges: Sequence[OffsetRange]) -> Generator[Fetched, None, None]:
-        """Every range to its end, partitions interleaved, each in order; an empty range asks the broker nothing.
+        """Fetch every range to its end; partitions are interleaved, each in order. An empty range sends no request.
 
-        Rides through moved leaders and lost connections while some range makes progress within delivery.timeout.ms.
+        Tolerates moved leaders and lost connections while some range makes progress within delivery.timeout.ms.
         Raises DataLoss for offsets that are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError,
         BrokerUnreachable.
         """
@@ -139,12 +139,12 @@ class Fetcher:
                     raise _stuck(flight)
         finally:
             for flight in in_flight.values():
-                flight.connection.close()  # its answer would arrive in the middle of somebody else's
+                flight.connection.close()  # its response would be taken for that of another request
 
-    # -- asking
+    # -- requests
 
     def _send(self, waiting: deque[_Cursor], in_flight: dict[int, _InFlight]) -> None:
-        """Ask each idle leader for all that is waiting for it; what cannot be asked stays waiting."""
+        """Send each idle leader a request for everything that waits for it; the rest stays waiting."""
         by_leader: dict[int, list[_Cursor]] = {}
         for cursor in waiting:
             by_leader.setdefault(self._cluster.leader(cursor.partition), []).append(cursor)
@@ -165,9 +165,9 @@ class Fetcher:
             delay = budget.delay()
             if delay is None:
                 raise DataLoss(
-                    f"topic {topic!r} was deleted and created again while {cursor.partition} was being read at offset "
-                    f"{cursor.position}: offsets up to {cursor.end} were to be read of topic id {cursor.topic_id}, "
-                    f"now it is {found}",
+                    f"topic {topic!r} was deleted and created again while {cursor.partition} was read at offset "
+                    f"{cursor.position}: offsets up to {cursor.end} of topic id {cursor.topic_id} were not read, "
+                    f"the new topic id is {found}",
                     action=_GO_ON,
                 )
             self._cluster.sleep(delay)
@@ -208,19 +208,21 @@ class Fetcher:
     def _refresh(self, cursors: Iterable[_Cursor]) -> None:
         self._cluster.refresh({cursor.partition.topic for cursor in cursors})
 
-    # -- answers
+    # -- responses
 
     def _accept(
         self, response: FetchResponse, flight: _InFlight, waiting: deque[_Cursor]
     ) -> tuple[list[Fetched], tuple[KafkaEosError, Reaction] | None]:
-        """Move the cursors; those that got nothing wait before the others, to be served first next time."""
+        """Advance the cursors; those without data wait before the others, to be served first next time."""
         if response.error_code:
             raise failure("Fetch", response.error_code, f"a request to {flight.connection.where}")
         answered = [(data.topic_id, data.partition) for data in response.partitions]
         if len(set(answered)) < len(answered) or set(answered) - flight.cursors.keys():
             waiting.extend(flight.cursors.values())
             flight.connection.close()
-            raise BrokerUnreachable(f"{flight.connection.where}: a response holds partitions that were not asked for")
+            raise BrokerUnreachable(
+                f"{flight.connection.where}: a response contains partitions that were not requested"
+            )
         found: list[Fetched] = []
         trouble: tuple[KafkaEosError, Reaction] | None = None
         moved, first = [], next(iter(flight.cursors))
@@ -267,13 +269,14 @@ class Fetcher:
         return found, trouble
 
     def _out_of_range(self, cursor: _Cursor) -> DataLoss:
-        """What is lost if the leader is right. Raises it where that is certain: records were deleted, or the log is
-        still shorter than the plan when any leader knows that it is one."""
+        """The data loss if the leader is right. Raises it if that is certain: records were deleted, or the log is still
+        too short after any outdated leader must have noticed that it is outdated.
+        """
         first = earliest(self._cluster, [cursor.partition])[cursor.partition]
         end = latest(self._cluster, [cursor.partition], isolation=self._isolation)[cursor.partition]
         loss = DataLoss(
-            f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were to be read, "
-            f"but the broker holds {first} to {end}",
+            f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were planned, "
+            f"but the broker has {first} to {end}",
             action=_GO_ON,
         )
         cursor.doubt = cursor.doubt or self._cluster.budget(OUTDATED_LEADER_MS)
@@ -285,8 +288,8 @@ class Fetcher:
 def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:
     return DataLoss(
         f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
-        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has those of epoch {diverging.epoch} "
-        f"up to {diverging.end_offset} only, and offsets from there to {cursor.end} are lost or replaced",
+        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has epoch {diverging.epoch} only up "
+        f"to {diverging.end_offset}; offsets from there to {cursor.end} are lost or replaced",
         action=_GO_ON,
     )
 
@@ -296,7 +299,7 @@ def _subject(cursor: _Cursor) -> Subject:
 
 
 def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[tuple[int, RecordBatchHeader], ...]:
-    """The whole batches that hold something of the range. Raises CorruptRecordBatch, with the partition named."""
+    """The whole batches that overlap the range. Raises CorruptRecordBatch with the partition."""
     found: list[tuple[int, RecordBatchHeader]] = []
     behind = cursor.position  # no checksum covers a batch's offset
     try:
@@ -304,16 +307,16 @@ def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[t
             if header.base_offset >= cursor.end and found:
                 break
             if header.next_offset <= behind and not found:
-                continue  # a broker may begin earlier; Java's client leaves that out, too
+                continue  # a broker may start earlier; the Java client skips that, too
             if header.base_offset < behind and found:
                 raise CorruptRecordBatch(
-                    f"a batch of offsets {header.base_offset} to {header.next_offset - 1} where {behind} is due"
+                    f"found a batch with offsets {header.base_offset} to {header.next_offset - 1}, expected {behind}"
                 )
             behind = header.next_offset
             found.append((position, header))
         if not found and data.records and is_first:
             # The first partition of a request gets at least one whole batch, however large (KIP-74).
-            raise CorruptRecordBatch(f"{len(data.records)} bytes hold no whole record batch from there on")
+            raise CorruptRecordBatch(f"{len(data.records)} bytes contain no complete record batch")
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(
             f"{cursor.partition}, fetched from offset {cursor.position}: {error.what}", action=error.action
@@ -324,6 +327,6 @@ def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[t
 def _stuck(flight: _InFlight) -> DataLoss:
     what = ", ".join(f"{c.partition} from {c.position} to {c.end}" for c in flight.cursors.values())
     return DataLoss(
-        f"{flight.connection.where} has had nothing to give for {what} within delivery.timeout.ms",
-        action="Either a transaction is still open below the end of the range, or the end of the log was lost.",
+        f"{flight.connection.where} returned no data for {what} within delivery.timeout.ms",
+        action="Either a transaction is still open before the end of the range, or the end of the log was lost.",
     )

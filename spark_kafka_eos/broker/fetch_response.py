@@ -1,7 +1,7 @@
-"""Read a Fetch response (versions 13 to 16) without copying the records out of the buffer it was received into.
+"""Decodes a Fetch response (versions 13 to 16) without copying the records from the receive buffer.
 
-Layout: Kafka's FetchResponse.json. In flexible versions lengths are unsigned varints of n + 1, and every structure ends
-in tagged fields, most of which are skipped here.
+Layout: Kafka's FetchResponse.json. In flexible versions, lengths are unsigned varints of n + 1, and every structure
+ends with tagged fields, most of which are skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VARINT_BYTES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEndOffset:
-    """The leader's own log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
+    """The leader's log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
 
     epoch: int
     end_offset: int
@@ -32,9 +32,9 @@ class EpochEndOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionData:
-    """One partition's part of a Fetch response; `records` is a slice of its buffer, the last batch maybe cut short.
+    """One partition's part of a Fetch response; `records` is a slice of its buffer; its last batch may be incomplete.
 
-    `diverging` is there instead of records when what the reader has last fetched is not in the leader's log.
+    `diverging` is set instead of records if the last fetched records are not in the leader's log.
     """
 
     topic_id: uuid.UUID
@@ -50,7 +50,7 @@ class PartitionData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
-    """`error_code` speaks of the whole request (fetch sessions); partitions have their own."""
+    """`error_code` refers to the whole request (fetch sessions); partitions have their own."""
 
     throttle_ms: int
     error_code: int
@@ -58,8 +58,9 @@ class FetchResponse:
 
 
 def read_fetch_response(frame: memoryview) -> FetchResponse:
-    """The response in `frame`, correlation id first. Raises struct.error or IndexError if it is cut short, ValueError
-    for a number that goes on for ever."""
+    """The response in `frame`, which starts with the correlation id. Raises struct.error or IndexError if it is
+    truncated, ValueError for a number that is too long.
+    """
     read = _Reader(frame)
     read.fields(_HEADER)
     read.skip_tags()
@@ -115,7 +116,7 @@ class _Reader:
     def slice(self, size: int) -> memoryview:
         start, self._position = self._position, self._position + size
         if self._position > len(self._view):
-            raise IndexError(f"{size} bytes at {start} reach past the end, {len(self._view)}")
+            raise IndexError(f"{size} bytes at {start} exceed the length {len(self._view)}")
         return self._view[start : self._position]
 
     def varint(self) -> int:
@@ -126,14 +127,14 @@ class _Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise ValueError(f"a number takes more than {_VARINT_BYTES} bytes")
+        raise ValueError(f"a number has more than {_VARINT_BYTES} bytes")
 
     def count(self) -> int:
         """The length of a compact array or of compact bytes; null counts as empty."""
         return max(self.varint() - 1, 0)
 
     def tags(self) -> dict[int, memoryview]:
-        """The tagged fields that end a structure, undecoded."""
+        """The tagged fields at the end of a structure, not decoded."""
         return {self.varint(): self.slice(self.varint()) for _ in range(self.varint())}
 
     def skip_tags(self) -> None:

@@ -1,4 +1,4 @@
-"""A consumer group's committed offsets, inside a transaction (KIP-98, KIP-447) or outside."""
+"""Reads and commits a consumer group's offsets, in a transaction (KIP-98, KIP-447) or without one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_insta
 
 
 class GroupCoordinator:
-    """The coordinator of one consumer group that has no members: its offsets are ours alone.
+    """The coordinator of one consumer group without members, so that only we commit its offsets.
 
-    Every method is tried again within delivery.timeout.ms and raises BrokerError when another client is a member of the
+    Every method is retried within delivery.timeout.ms and raises BrokerError if another client is a member of the
     group, ProducerFenced, TransactionAborted, AuthorizationFailed, BrokerUnreachable.
     """
 
@@ -32,9 +32,9 @@ class GroupCoordinator:
     def fetch_offsets(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offset of each partition, None where there is none.
+        """The committed offset of each partition, None if there is none.
 
-        With `require_stable`, offsets that an open transaction is about to commit are waited for (KIP-447).
+        `require_stable` waits for offsets that an open transaction is about to commit (KIP-447).
         """
         topic_class: Any = OffsetFetchRequest.OffsetFetchRequestTopic
         wanted = dict.fromkeys(partitions)
@@ -45,7 +45,7 @@ class GroupCoordinator:
         return {**wanted, **self._fetch(topics, wanted, require_stable=require_stable)}
 
     def fetch_all(self, *, require_stable: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Every offset the group has, of topics that this principal may describe; as `fetch_offsets`."""
+        """All offsets of the group, for topics that this principal may describe; see `fetch_offsets`."""
         return self._fetch(None, None, require_stable=require_stable)
 
     def _fetch(
@@ -55,7 +55,7 @@ class GroupCoordinator:
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             yield Subject(group=self.group_id), response.error_code
-            if not response.error_code:  # an unknown group is an error to some brokers, and has no offsets
+            if not response.error_code:  # some brokers return an error for an unknown group, which has no offsets
                 yield from self._errors(response, "OffsetFetch", asked)
 
         response = self._cluster.call_coordinator("group", self.group_id, request, errors)
@@ -75,9 +75,9 @@ class GroupCoordinator:
         *,
         transaction_version: int,
     ) -> None:
-        """TxnOffsetCommit: the offsets become the group's when the transaction commits.
+        """TxnOffsetCommit: the offsets take effect when the transaction commits.
 
-        In TV1 the group must have joined the transaction first (`TransactionCoordinator.add_offsets`).
+        In TV1, the group must be added to the transaction first (`TransactionCoordinator.add_offsets`).
         """
         request = TxnOffsetCommitRequest(
             transactional_id=identity.transactional_id,
@@ -96,7 +96,7 @@ class GroupCoordinator:
         self._cluster.call_coordinator("group", self.group_id, request, errors, newest=newest)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """OffsetCommit: the offsets are the group's at once."""
+        """OffsetCommit: the offsets take effect immediately."""
         topics = _topics(OffsetCommitRequest.OffsetCommitRequestTopic, offsets)
         request = OffsetCommitRequest(group_id=self.group_id, topics=topics, **_NO_MEMBER)
         errors = functools.partial(self._errors, api="OffsetCommit", asked=offsets)
@@ -124,7 +124,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
 
 
 def _topics(topic_class: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Any]:
-    """The `topics` of OffsetCommit and TxnOffsetCommit, whose partition classes differ in name alone."""
+    """The `topics` of OffsetCommit and TxnOffsetCommit, whose partition classes differ only in their names."""
     partition_class = topic_class.fields["partitions"].data_class
     return [
         topic_class(

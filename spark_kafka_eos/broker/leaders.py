@@ -1,4 +1,4 @@
-"""Ask the leaders of many partitions at once, and all of them again until none has an error that a retry mends."""
+"""Sends requests to the leaders of many partitions at once, and retries all until none has a retriable error."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.error_codes import Reaction
 from spark_kafka_eos.model import TopicPartition
 
-# A broker that was paused or cut off takes itself for a leader until it hears of its successor, mostly for less than a
-# second, and its log ends before what that one has appended since. Epochs do not tell it from the real one where nobody
-# here has heard of the successor either.
+# A broker that was paused or isolated considers itself the leader until it learns of its successor, usually for less
+# than a second, and its log lacks what the successor has appended. Epochs do not reveal this if the client does not
+# know the successor either.
 OUTDATED_LEADER_MS = 5_000
 
 
@@ -24,7 +24,7 @@ def ask_leaders(
     partitions: Collection[TopicPartition],
     request: Callable[[Mapping[str, list[TopicPartition]]], Any],
 ) -> dict[TopicPartition, Any]:
-    """Each partition's part of the responses; `request` makes a leader's request of its partitions, by topic.
+    """Each partition's part of the responses; `request` creates the request to a leader from its partitions, by topic.
 
     Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """

@@ -1,11 +1,11 @@
-"""The ledger's records in its compacted topic: the last one of a transactional.id, and the next one.
+"""The ledger's records in its compacted topic: reads the last one of a transactional.id, and appends the next one.
 
-All are in partition 0, so that adding partitions hides none. What is not obvious:
-- It is read uncommitted, up to the high watermark, and the control batches decide: other queries keep transactions open
-  in the same partition, and a read_committed reader would wait for them.
-- Whoever owns the transactional.id knows that its own transactions have ended. A record without a marker behind it is
-  committed then if it is stable (compaction has taken the marker away), else it is a straggler's that nobody will end.
-- Whoever does not own it waits until the marker is there, as OffsetFetch does with require_stable.
+All of them are in partition 0, so that added partitions do not matter. Not obvious:
+- It is read uncommitted, up to the high watermark, and control batches decide: other queries have open transactions in
+  the same partition, and a read_committed reader would wait for them.
+- The owner of the transactional.id knows that its own transactions have ended. So a record without a later marker is
+  committed if it is stable (compaction has removed the marker); else it is a straggler's record, which never ends.
+- Other readers wait for the marker, as OffsetFetch does with require_stable.
 Source: KIP-98 (control batches, last stable offset), Kafka's LogCleaner.
 """
 
@@ -29,7 +29,7 @@ from spark_kafka_eos.wire.record_batch import stamp
 
 _REPLICAS = 3
 _FETCH_WAIT_MS = 100
-# Small segments, or the cleaner would leave a gigabyte as it is.
+# Small segments, because the cleaner would otherwise not clean the last gigabyte.
 SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """The value of the last committed record, None where there is none; and up to which offset it was looked for."""
+    """The value of the last committed record, None if there is none, and the offset up to which the topic was read."""
 
     value: bytes | None
     position: int
@@ -48,7 +48,8 @@ class LastRecord:
 
 class LedgerTopic:
     """The records of one transactional.id. Raises AuthorizationFailed, BrokerError, BrokerUnreachable, and
-    LedgerRefused for a topic that is not the ledger's."""
+    LedgerRefused if the topic is not a ledger.
+    """
 
     def __init__(self, cluster: Cluster, topic: str, transactional_id: str) -> None:
         self.at = TopicPartition(topic, 0)
@@ -56,7 +57,7 @@ class LedgerTopic:
         self._there = False
 
     def ensure(self) -> None:
-        """Create the topic if it does not exist: compacted, on three brokers where there are so many."""
+        """Create the topic if it does not exist: compacted, with three replicas if there are three brokers."""
         if self._there:
             return
         try:
@@ -67,23 +68,24 @@ class LedgerTopic:
         self._there = True
 
     def read(self, since: int | None) -> LastRecord:
-        """The last committed record; to be asked by the owner of the transactional.id. `since`: an offset that it is
-        not before, None to look at everything."""
+        """The last committed record, for the owner of the transactional.id. The record is at offset `since` or after
+        it; None reads everything.
+        """
         found = self._scan(since)
-        if since is not None and not found.any:  # the topic is another one since, or was cut short
+        if since is not None and not found.any:  # the topic was created again or truncated
             found = self._scan(None)
         return LastRecord(value=found.last(), position=found.position)
 
     def read_settled(self) -> LastRecord | None:
-        """The same for others: waits until it is known what becomes of the last record. None without such a topic."""
+        """The same for other readers: waits for the outcome of the last record. None if the topic does not exist."""
         budget = self._cluster.budget()
         try:
             while (found := self._scan(None)).unsettled():
                 delay = budget.delay()
                 if delay is None:
                     raise BrokerUnreachable(
-                        f"a transaction of {self._key.decode()!r} is still open, so its ledger is not settled",
-                        action="Its owner is at work, or its transaction times out soon; try again then.",
+                        f"a transaction of {self._key.decode()!r} is still open, so its ledger entry is not final",
+                        action="Retry when its query has finished the batch, or when the transaction has timed out.",
                     )
                 self._cluster.sleep(delay)
         except UnknownTopic:
@@ -91,7 +93,7 @@ class LedgerTopic:
         return LastRecord(value=found.last(), position=found.position)
 
     def follows(self, position: int, acknowledged: Ack) -> bool:
-        """Whether no record of this id was committed from `position` on up to the one just appended."""
+        """Whether no record of this id was committed between `position` and the one just appended."""
         if acknowledged.base_offset == position:
             return True
         end = acknowledged.base_offset if acknowledged.base_offset >= 0 else None
@@ -100,7 +102,7 @@ class LedgerTopic:
     def append(
         self, coordinator: TransactionCoordinator, identity: ProducerIdentity, value: bytes, *, timestamp_ms: int
     ) -> PendingRecord:
-        """Send the record into the open transaction, without waiting for its acknowledgement."""
+        """Append the record in the open transaction, without waiting for its acknowledgement."""
         coordinator.add_partitions(identity, [self.at])
         batch = single.encode_record(self._key, value, timestamp_ms)
         stamp(batch, producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=0, transactional=True)
@@ -111,7 +113,7 @@ class LedgerTopic:
     # -- reading
 
     def _scan(self, since: int | None, end: int | None = None) -> _Found:
-        # What is stable is asked first: then the marker that made it so is below the high watermark.
+        # Request the stable offset first: then the marker before it is below the high watermark.
         stable = offsets.latest(self._cluster, [self.at])[self.at]
         if end is None:
             end = offsets.latest(self._cluster, [self.at], isolation="read_uncommitted")[self.at]
@@ -140,7 +142,7 @@ class LedgerTopic:
                 self._take_records(part, position, header, found)
 
     def _may_concern(self, buffer: memoryview, position: int, header: RecordBatchHeader) -> bool:
-        """Whether the batch may hold our key; others' are not looked into."""
+        """Whether the batch may contain our key; others are not decoded."""
         return bool(header.compression_code) or self._key in bytes(buffer[position : position + header.size])
 
     def _take_records(self, part: Fetched, position: int, header: RecordBatchHeader, found: _Found) -> None:
@@ -149,9 +151,9 @@ class LedgerTopic:
                 continue
             if value is not None and not header.is_transactional:
                 raise LedgerRefused(
-                    f"topic {self.at.topic!r} holds a record of {self._key.decode()!r} at offset {offset} that no "
-                    "transaction wrote: some other program writes there",
-                    action="ledgerTopic names a topic that only sinks of this kind write to.",
+                    f"topic {self.at.topic!r} contains a record of {self._key.decode()!r} at offset {offset} that was "
+                    "not written in a transaction: another program writes to it",
+                    action="Set ledgerTopic to a topic that only kafka-eos sinks write to.",
                 )
             found.add(header.producer_id if header.is_transactional else None, offset, value)
 
@@ -165,14 +167,14 @@ class LedgerTopic:
         except AuthorizationFailed as error:
             config = " ".join(f"--config {name}={value}" for name, value in settings.items())
             action = (
-                f"Create the ledger's topic: kafka-topics.sh --create --topic {self.at.topic} --partitions 1 "
+                f"Create the ledger topic: kafka-topics.sh --create --topic {self.at.topic} --partitions 1 "
                 f"--replication-factor {replicas} {config}; or grant Create on it to this principal, once."
             )
             raise error.replaced(action=action) from error
 
 
 class PendingRecord:
-    """A record on its way; a context manager that gives it up unless it was awaited."""
+    """A record in flight; a context manager that abandons it unless it was awaited."""
 
     def __init__(self, appender: Appender) -> None:
         self._appender = appender
@@ -193,7 +195,9 @@ class PendingRecord:
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """What a scan has met: the last record that is settled, and those that wait for their producer's next marker."""
+    """The result of a scan: the last record with a known outcome, and those that wait for their producer's next
+    marker.
+    """
 
     position: int
     stable: int
@@ -220,7 +224,7 @@ class _Found:
         return any(offset >= self.stable for records in self.open.values() for offset, _ in records)
 
     def last(self) -> bytes | None:
-        """The value that holds. Below the last stable offset, what has no marker any more is committed."""
+        """The valid value. Below the last stable offset, records without a marker are committed."""
         ended = [record for records in self.open.values() for record in records if record[0] < self.stable]
         last = max([*ended, *([self.settled] if self.settled else [])], key=lambda record: record[0], default=None)
         return None if last is None else last[1]

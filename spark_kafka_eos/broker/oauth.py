@@ -1,7 +1,7 @@
-"""SASL OAUTHBEARER: a token by the client credentials grant (RFC 6749, 4.4; KIP-768), and its exchange (RFC 7628).
+"""SASL OAUTHBEARER: requests a token (client credentials grant, RFC 6749, 4.4; KIP-768) and sends it (RFC 7628).
 
-A token serves every connection of the process until four fifths of its life are over, or a broker refused it. Redirects
-are not followed: the request carries the client's secret.
+All connections of the process use a token until four fifths of its lifetime have passed, or a broker rejects it.
+Redirects are not followed, because the request contains the client secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable, Conf
 from spark_kafka_eos.options import Secret, Security
 from spark_kafka_eos.options.sasl import TokenEndpoint
 
-_KEPT = 0.8  # of a token's life, as the Java client's sasl.login.refresh.window.factor
+_KEPT = 0.8  # of a token's lifetime, as the Java client's sasl.login.refresh.window.factor
 _LARGEST_ANSWER = 1 << 20
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 _ERROR = re.compile("[a-z_]{1,40}")  # RFC 6749, section 5.2; anything longer might quote the request
@@ -33,9 +33,9 @@ _ERROR = re.compile("[a-z_]{1,40}")  # RFC 6749, section 5.2; anything longer mi
 def exchange_token(
     security: Security, timeout: float, exchange: Callable[[bytes], bytes], tokens: Tokens | None = None
 ) -> bool:
-    """Log in with a token; False where the broker refuses it without saying more. `exchange` as in `sasl_exchange`.
+    """Authenticate with a token; False if the broker rejects it without a reason. `exchange` as in `sasl_exchange`.
 
-    `tokens` are this process's by default.
+    `tokens` defaults to those of this process.
     """
     tokens = shared_tokens if tokens is None else tokens
     assert security.token_endpoint is not None
@@ -60,7 +60,7 @@ class _Token:
 
 
 class Tokens:
-    """The tokens of this process, one for each client; safe for threads."""
+    """The tokens of this process, one per client; thread-safe."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def get(self, security: Security, timeout: float) -> Secret:
-        """A token with at least a fifth of its life left. Raises what `request_token` raises."""
+        """A token with at least a fifth of its lifetime left. Raises what `request_token` raises."""
         with self._lock:
             held = self._held.get(security)
             if held is None or self._clock() >= held.renewed_at:
@@ -82,16 +82,16 @@ class Tokens:
             return held.text
 
     def forget(self, security: Security) -> None:
-        """Ask for a new token next time."""
+        """Request a new token next time."""
         with self._lock:
             self._held.pop(security, None)
 
 
 def request_token(security: Security, timeout: float) -> tuple[str, float]:
-    """A new token and its life in seconds (0 if the server does not tell).
+    """A new token and its lifetime in seconds (0 if the server does not return it).
 
-    Raises AuthenticationFailed where the server refuses the client or cannot be trusted, BrokerUnreachable where it
-    does not answer within `timeout` seconds or has trouble of its own.
+    Raises AuthenticationFailed if the server rejects the client or cannot be trusted, BrokerUnreachable if it does not
+    answer within `timeout` seconds or returns a server error.
     """
     endpoint = security.token_endpoint
     assert endpoint is not None
@@ -103,18 +103,18 @@ def request_token(security: Security, timeout: float) -> tuple[str, float]:
         with error:
             said = f"HTTP {error.code} {_reason(error)}".rstrip()
         if error.code >= 500 or error.code == 429:
-            raise BrokerUnreachable(f"{where} has trouble: {said}") from None
+            raise BrokerUnreachable(f"{where} failed: {said}") from None
         raise AuthenticationFailed(
-            f"{where} refused client {security.username!r}: {said}", action="Check the client's id, secret and scope."
+            f"{where} rejected client {security.username!r}: {said}", action="Check client id, client secret and scope."
         ) from None
     except (OSError, HTTPException) as error:
         cause = getattr(error, "reason", error)
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise AuthenticationFailed(
-                f"{where} is not to be trusted: {cause.verify_message}",
-                action="Set kafka.https.ca.location to the certificate authority that signed its certificate.",
+                f"the certificate of {where} is not trusted: {cause.verify_message}",
+                action="Set kafka.https.ca.location to the CA certificate that signed it.",
             ) from None
-        raise BrokerUnreachable(f"{where} cannot be reached: {cause or type(cause).__name__}") from None
+        raise BrokerUnreachable(f"cannot connect to {where}: {cause or type(cause).__name__}") from None
     return _read(answer, where)
 
 
@@ -124,7 +124,7 @@ def _request(security: Security, endpoint: TokenEndpoint) -> urllib.request.Requ
     if endpoint.header_urlencode:
         pair = [quote_plus(part) for part in pair]
     form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
-    return urllib.request.Request(  # noqa: S310 - the options take http and https only
+    return urllib.request.Request(  # noqa: S310 - the options allow only http and https
         endpoint.url,
         data=urlencode(form).encode(),
         headers={
@@ -144,19 +144,17 @@ def _opener(endpoint: TokenEndpoint) -> urllib.request.OpenerDirector:
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_location, cadata=endpoint.ca_pem)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            "kafka.https.ca.location", f"no certificate authority can be read from it: {error}"
-        ) from None
+        raise ConfigurationError("kafka.https.ca.location", f"contains no readable CA certificate: {error}") from None
     return urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
 
 
 def _shown(url: str) -> str:
-    """The URL without its query, where some servers want keys."""
+    """The URL without its query, which may contain keys."""
     return urlsplit(url)._replace(query="", fragment="").geturl()
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """The error code of RFC 6749, if the server names one."""
+    """The error code of RFC 6749, if the server returns one."""
     try:
         code = json.loads(error.read(_LARGEST_ANSWER))["error"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -169,9 +167,9 @@ def _read(answer: bytes, where: str) -> tuple[str, float]:
         fields = json.loads(answer)
         token, lifetime = fields["access_token"], float(fields.get("expires_in") or 0)
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise AuthenticationFailed(f"{where} answered without an access token") from None
+        raise AuthenticationFailed(f"the response of {where} contains no access token") from None
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise AuthenticationFailed(f"{where} answered with an access token that is none (RFC 6750)")
+        raise AuthenticationFailed(f"{where} returned an invalid access token (RFC 6750)")
     return token, max(lifetime, 0.0)
 
 

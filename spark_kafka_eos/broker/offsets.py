@@ -1,7 +1,7 @@
-"""Where partitions begin and end, and which offset a time has: ListOffsets (KIP-79; KIP-98 for the last stable offset).
+"""Earliest and latest offsets, and offsets by timestamp: ListOffsets (KIP-79; KIP-98 for the last stable offset).
 
-Asked over our own connections: librdkafka answers an unknown topic with a local error that does not tell it from an
-unreachable broker.
+It uses our own connections: librdkafka returns a local error for an unknown topic, which cannot be distinguished from
+an unreachable broker.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _EARLIEST, _LATEST = -2, -1
 
 
 def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset each partition still holds."""
+    """The first available offset of each partition."""
     return _list(cluster, dict.fromkeys(partitions, _EARLIEST), "read_uncommitted")
 
 
 def latest(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int]:
-    """The end of each partition: the last stable offset when read_committed, else the high watermark."""
+    """The end of each partition: the last stable offset with read_committed, else the high watermark."""
     return _list(cluster, dict.fromkeys(partitions, _LATEST), isolation)
 
 
 def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Marks]:
-    """Last stable offset and high watermark of each partition; asked for in this order, so that their lag is real."""
+    """Last stable offset and high watermark of each partition; requested in this order, so that their lag is real."""
     from spark_kafka_eos.core.lag import Marks
 
     stable = latest(cluster, partitions)
@@ -48,7 +48,7 @@ def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[Topi
 def at_times(
     cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int | None]:
-    """The first offset whose timestamp is at or after the given one (ms since the epoch); None when there is none."""
+    """The first offset whose timestamp is at or after the given one (ms since 1970); None if there is none."""
     found = _list(cluster, milliseconds, isolation)
     return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 

@@ -1,7 +1,7 @@
-"""Whose transaction is open at a partition (KIP-664): DescribeProducers, ListTransactions, DescribeTransactions.
+"""Finds the open transactions of a partition (KIP-664): DescribeProducers, ListTransactions, DescribeTransactions.
 
-The leader knows producer ids and where their open transactions begin; only the transaction coordinators know to which
-transactional.id a producer id belongs, and nobody knows which coordinator, so all brokers are asked.
+The leader knows producer ids and where their open transactions start. Only the transaction coordinator knows to which
+transactional.id a producer id belongs, and it is unknown which broker that is, so all brokers are asked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def oldest_open(
 ) -> dict[TopicPartition, OpenTransaction]:
     """The oldest open transaction of each partition that has one; `now_ms` since 1970.
 
-    Takes Read on the topics, and Describe on a transactional id to be told its name and state. Raises UnknownTopic,
+    Needs Read on the topics, and Describe on a transactional.id for its name and state. Raises UnknownTopic,
     AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
     answers = ask_leaders(cluster, "DescribeProducers", partitions, _describe_producers)
@@ -57,7 +57,7 @@ def _oldest(partition: TopicPartition, producers: Iterable[Any]) -> OpenTransact
 
 
 def _transactional_ids(cluster: Cluster, producer_ids: list[int]) -> dict[int, str]:
-    """By producer id, as far as this principal may describe them."""
+    """The transactional.ids by producer id, as far as this principal may describe them."""
     if not producer_ids:
         return {}
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids)
@@ -81,6 +81,6 @@ def _ask(cluster: Cluster, node: int, request: Any) -> Any:
 
 def _named(held: OpenTransaction, name: str | None, facts: Mapping[str, object]) -> OpenTransaction:
     known = facts.get(name) if name is not None else None
-    if not isinstance(known, TransactionFacts):  # ended meanwhile, or not to be described
+    if not isinstance(known, TransactionFacts):  # ended in the meantime, or not allowed to describe
         return replace(held, transactional_id=name)
     return replace(held, transactional_id=name, state=known.state, open_ms=known.age_ms)

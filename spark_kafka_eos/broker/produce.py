@@ -1,4 +1,4 @@
-"""Append complete record batches to partitions, pipelined: what `core.send_plan` decides, over connections."""
+"""Appends complete record batches to partitions, pipelined: sends over connections what `core.send_plan` decides."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class _InFlight:
 
 
 class Appender:
-    """Appends record batches, stamped already with producer id, epoch and sequence; collects the acknowledgements.
+    """Appends record batches that are already stamped with producer id, epoch and sequence; collects acknowledgements.
 
-    `identity` must be what the batches are stamped with: of a transaction, idempotent (empty transactional_id), or None
-    for neither. `transaction_version` is the transaction's (by default the cluster's); the wrong one would mix
-    protocols. `max_held_bytes` bounds what is queued and in flight: `append` blocks above it. Up to `linger_bytes` are
-    gathered before the first request, so that partitions share it: the broker takes one request after the other, and in
-    TV2 each costs it a round trip to the coordinator when it holds new partitions. Not for several threads.
+    `identity` must be that of the batches: transactional, idempotent (empty transactional_id), or None for neither.
+    `transaction_version` is the transaction's (by default the cluster's); another one would mix protocols.
+    `max_held_bytes` limits what is queued and in flight; `append` blocks above it. Up to `linger_bytes` are collected
+    before the first request, so that partitions share it: the broker handles one request after the other, and in TV2
+    each request with new partitions costs a round trip to the coordinator. Not thread-safe.
 
-    Rides through moved leaders and lost connections within delivery.timeout.ms. Raises InvalidRow for a record the
-    broker will never take, TransactionAborted when this try of the batch is void, UnknownTopic, AuthorizationFailed,
-    ProducerFenced, BrokerError, BrokerUnreachable; then all in flight is given up, and the object with it.
+    Tolerates moved leaders and lost connections within delivery.timeout.ms. Raises InvalidRow for a record that the
+    broker will never accept, TransactionAborted if this try is aborted, UnknownTopic, AuthorizationFailed,
+    ProducerFenced, BrokerError, BrokerUnreachable. After an error, the object cannot be used.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Appender:
     def append(
         self, partition: TopicPartition, batch: bytes | bytearray | memoryview, records: int, base_sequence: int
     ) -> None:
-        """Queue one record batch, which must not be changed until it is flushed; sends what may be sent."""
+        """Queue one record batch, which must not be changed until it is flushed; send what can be sent."""
         if not self._plan.held_bytes:
             self._budget.restart()
         self._plan.queued(partition, batch, records, base_sequence)
@@ -93,7 +93,7 @@ class Appender:
             raise
 
     def flush(self) -> list[Ack]:
-        """Wait until everything is acknowledged; returns the acknowledgements since the last flush."""
+        """Wait until everything is acknowledged; return the acknowledgements since the last flush."""
         try:
             while self._plan.held_bytes:
                 self._send()
@@ -105,14 +105,14 @@ class Appender:
         return acks
 
     def close(self) -> None:
-        """Give up what is queued and in flight (the broker may still append what it has received)."""
+        """Abandon what is queued and in flight (the broker may still append what it has received)."""
         for flight in self._flights:
             flight.connection.close()
         self._flights.clear()
         self._plan.given_up()
 
     def _send(self) -> None:
-        """Everything that may be sent."""
+        """Send everything that can be sent."""
         while True:
             try:
                 leaders = {tp: self._cluster.leader(tp) for tp in self._plan.sendable()}
@@ -143,12 +143,12 @@ class Appender:
         return ProduceRequest(
             transactional_id=self._transactional_id,
             acks=self._acks,
-            timeout_ms=self._cluster.options.request_timeout_ms // 2,  # the broker gives up first, and says so
+            timeout_ms=self._cluster.options.request_timeout_ms // 2,  # the broker gives up first, with an error
             topic_data=[topic_class(name=topic, partition_data=partitions) for topic, partitions in topics.items()],
         )
 
     def _receive(self) -> None:
-        """Settle the oldest request in flight."""
+        """Handle the response to the oldest request in flight."""
         flight = self._flights.popleft()
         try:
             answers = self._answers(flight)
@@ -178,7 +178,7 @@ class Appender:
         return answers
 
     def _lost(self, connection: Connection, request: Request) -> None:
-        """The connection, with `request` and whatever else was in flight by it."""
+        """The connection was lost, with `request` and its other requests in flight."""
         others = [flight for flight in self._flights if flight.connection is connection]
         for flight in others:
             self._flights.remove(flight)

@@ -1,4 +1,4 @@
-"""The one loop in which requests are tried again, driven by `core.error_codes`."""
+"""The retry loop for requests, driven by `core.error_codes`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 
 log = logging.getLogger(__name__)
 
-_TRIED = "It was tried again"
+_TRIED = "It was retried"
 
-# A response's error codes, each with what it speaks of.
+# A response's error codes, each with what it refers to.
 Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
 
 
 def verdict(api: str, found: Iterable[tuple[Subject | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
-    """What one response asks for: the first error that no retry mends, else the first that one does, else NONE."""
+    """The reaction to one response: to its first error that is not retriable, else its first retriable one, else
+    NONE.
+    """
     retriable: tuple[Reaction, KafkaEosError | None] = (Reaction.NONE, None)
     for subject, code in found:
         react = reaction(api, code)
@@ -42,9 +44,9 @@ def retry(
     budget: Budget,
     sleep: Callable[[float], None],
 ) -> Any:
-    """`attempt()` until its response is free of errors; raises the first fatal one, or the last when time is up.
+    """Call `attempt()` until its response has no errors; raise the first fatal one, or the last one at the timeout.
 
-    `recover` is told what to look up again before the next try; a lost connection counts as FIND_COORDINATOR.
+    `recover` gets the reaction before the next attempt; a lost connection counts as FIND_COORDINATOR.
     """
     recovering: Reaction | None = None
     while True:
@@ -64,11 +66,11 @@ def retry(
 
 
 def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable[[float], None]) -> None:
-    """Wait before the next try, or raise `error` when the budget is spent."""
+    """Wait before the next attempt, or raise `error` if the budget is used up."""
     delay = budget.delay(soon=react is Reaction.RETRY_SOON)
     if delay is None:
-        if not error.action.startswith(_TRIED):  # an inner loop gave up first, and has said so
+        if not error.action.startswith(_TRIED):  # an inner loop gave up first and has added this
             error = error.replaced(action=f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip())
         raise error
-    log.info("%s; next try in %d ms", error.what, delay * 1000)
+    log.info("%s; retrying in %d ms", error.what, delay * 1000)
     sleep(delay)

@@ -1,4 +1,4 @@
-"""Creating a topic: the ledger's own, the only one that this package creates by itself."""
+"""Creates the ledger topic, the only topic that this package creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transaction coordinator's four requests (KIP-98; KIP-360 for the held identity, KIP-890 for TV2)."""
+"""The four requests to the transaction coordinator (KIP-98; KIP-360 for the held identity, KIP-890 for TV2)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _NO_TIMEOUT = 2**31 - 1  # what the Java client sends when there is no transacti
 
 
 class TransactionCoordinator:
-    """The coordinator of one transactional.id; `timeout_ms` is how long it lets a transaction stay open.
+    """The coordinator of one transactional.id; it aborts transactions after `timeout_ms`.
 
-    `transaction_version` is asked for once, unless it is known from an identity: what a transaction begins with, it
-    ends with. Every method is tried again within delivery.timeout.ms, and raises ProducerFenced when a newer owner
-    exists, TransactionAborted when this try is void, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    `transaction_version` is requested once, unless it is known from an identity: a transaction ends with the version
+    with which it started. Every method is retried within delivery.timeout.ms, and raises ProducerFenced if a newer
+    producer exists, TransactionAborted if this try is aborted, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
 
     def __init__(
@@ -49,13 +49,14 @@ class TransactionCoordinator:
         return self._version
 
     def init_producer_id(self, held: ProducerIdentity | None = None) -> ProducerIdentity:
-        """A new epoch; fences older owners and aborts what they left open. `held` is what this owner had before.
+        """Get a new epoch; this fences older producers and aborts their open transaction. `held` is the previous
+        identity.
 
-        With an outdated `held` the coordinator answers "fenced", but where the newer owner has a transaction open it
-        aborts that first. So end a void transaction with `end(held, commit=False)` before this: fenced there is fenced
-        for good, and disturbs nobody.
+        With an outdated `held`, the coordinator returns "fenced", but first aborts an open transaction of the newer
+        producer. So end an aborted transaction with `end(held, commit=False)` before this: if that is fenced, it does
+        not affect the newer producer.
         """
-        _ = self.transaction_version  # asked for now, before anything begins
+        _ = self.transaction_version  # requested now, before anything starts
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
@@ -66,7 +67,9 @@ class TransactionCoordinator:
         return self._identity(response)
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
-        """TV1: the transaction spans these partitions, before anything is appended to them. TV2 does it by itself."""
+        """TV1: add these partitions to the transaction, before anything is appended to them. In TV2, brokers do
+        this.
+        """
         by_topic: dict[str, list[int]] = {}
         asked = sorted(partitions)
         for tp in asked:
@@ -81,7 +84,7 @@ class TransactionCoordinator:
                 for result in topic.results_by_partition
             }
             for tp, code in answered.items():
-                if code != _OPERATION_NOT_ATTEMPTED:  # on account of another's error
+                if code != _OPERATION_NOT_ATTEMPTED:  # because of another partition's error
                     yield replace(self._who, partition=tp), code
             if error := incomplete("AddPartitionsToTxn", asked, answered):
                 raise error
@@ -96,7 +99,7 @@ class TransactionCoordinator:
         self._call(request, errors)
 
     def add_offsets(self, identity: ProducerIdentity, group_id: str) -> None:
-        """TV1: let the transaction span the group's offsets, before they are committed in it. TV2 does it by itself."""
+        """TV1: add the group's offsets to the transaction, before they are committed in it. In TV2, brokers do this."""
         if self.transaction_version >= 2:
             return
         request = AddOffsetsToTxnRequest(
@@ -108,16 +111,16 @@ class TransactionCoordinator:
         self._call(request, lambda response: [(replace(self._who, group=group_id), response.error_code)])
 
     def end(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
-        """Commit or abort; returns the identity to go on with: the next epoch in TV2, the same in TV1.
+        """Commit or abort; return the identity to continue with: the next epoch in TV2, the same one in TV1.
 
-        An unanswered end is sent again, the same, within the budget. A commit whose outcome is not known then raises
-        CommitOutcomeUnknown: only the ledger tells, and this object refuses to abort that epoch, because a late abort
-        can end a later transaction (KAFKA-17754).
+        An unanswered request is sent again unchanged, within the budget. If the outcome of a commit is still unknown,
+        raises CommitOutcomeUnknown: only the ledger knows it, and this object refuses to abort that epoch, because a
+        late abort can end a later transaction (KAFKA-17754).
         """
         if not commit and self._commit_unanswered == identity:
             raise CommitOutcomeUnknown(
-                f"a commit was sent for {self._who}, epoch {identity.epoch}: it must not be aborted any more",
-                action="Initialise again, then read the ledger.",
+                f"a commit was sent for {self._who}, epoch {identity.epoch}: it must not be aborted",
+                action="Initialize the producer again, then read the ledger.",
             )
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -127,7 +130,7 @@ class TransactionCoordinator:
         )
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
-            # Nothing of this epoch is open (no partition ever joined it), so there is nothing to abort.
+            # No partition was added in this epoch, so there is nothing to abort.
             nothing_open = not commit and response.error_code == _INVALID_TXN_STATE
             yield self._who, 0 if nothing_open else response.error_code
 
@@ -144,10 +147,10 @@ class TransactionCoordinator:
             response = self._call(request, errors, newest=newest, unanswered=unanswered)
         except KafkaEosError as error:
             if commit and lost:
-                # Whatever a later try was answered, the first one may have been applied.
+                # Whatever the response to a later attempt, the first one may have been applied.
                 raise CommitOutcomeUnknown(
-                    f"the commit of {self._who} was sent and not answered; at last: {error.what}",
-                    action="Initialise again, then read the ledger.",
+                    f"the commit of {self._who} was sent but not answered; last error: {error.what}",
+                    action="Initialize the producer again, then read the ledger.",
                 ) from error
             raise
         if response.error_code or self.transaction_version < 2:
@@ -183,7 +186,7 @@ class TransactionCoordinator:
 
 
 def idempotent_identity(cluster: Cluster) -> ProducerIdentity:
-    """A producer id of its own, without a transaction: idempotent appends (`transactional_id` is empty)."""
+    """A new producer id without a transaction, for idempotent appends (`transactional_id` is empty)."""
     request = InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT, producer_id=-1, producer_epoch=-1
     )

@@ -1,7 +1,7 @@
-"""Which version of each API is spoken: the broker's newest, within what this package was written against.
+"""Chooses the version of each API: the broker's newest, within the versions that this package supports.
 
-TV1 and TV2 (the feature `transaction.version`, KIP-890) are told apart by the broker by these versions alone, so a
-transaction must use one column throughout.
+Brokers distinguish TV1 and TV2 (the feature `transaction.version`, KIP-890) only by these versions, so a transaction
+must not mix them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.errors import BrokerError
 
-# API -> (oldest, newest). Oldest: Kafka 3.1 (Fetch by topic id, KIP-516). Newest, where there was something newer:
-# FindCoordinator 4 and OffsetFetch 8 only add batching; InitProducerId 6 is unstable; Produce 13 wants topic ids;
-# DescribeGroups 6 makes an error of a group that does not exist.
+# API -> (oldest, newest). Oldest: Kafka 3.1 (Fetch by topic id, KIP-516). Why not a newer version: FindCoordinator 4
+# and OffsetFetch 8 only add batching; InitProducerId 6 is unstable; Produce 13 needs topic ids; DescribeGroups 6
+# returns an error for a group that does not exist.
 RANGES: Mapping[str, tuple[int, int]] = {
     "ApiVersions": (0, 3),
     "SaslHandshake": (1, 1),
@@ -39,31 +39,31 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "ListTransactions": (0, 0),
 }
 
-# What a client of TV1 may send at most; from TV2 on the newest of `RANGES` is needed.
+# The newest versions for a client of TV1; TV2 needs the newest of `RANGES`.
 TV1_NEWEST: Mapping[str, int] = {"Produce": 11, "TxnOffsetCommit": 4, "EndTxn": 4}
 
 UNSUPPORTED_VERSION = 35
 
 
 def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = None) -> int:
-    """The version for `api` when the broker offers (oldest, newest); `newest` lowers our own limit.
+    """The version for `api` when the broker offers (oldest, newest); `newest` limits it.
 
-    Raises BrokerError when there is none.
+    Raises BrokerError if there is none.
     """
     oldest, ours = RANGES[api]
     top = ours if newest is None else min(ours, newest)
     if offered is not None and max(oldest, offered[0]) <= min(top, offered[1]):
         return min(top, offered[1])
-    said = "does not offer it at all" if offered is None else f"offers versions {offered[0]} to {offered[1]}"
+    said = "does not support it" if offered is None else f"supports versions {offered[0]} to {offered[1]}"
     raise BrokerError(
         "ApiVersions",
         UNSUPPORTED_VERSION,
         name_of(UNSUPPORTED_VERSION),
-        f"{api}: versions {oldest} to {top} are needed, the broker {said}",
-        action="Kafka 3.3 or newer is needed.",
+        f"{api}: versions {oldest} to {top} are required, but the broker {said}",
+        action="Upgrade the brokers to Kafka 3.3 or later.",
     )
 
 
 def transactional(api: str, transaction_version: int) -> int:
-    """The newest version of `api` a client of this `transaction.version` may use."""
+    """The newest version of `api` that a client with this `transaction.version` may use."""
     return RANGES[api][1] if transaction_version >= 2 else TV1_NEWEST[api]

@@ -1,23 +1,23 @@
-"""What to send next, and what an answer means: the order of record batches within each partition, across retries.
+"""Decides what to send next, and what a response means: the order of record batches in each partition, with retries.
 
-Without sockets and without a clock: whoever has those tells what happened (`queued`, `sent`, `answered`, `lost`), and
-performs what the plan answers: a `Request` is to be sent, an `Ack` to be kept, a `Recover` to be done before the next
-try, an error to be raised.
+It has no sockets and no clock. The caller reports what happened (`queued`, `sent`, `answered`, `lost`) and performs
+what the plan returns: send a `Request`, keep an `Ack`, perform a `Recover` before the next attempt, raise an error.
 
-The bytes of a batch never change once it was sent: a resend carries the same sequence, and the broker recognises it
-(KIP-98, "idempotent producer"). Three rules keep the order of a partition:
+The bytes of a batch never change after it was sent: a retry has the same sequence number, so the broker recognizes it
+(KIP-98, "idempotent producer"). Three rules preserve the order in a partition:
 
-- After a failure nothing more is sent to the partition until all it has in flight is answered; then everything that was
-  not acknowledged is sent again, first sequence first. A batch behind a failed one is answered
-  OUT_OF_ORDER_SEQUENCE_NUMBER, which is no error then.
+- After a failure, nothing is sent to the partition until all its requests in flight are answered. Then everything that
+  was not acknowledged is sent again, lowest sequence number first. A batch after a failed one is answered with
+  OUT_OF_ORDER_SEQUENCE_NUMBER, which is not an error in this case.
 - At most five batches of a partition are in flight, because the broker remembers five.
-- The first batch goes alone. Where it knows nothing of a producer the broker takes any sequence, so a second batch
-  could be appended in front of a first one that failed.
+- The first batch is sent alone. If a broker does not know a producer, it accepts any sequence number, so a second batch
+  could be appended before a first one that failed.
 
-A broker takes one request of a connection after the other. So where there are megabytes to send a leader gets a second
-connection, and reads from one while it appends what came by the other; a partition changes over only while it has
-nothing in flight. First batches all go by the first one: they add partitions to the transaction, and of two requests
-that do so at once a broker turns one away (AddPartitionsToTxnManager).
+A broker handles the requests of a connection one after the other. So if there are megabytes to send, a second
+connection to the leader is opened: the broker reads from one while it appends what it received on the other. A
+partition only switches connections while it has nothing in flight. All first batches use the first connection: they add
+partitions to the transaction, and of two such requests at the same time, a broker rejects one
+(AddPartitionsToTxnManager).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _OUT_OF_ORDER_SEQUENCE = 45
 _DUPLICATE_SEQUENCE = 46
 _CONNECTIONS = 2  # to each leader, at most
 _WORTH_A_CONNECTION = 1 << 20  # bytes in flight
-_REQUEST_BYTES = 8 << 20  # several partitions share a request up to this; brokers refuse 100 MB
+_REQUEST_BYTES = 8 << 20  # maximum if several partitions share a request; brokers reject 100 MB
 
 
 class Way(NamedTuple):
-    """By which connection a request goes: the leader's node id, and which of the connections to it."""
+    """The connection of a request: the leader's node id, and the number of the connection to it."""
 
     leader: int
     number: int
@@ -48,7 +48,7 @@ class Way(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Batch:
-    """A record batch on its way into the log; `number` counts those of its partition, `sent` how often it was."""
+    """A record batch to append. `number` counts the batches of its partition, `sent` its attempts."""
 
     partition: TopicPartition
     data: bytes | bytearray | memoryview
@@ -61,14 +61,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request:
-    """One batch each of several partitions, to go together."""
+    """One batch each of several partitions, sent together."""
 
     way: Way
     batches: Sequence[Batch]
 
 
 class Answer(NamedTuple):
-    """The leader's word on one batch; `details` are what it says beside an error code."""
+    """The leader's response for one batch; `details` are its messages for an error code."""
 
     code: int
     base_offset: int = -1
@@ -76,7 +76,7 @@ class Answer(NamedTuple):
 
 
 class Recover(NamedTuple):
-    """To be done before the next try, for as long as time is left; `topics` are to be looked up again."""
+    """What to do before the next attempt, unless time is up; look up `topics` again."""
 
     error: KafkaEosError
     reaction: Reaction
@@ -85,24 +85,24 @@ class Recover(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Lane:
-    """One partition: what waits, what is in flight, what failed and waits for the rest to be answered."""
+    """One partition: batches that wait, are in flight, or failed and wait for the other responses."""
 
     queued: int = 0
     waiting: deque[Batch] = field(default_factory=deque)
     in_flight: list[Batch] = field(default_factory=list)
     failed: list[Batch] = field(default_factory=list)
-    known: bool = False  # to the broker, by an acknowledged batch
-    went_by: int = 0  # which connection, the last batch
+    known: bool = False  # the broker knows the producer: a batch was acknowledged
+    went_by: int = 0  # the number of the last batch's connection
 
     def may_send(self, max_in_flight: int) -> bool:
         return bool(self.waiting) and not self.failed and len(self.in_flight) < (max_in_flight if self.known else 1)
 
     def is_behind_another(self, batch: Batch) -> bool:
-        """Whether one before it failed, or may yet turn out to have failed."""
+        """Whether an earlier one failed or may still fail."""
         return any(other.number < batch.number for other in (*self.failed, *self.in_flight))
 
     def settle(self) -> int:
-        """Once nothing is in flight any more, what failed is the next to be sent, in its old order: so many bytes."""
+        """If nothing is in flight, queue the failed batches again, in their order. Returns their size in bytes."""
         if self.in_flight or not self.failed:
             return 0
         again = sorted(self.failed, key=lambda batch: batch.number)
@@ -114,8 +114,9 @@ class _Lane:
 class SendPlan:
     """The record batches of one producer, each from `queued` to its `Ack`.
 
-    `max_in_flight` bounds a partition's batches and a connection's requests. The plan is `due` to be sent from where
-    `linger_bytes` wait, and `full` above `max_held_bytes`, waiting and in flight. `transactional_id` is for messages.
+    `max_in_flight` limits the batches of a partition and the requests of a connection. The plan is `due` when at least
+    `linger_bytes` wait, and `full` when more than `max_held_bytes` wait or are in flight. `transactional_id` is for
+    messages.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class SendPlan:
     def queued(
         self, partition: TopicPartition, data: bytes | bytearray | memoryview, records: int, base_sequence: int
     ) -> None:
-        """A batch is to be appended, behind those of its partition that were queued before."""
+        """Add a batch to append after those that were queued before for its partition."""
         lane = self._lanes.setdefault(partition, _Lane())
         size = len(data)
         batch = Batch(
@@ -151,7 +152,7 @@ class SendPlan:
         self._waiting_bytes += size
 
     def sent(self, request: Request) -> None:
-        """The request is in flight, or partly, or perhaps: before its first byte goes out."""
+        """The request is in flight. Call it before the first byte is sent."""
         self._requests[request.way] += 1
         for batch in request.batches:
             lane = self._lanes[batch.partition]
@@ -162,7 +163,7 @@ class SendPlan:
             self._bytes[request.way] += batch.size
 
     def answered(self, request: Request, answers: Mapping[TopicPartition, Answer]) -> list[Ack | Recover]:
-        """The broker's answer for each of the request's batches; raises what no retry mends."""
+        """Handle the broker's response for each batch of the request; raise an error that is not retriable."""
         self._landed(request)
         actions: list[Ack | Recover] = []
         trouble: tuple[KafkaEosError, Reaction] | None = None
@@ -183,7 +184,7 @@ class SendPlan:
         return actions
 
     def lost(self, requests: Iterable[Request]) -> None:
-        """A connection was lost: nobody will tell what became of these, which are all that were in flight by it."""
+        """A connection was lost: the outcome of these requests, all that were in flight on it, is unknown."""
         for request in requests:
             self._landed(request)
             for batch in request.batches:
@@ -192,11 +193,11 @@ class SendPlan:
             self._waiting_bytes += lane.settle()
 
     def unreachable(self, error: KafkaEosError) -> Recover:
-        """A leader could not be found or reached, or hung up."""
+        """A leader could not be found or reached, or closed the connection."""
         return self._recover(error, Reaction.REFRESH_METADATA)
 
     def given_up(self) -> None:
-        """Nothing of what is queued and in flight is to be sent any more."""
+        """Drop everything that is queued or in flight."""
         self._lanes.clear()
         self._requests.clear()
         self._bytes.clear()
@@ -213,13 +214,13 @@ class SendPlan:
         return self.held_bytes > self._max_held_bytes
 
     def sendable(self) -> list[TopicPartition]:
-        """The partitions with a batch that may be sent now, whose leaders `requests` must know."""
+        """The partitions with a batch that may be sent now; `requests` needs their leaders."""
         return [tp for tp, lane in self._lanes.items() if lane.may_send(self._max_in_flight)]
 
     def requests(self, leaders: Mapping[TopicPartition, int]) -> list[Request]:
-        """One request by each connection that has room, with one batch of every partition of it in `leaders`.
+        """One request for each connection that has room, with one batch of each of its partitions in `leaders`.
 
-        Proposals: each counts from `sent` on. What is left of them after `lost` or `answered` is out of date.
+        These are proposals, which take effect with `sent`. After `lost` or `answered`, the remaining ones are outdated.
         """
         load = self._bytes.copy()
         ready: dict[Way, list[Batch]] = {}
@@ -246,7 +247,7 @@ class SendPlan:
             self._bytes[request.way] -= batch.size
 
     def _trouble(self, batch: Batch, answer: Answer) -> tuple[KafkaEosError, Reaction]:
-        """What to recover from; raises what no retry mends."""
+        """The error to recover from; raises one that is not retriable."""
         what = f", a record batch of {batch.records} records and {batch.size} bytes"
         subject = Subject(
             partition=batch.partition,
@@ -277,7 +278,7 @@ def _acknowledged(batch: Batch, base_offset: int) -> Ack:
 
 
 def _one_request(batches: Sequence[Batch]) -> Sequence[Batch]:
-    """As many of the batches as go together: at least the first."""
+    """As many batches as fit into one request: at least the first."""
     size = 0
     for count, batch in enumerate(batches):
         size += batch.size

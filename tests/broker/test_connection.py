@@ -78,7 +78,7 @@ def test_tls_works_without_and_with_a_client_certificate_from_a_file_or_as_text(
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_names_the_user_and_shows_no_password(client, secured, mechanism):
     options = client("SASL_SSL", mechanism=mechanism, login=(secured.allowed[0], WRONG))
-    with pytest.raises(AuthenticationFailed, match=f"refused user '{secured.allowed[0]}'") as caught:
+    with pytest.raises(AuthenticationFailed, match=f"rejected user '{secured.allowed[0]}'") as caught:
         reach(options)
     assert WRONG not in f"{caught.value}{caught.value!r}{caught.value.__cause__}"
 

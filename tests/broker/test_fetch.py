@@ -132,13 +132,13 @@ def test_offsets_that_were_deleted_are_named_with_what_is_left(either_kafka, clu
     for future in admin.delete_records([RdTopicPartition(tp.topic, 0, 15)]).values():
         future.result()
     assert earliest(cluster, [tp]) == {tp: 15}
-    with pytest.raises(DataLoss, match=f"{tp}: offsets from 2 to 30 were to be read, but the broker holds 15 to 30"):
+    with pytest.raises(DataLoss, match=f"{tp}: offsets from 2 to 30 were planned, but the broker has 15 to 30"):
         list(Fetcher(cluster).fetch(ranges((tp, 2, 30))))
 
 
 def test_offsets_behind_the_end_are_named_with_what_is_there(cluster, new_topic):
     tp = TopicPartition(new_topic(), 0)
-    with pytest.raises(DataLoss, match=f"{tp}: offsets from 5 to 6 were to be read, but the broker holds 0 to 0"):
+    with pytest.raises(DataLoss, match=f"{tp}: offsets from 5 to 6 were planned, but the broker has 0 to 0"):
         list(Fetcher(cluster).fetch(ranges((tp, 5, 6))))
 
 

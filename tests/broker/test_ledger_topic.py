@@ -191,7 +191,7 @@ def test_others_wait_until_it_is_known_what_becomes_of_the_last_record(either_ka
         kept = LedgerTopic(cluster, LEDGER_TOPIC, options.transactional_id)
         with kept.append(coordinator, identity, b"{}", timestamp_ms=int(time.time() * 1000)) as record:
             record.acknowledged()
-            with pytest.raises(BrokerUnreachable, match="still open, so its ledger is not settled"):
+            with pytest.raises(BrokerUnreachable, match="still open, so its ledger entry is not final"):
                 last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
         coordinator.end(identity, commit=False)
         assert last_batch(cluster, options) == 0
@@ -217,7 +217,7 @@ def test_what_another_program_wrote_under_the_id_is_refused(either_kafka, cluste
     producer = Producer({"bootstrap.servers": either_kafka.bootstrap})
     producer.produce(LEDGER_TOPIC, b"junk", options.transactional_id.encode(), 0)
     assert producer.flush(20) == 0
-    with pytest.raises(LedgerRefused, match="no transaction wrote"):
+    with pytest.raises(LedgerRefused, match="not written in a transaction"):
         write(cluster, options, 1)
 
 

@@ -46,7 +46,7 @@ def test_a_password_is_in_no_log_error_or_value(bootstrap, caplog, mechanism, pa
         if logs_in:
             cluster.topic_names()
         else:
-            with pytest.raises(AuthenticationFailed, match=f"refused user '{USER}'") as caught:
+            with pytest.raises(AuthenticationFailed, match=f"rejected user '{USER}'") as caught:
                 cluster.topic_names()
             shown += traceback.format_exception(caught.value)
         shown += [repr(cluster), str(vars(cluster))]

@@ -130,7 +130,7 @@ def test_an_outage_message_says_once_how_long_it_was_tried(broker):
     broker.refused = 1_000
     with pytest.raises(BrokerUnreachable) as caught:
         broker.cluster().leader(TopicPartition("orders", 0))
-    assert str(caught.value).count("tried again") == 1
+    assert str(caught.value).count("retried") == 1
 
 
 def test_the_transaction_version_is_the_finalized_feature(broker, old_broker):

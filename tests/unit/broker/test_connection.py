@@ -141,7 +141,7 @@ def test_requests_are_pipelined_and_answers_kept_for_whoever_asks_later(peer, co
 
 def test_an_answer_to_another_request_ends_the_connection(peer, connect):
     connection = connect(peer(lambda api, version, n: metadata(n + 5) if api == METADATA else None))
-    with pytest.raises(BrokerUnreachable, match="response 7 came where 2 was due"):
+    with pytest.raises(BrokerUnreachable, match="received response 7, expected 2"):
         connection.receive(ask(connection))
     assert not connection.usable
 
@@ -154,7 +154,7 @@ def test_a_malformed_response_ends_the_connection(peer, connect):
         return None
 
     connection = connect(peer(cut_short))
-    with pytest.raises(BrokerUnreachable, match="a malformed response"):
+    with pytest.raises(BrokerUnreachable, match="malformed response"):
         connection.receive(ask(connection))
     assert not connection.usable
 
@@ -303,12 +303,12 @@ def test_a_connection_whose_session_is_about_to_end_is_replaced(peer, connect, s
 
 
 def test_a_mechanism_the_broker_does_not_take_is_named_with_those_it_does(peer, connect):
-    with pytest.raises(AuthenticationFailed, match="PLAIN.*The broker takes: GSSAPI"):
+    with pytest.raises(AuthenticationFailed, match="PLAIN.*The broker supports GSSAPI"):
         connect(peer(partial(sasl, handshake=33)), security=LOGIN)
 
 
 def test_a_refused_login_names_the_user_and_shows_no_password(peer, connect):
-    with pytest.raises(AuthenticationFailed, match="refused user 'ann'") as caught:
+    with pytest.raises(AuthenticationFailed, match="rejected user 'ann'") as caught:
         connect(peer(partial(sasl, authenticate=58)), security=LOGIN)
     assert "hunter2" not in str(caught.value)
 
@@ -317,7 +317,7 @@ def test_a_broker_that_hangs_up_during_the_login_refused_it(peer, connect):
     def hang_up(api, version, number):
         return sasl(api, version, number) if api == SASL_HANDSHAKE else None
 
-    with pytest.raises(AuthenticationFailed, match="hung up during SASL PLAIN"):
+    with pytest.raises(AuthenticationFailed, match="closed the connection during SASL PLAIN"):
         connect(peer(hang_up), security=LOGIN)
 
 
@@ -339,7 +339,7 @@ def test_a_frame_of_an_absurd_size_ends_the_connection_and_takes_no_memory(peer,
         return struct.pack(">ii", size, number) if api == METADATA else None
 
     connection = connect(peer(absurd))
-    with pytest.raises(BrokerUnreachable, match=f"a response of {size} bytes was announced"):
+    with pytest.raises(BrokerUnreachable, match=f"received a response size of {size} bytes"):
         connection.receive(ask(connection))
     assert not connection.usable
 

@@ -112,8 +112,11 @@ def test_a_topic_that_may_not_be_described_is_unread(broker):
     ("answer", "unread"),
     [
         (configured("orders", 29), Unread(reason="TOPIC_AUTHORIZATION_FAILED", grant="DescribeConfigs on Topic")),
-        (configured("orders"), Unread(reason="the broker does not show min.insync.replicas")),
-        (configured("orders", min_insync_replicas=None), Unread(reason="the broker does not show min.insync.replicas")),
+        (configured("orders"), Unread(reason="the broker does not return min.insync.replicas")),
+        (
+            configured("orders", min_insync_replicas=None),
+            Unread(reason="the broker does not return min.insync.replicas"),
+        ),
     ],
 )
 def test_settings_that_are_forbidden_or_hidden_are_unread(broker, answer, unread):

@@ -78,8 +78,8 @@ def test_id_and_secret_are_encoded_only_where_the_server_expects_it(client, serv
 
 
 def test_a_wrong_secret_names_the_client_and_not_what_the_server_said_about_it(client):
-    said = refused(AuthenticationFailed, client("wrong"), "refused client 'spark': HTTP 401 invalid_client")
-    assert "Nothing was committed. Check the client's id, secret and scope." in said
+    said = refused(AuthenticationFailed, client("wrong"), "rejected client 'spark': HTTP 401 invalid_client")
+    assert "Nothing was committed. Check client id, client secret and scope." in said
 
 
 def test_the_servers_query_is_not_shown(client, server):
@@ -97,7 +97,7 @@ def test_a_refusal_shows_the_rfcs_code_if_there_is_one(client, server, status, c
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_server_in_trouble_may_be_asked_again(client, server, status):
     server.answer = status, b"<html>"
-    refused(BrokerUnreachable, client(), f"has trouble: HTTP {status}")
+    refused(BrokerUnreachable, client(), f"failed: HTTP {status}")
 
 
 def test_a_redirect_is_not_followed_with_the_secret(client, server):
@@ -124,8 +124,8 @@ def test_a_token_without_a_life_is_asked_for_each_time(client, server):
 
 
 def test_a_server_that_is_not_trusted_gets_no_secret(client, server, tmp_path):
-    refused(AuthenticationFailed, client(ca_location=str(issue(tmp_path).ca)), r"not to be trusted: .*kafka\.https\.ca")
-    refused(AuthenticationFailed, client(ca_location=None), "not to be trusted")
+    refused(AuthenticationFailed, client(ca_location=str(issue(tmp_path).ca)), r"is not trusted: .*kafka\.https\.ca")
+    refused(AuthenticationFailed, client(ca_location=None), "is not trusted")
     assert server.requests == []
 
 
@@ -136,7 +136,7 @@ def test_the_authority_may_be_text_and_nonsense_names_the_option(client, certifi
 
 
 def test_a_server_that_is_not_there_is_unreachable(client):
-    refused(BrokerUnreachable, client(url="https://127.0.0.1:1/token"), "cannot be reached")
+    refused(BrokerUnreachable, client(url="https://127.0.0.1:1/token"), "cannot connect to")
 
 
 def test_a_token_is_kept_for_four_fifths_of_its_life_and_per_client(client):
@@ -188,10 +188,10 @@ def test_a_token_that_the_broker_refuses_is_acknowledged_and_not_used_again(clie
             return b'{"status": "invalid_token"}'
         if ends == "silently":
             return b""
-        raise AuthenticationFailed("broker:9092 refused user 'spark'")
+        raise AuthenticationFailed("broker:9092 rejected user 'spark'")
 
     tokens = Tokens()
-    with pytest.raises(AuthenticationFailed, match=r"broker:9092 refused .* 'spark'") as caught:
+    with pytest.raises(AuthenticationFailed, match=r"broker:9092 rejected .* 'spark'") as caught:
         sasl_exchange(client(), "broker:9092", refuse, tokens=tokens)
     assert sent[1:] == [b"\x01"]
     assert "Bearer" not in str(caught.value)

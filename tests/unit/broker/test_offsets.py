@@ -73,7 +73,7 @@ def test_a_lost_connection_is_made_again(broker, listed, lost):
 
 def test_a_leader_epoch_that_stays_unknown_is_an_error_once_time_is_up(broker, listed):
     broker.script["ListOffsets"] += [listed({0: -1}, error_code=75)] * 1_000
-    with pytest.raises(BrokerError, match=r"UNKNOWN_LEADER_EPOCH \(75\) for orders-0.*tried again"):
+    with pytest.raises(BrokerError, match=r"UNKNOWN_LEADER_EPOCH \(75\) for orders-0.*retried"):
         latest(broker.cluster(), [FIRST])
 
 

@@ -56,7 +56,7 @@ def test_every_cut_and_every_flipped_bit_is_decoded_or_a_value_error():
 
 def test_a_number_that_goes_on_for_ever_takes_no_time():
     started = time.monotonic()
-    with pytest.raises(ValueError, match="for ever"):
+    with pytest.raises(ValueError, match="too long"):
         decode_response(MetadataResponse[12], memoryview(bytes(9) + b"\xff" * (16 << 20)))
     assert time.monotonic() - started < 5
 
@@ -66,4 +66,4 @@ def test_silence_and_unasked_answers_are_named():
     assert incomplete("Produce", [a, b], [b, a]) is None
     error = incomplete("Produce", [a, b], [b, c])
     assert error is not None
-    assert error.what == "a broker's answer to Produce says nothing of t-0 and speaks of t-2, which nobody asked for"
+    assert error.what == "a broker's response to Produce does not contain t-0 and contains t-2, which was not requested"

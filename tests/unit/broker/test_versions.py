@@ -31,10 +31,10 @@ def test_the_newest_version_both_sides_know_is_spoken(api, offered, newest, expe
 
 @pytest.mark.parametrize(
     ("offered", "said"),
-    [(None, "does not offer it at all"), ((0, 11), "offers versions 0 to 11"), ((17, 20), "17 to 20")],
+    [(None, "does not support it"), ((0, 11), "supports versions 0 to 11"), ((17, 20), "17 to 20")],
 )
 def test_a_broker_without_a_common_version_is_refused_with_both_ranges(offered, said):
-    with pytest.raises(BrokerError, match=f"Fetch: versions 13 to 16 are needed, the broker .*{said}"):
+    with pytest.raises(BrokerError, match=f"Fetch: versions 13 to 16 are required, but the broker .*{said}"):
         choose("Fetch", offered)
 
 

@@ -319,9 +319,9 @@ class TestDurability:
 
 
 def test_settings_that_the_broker_hides_have_no_acl_to_ask_for():
-    found = only(with_topic(settings=Unread(reason="the broker does not show min.insync.replicas")))[2]
+    found = only(with_topic(settings=Unread(reason="the broker does not return min.insync.replicas")))[2]
     assert found.action == ""
-    assert str(found).endswith("could not be checked: the broker does not show min.insync.replicas")
+    assert str(found).endswith("could not be checked: the broker does not return min.insync.replicas")
 
 
 def test_an_internal_topic_that_may_not_be_described_is_a_warning():

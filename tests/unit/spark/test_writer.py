@@ -176,7 +176,7 @@ def test_after_an_unknown_outcome_that_error_is_the_only_one_and_no_second_call_
     def own(options, cluster, decide):
         steps.append("owner")
         if steps.count("owner") > 1:
-            raise KafkaEosError("none of the brokers can be reached")
+            raise KafkaEosError("cannot connect to any broker")
         return "owner"
 
     monkeypatch.setattr(module, "committer", own)
