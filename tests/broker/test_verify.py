@@ -323,10 +323,12 @@ def ledger_read_before_init(patch):
     initialise = SharedTransaction._initialise
 
     def early(self):
+        if self._identity is not None:  # its own last transaction may not have its markers yet
+            return initialise(self)
         self._ledger.read()
         entry = self._ledger._entry
         initialise(self)
-        self._ledger.keep(entry)
+        return self._ledger.keep(entry)
 
     patch.setattr(SharedTransaction, "_initialise", early)
 
@@ -644,7 +646,7 @@ def test_a_record_that_contradicts_its_pointer_is_a_violation(world, monkeypatch
 # -- a source on another cluster
 
 
-@pytest.fixture(params=[("kafka39", "kafka"), ("kafka", "kafka39")], ids=["TV2", "TV1"])
+@pytest.fixture(params=[("elsewhere", "kafka"), ("kafka", "elsewhere")], ids=["TV2", "TV1"])
 def apart(request):
     """A world whose source is on another cluster; the output's has a topic of the source's name, with other records."""
     a, b = (request.getfixturevalue(name) for name in request.param)
