@@ -1,1 +1,1 @@
-"""The command line `kafka-eos`: one file for each command."""
+"""The command line `kafka-eos`, one file per command."""

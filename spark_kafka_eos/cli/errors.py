@@ -1,4 +1,4 @@
-"""How the command line shows an error that can be expected."""
+"""Shows expected errors on the command line."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from spark_kafka_eos.errors import KafkaEosError
 
 
 def show(error: KafkaEosError) -> None:
-    """A short message on standard error."""
+    """Print a short message to standard error."""
     Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]Error:[/]", Text(str(error)))

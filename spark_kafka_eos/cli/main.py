@@ -1,4 +1,4 @@
-"""`kafka-eos`: the frame of the command line. Its commands are entry points, so the laboratory can add its own."""
+"""`kafka-eos`: the command line. Its commands are entry points, so that the laboratory can add its own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spark_kafka_eos.cli.errors import show
 from spark_kafka_eos.errors import KafkaEosError, ToolFailed
 
 GROUP = "spark_kafka_eos.commands"
-"""Each entry point of this group is a command: a function, or a `typer.Typer` with subcommands."""
+"""Each entry point in this group is a command: a function, or a `typer.Typer` with subcommands."""
 
 
 app = typer.Typer(
     help="The command line of the exactly-once Kafka connector for PySpark.",
     no_args_is_help=True,
-    pretty_exceptions_show_locals=False,  # locals may hold passwords
+    pretty_exceptions_show_locals=False,  # locals may contain passwords
 )
 
 
@@ -36,11 +36,11 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options that belong to no command."""
+    """Global options."""
 
 
 def add(found: EntryPoint) -> None:
-    """Add the command that the entry point names. If a package that it imports is missing, it says what to install."""
+    """Add the command of an entry point. If a package that it imports is missing, the command says what to install."""
     try:
         loaded = found.load()
     except ModuleNotFoundError as error:
@@ -60,12 +60,12 @@ def _add_missing(name: str) -> None:
 
     @app.command(
         name,
-        help=f"Needs: {escape(install)}",
+        help=f"Requires: {escape(install)}",
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
         add_help_option=False,
     )
     def refuse() -> None:
-        raise ToolFailed(f"kafka-eos {name} needs packages that are not installed", action=f"Run: {install}")
+        raise ToolFailed(f"kafka-eos {name} requires packages that are not installed", action=f"Run: {install}")
 
 
 for _found in sorted(entry_points(group=GROUP), key=lambda found: found.name):
@@ -73,7 +73,7 @@ for _found in sorted(entry_points(group=GROUP), key=lambda found: found.name):
 
 
 def main() -> None:
-    """Entry point: exit code 1 and a short message for what can be expected to go wrong."""
+    """Entry point. An expected error prints a short message; the exit code is then 1."""
     try:
         app()
     except KafkaEosError as error:

@@ -1,4 +1,4 @@
-"""`kafka-eos preflight`: what a query's first batch would check, as a table."""
+"""`kafka-eos preflight`: the checks of a query's first batch, as a table."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ from spark_kafka_eos.options import from_properties, sink_options
 from spark_kafka_eos.writing.preflight import examine
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
-_PATIENCE = {"kafka.request.timeout.ms": "10000"}  # somebody waits for the answer; a file or an option may set it
+_PATIENCE = {
+    "kafka.request.timeout.ms": "10000"
+}  # short, because the command is interactive; a file or an option may set it
 
 
 def preflight(
-    bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers to start from, host:port.")] = None,
-    transactional_id: Annotated[str | None, typer.Option(help="As the query's kafka.transactional.id.")] = None,
-    topic: Annotated[str | None, typer.Option(help="As the query's option topic.")] = None,
-    output_topic: Annotated[list[str] | None, typer.Option(help="One of its outputTopics; may be repeated.")] = None,
+    bootstrap_servers: Annotated[str | None, typer.Option(help="Comma-separated list of brokers, host:port.")] = None,
+    transactional_id: Annotated[str | None, typer.Option(help="The query's kafka.transactional.id.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The query's option topic.")] = None,
+    output_topic: Annotated[
+        list[str] | None, typer.Option(help="A topic in the query's outputTopics; can be repeated.")
+    ] = None,
     properties: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A client.properties file: TLS, SASL, timeouts.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A client.properties file (TLS, SASL, timeouts).")
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; can be repeated.")
     ] = None,
 ) -> None:
     """Check a cluster, its topics and groups for a query that is yet to start: exit code 1 if it would fail."""
@@ -53,7 +57,7 @@ def preflight(
 
 
 def parse_options(texts: Sequence[str]) -> Mapping[str, str]:
-    """`NAME=VALUE` texts as options. Raises ToolFailed for anything else."""
+    """Parse `NAME=VALUE` texts as options. Raises ToolFailed for anything else."""
     pairs = {text: text.partition("=") for text in texts}
     for text, (name, equals, _) in pairs.items():
         if not (name and equals):
@@ -62,8 +66,8 @@ def parse_options(texts: Sequence[str]) -> Mapping[str, str]:
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    """A row for each finding, in the order of the checks."""
-    shown = Table("", "checked", "found", "what it means, and what to do", show_lines=True)
+    """One row per finding, in the order of the checks."""
+    shown = Table("", "check", "finding", "meaning and action", show_lines=True)
     for finding in findings:
         remarks = ". ".join(part for part in (finding.meaning, finding.action) if part)
         shown.add_row(
@@ -76,7 +80,7 @@ def table(findings: Sequence[Finding]) -> Table:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many of each kind, in a sentence."""
+    """The numbers of errors and warnings, in a sentence."""
     count = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
     errors, warnings = count[Severity.ERROR], count[Severity.WARNING]
     said = f"{errors} error{'' if errors == 1 else 's'}, {warnings} warning{'' if warnings == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`kafka-eos verify`: was the output written exactly once? Proven or refuted, as a table."""
+"""`kafka-eos verify`: checks that an output was written exactly once, and prints the result as a table."""
 
 from __future__ import annotations
 
@@ -23,70 +23,72 @@ from spark_kafka_eos.verify.verification import Report
 from spark_kafka_eos.verify.verification import verify as check_topic
 
 _STYLES = {"holds": "green", "violated": "bold red", "not checked": "yellow"}
-_EXIT_CODES = {"holds": 0, "violated": 1, "not checked": 3}  # 2 is for what the command line itself gets wrong
+_EXIT_CODES = {"holds": 0, "violated": 1, "not checked": 3}  # 2 is for usage errors
 _MEANS = {
-    Invariant.ONCE: "every source record is there exactly once, and nothing else",
-    Invariant.ORDER: "records of one source partition keep their order",
+    Invariant.ONCE: "the output contains every source record exactly once, and nothing else",
+    Invariant.ORDER: "records of a source partition keep their order",
     Invariant.IDENTITY: "each batch has one producer id and epoch, and the records planned for it",
-    Invariant.VISIBILITY: "readers were shown what the log says: all that is committed, nothing aborted",
-    Invariant.LEDGER: "batch ids follow one another, each starts where the one before ended, the ledger lost nothing",
-    Invariant.HEALED: "no transaction is open, readers get to the end",
+    Invariant.VISIBILITY: "readers saw all committed records and no aborted ones",
+    Invariant.LEDGER: "batch ids are consecutive, each batch starts where the previous one ended, the ledger is "
+    "complete",
+    Invariant.HEALED: "no transaction is open, and readers reach the end",
 }
-_PATIENCE = {"kafka.request.timeout.ms": "10000"}  # somebody waits for the answer; a file may set it
+_PATIENCE = {"kafka.request.timeout.ms": "10000"}  # short, because the command is interactive; a file may set it
 
 
 def verify(
-    topic: Annotated[str, typer.Option(help="The output to check.")],
-    bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers to start from, host:port.")] = None,
+    topic: Annotated[str, typer.Option(help="The output topic to check.")],
+    bootstrap_servers: Annotated[str | None, typer.Option(help="Comma-separated list of brokers, host:port.")] = None,
     source: Annotated[
-        str | None, typer.Option(help="The topic of which TOPIC is to hold every record, once (see below).")
+        str | None, typer.Option(help="The topic whose records TOPIC must contain, each once (see below).")
     ] = None,
     source_bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Brokers of SOURCE's cluster, if that is another one.")
+        str | None, typer.Option(help="Brokers of SOURCE's cluster, if it is another one.")
     ] = None,
     source_properties: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="As PROPERTIES, for SOURCE's cluster.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Like --properties, for SOURCE's cluster.")
     ] = None,
     copy: Annotated[
-        bool, typer.Option("--copy", help="TOPIC is a plain copy of SOURCE: whatever differs is a violation.")
+        bool, typer.Option("--copy", help="TOPIC is a plain copy of SOURCE, so any difference is a violation.")
     ] = False,
     transactional_id: Annotated[
-        str | None, typer.Option(help="As the query's kafka.transactional.id: leads to its ledger and source offsets.")
+        str | None, typer.Option(help="The query's kafka.transactional.id, to find its ledger and source offsets.")
     ] = None,
     group: Annotated[
         str | None, typer.Option(help="As its kafka.group.id, if that is not the transactional id.")
     ] = None,
-    ledger_topic: Annotated[str, typer.Option(help="As its ledgerTopic.")] = LEDGER_TOPIC,
+    ledger_topic: Annotated[str, typer.Option(help="The query's ledgerTopic.")] = LEDGER_TOPIC,
     history: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="JSON lines of what drivers planned and did.")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="File with JSON lines: what drivers planned and did."),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for open transactions to end.")] = 30.0,
     witness_records: Annotated[
-        int, typer.Option(help="Read topics up to this size through librdkafka, too.")
+        int, typer.Option(help="Also read topics with up to this number of records through librdkafka.")
     ] = 1_000_000,
     properties: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A client.properties file: TLS, SASL, timeouts.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A client.properties file (TLS, SASL, timeouts).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Check a topic that a query wrote, once the query stands still.
+    """Check a topic that a query wrote. Stop the query first, or wait until it is idle.
 
-    The first three invariants need to know where a record comes from. Its value may say so (source partition and
-    offset, batch, attempt: docs/verify.md). If no value does, keys and values are compared with those of SOURCE: where
-    they are the same, nothing is lost and nothing is there twice; where they differ, a job that filters or transforms
-    cannot be told from a loss, unless --copy says that it does neither.
+    The first three invariants need to know where a record comes from. Its value may contain this (source partition and
+    offset, batch, attempt; see docs/verify.md). If no value does, keys and values are compared with those of SOURCE. If
+    they are equal, nothing is lost or duplicated. If they differ, a job that filters or transforms cannot be
+    distinguished from a loss, unless --copy states that it does neither.
 
     \b
-    Exit code 0: everything that was asked for holds
+    Exit code 0: all requested invariants hold
               1: an invariant is violated
-              3: nothing is violated, but something that was asked for could not be checked
+              3: nothing is violated, but a requested invariant could not be checked
     """
     if copy and source is None:
-        raise typer.BadParameter("it needs the --source that TOPIC is a copy of", param_hint="--copy")
+        raise typer.BadParameter("requires --source, the topic that TOPIC is a copy of", param_hint="--copy")
     elsewhere = source_bootstrap_servers is not None or source_properties is not None
     if elsewhere and source is None:
         given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
-        raise typer.BadParameter("it needs the --source that is there", param_hint=given)
+        raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=given)
     try:
         client = _client(bootstrap_servers, properties)
         source_client = _client(source_bootstrap_servers, source_properties) if elsewhere else None
@@ -124,7 +126,7 @@ def _client(bootstrap_servers: str | None, properties: Path | None) -> ClientOpt
 
 
 def table(report: Report) -> Table:
-    """A row for each invariant, with the first violation of each kind."""
+    """One row per invariant, with the first violation of each kind."""
     shown = Table("", "invariant", "checked", "verdict", show_lines=True)
     for finding in report.findings:
         shown.add_row(
@@ -155,7 +157,7 @@ def summary(report: Report) -> str:
 
 
 def to_json(report: Report) -> Mapping[str, Any]:
-    """The report in plain values."""
+    """The report as plain values."""
     findings = [
         asdict(finding) | {"invariant": finding.invariant.name.lower(), "verdict": finding.verdict}
         for finding in report.findings
@@ -164,7 +166,7 @@ def to_json(report: Report) -> Mapping[str, Any]:
 
 
 class _Bars:
-    """A progress bar for each thing that is read, on standard error, gone at the end."""
+    """A progress bar for each topic that is read, on standard error, removed at the end."""
 
     def __init__(self) -> None:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()

@@ -1,1 +1,1 @@
-"""The laboratory's part of the command line: one file for each command."""
+"""The laboratory's commands, one file per command."""

@@ -1,4 +1,4 @@
-"""`kafka-eos bench`: this connector against others, on this machine. What is measured: bench/."""
+"""`kafka-eos bench`: measures this connector against others, on this machine. The benchmarks are in lab/bench/."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from spark_kafka_eos.lab.bench.store import Measured
 
 Into = Annotated[
-    Path | None, typer.Option(help="A page that has marks for the table, such as PERFORMANCE.md.", exists=True)
+    Path | None, typer.Option(help="A page with markers for the table, such as PERFORMANCE.md.", exists=True)
 ]
 
 T = TypeVar("T")
 
 bench = typer.Typer(
-    help="Measure the connector beside others, in turn, on a broker of its own; print medians and ratios.",
+    help="Measure the connector against others, in turn, on an embedded broker; print medians and ratios.",
     no_args_is_help=True,
 )
 bench.command()(eos)
 
-Records = Annotated[int, typer.Option(help="Records of the input.", min=1)]
-Runs = Annotated[int, typer.Option(help="Measured runs of each side, after one or two to warm up.", min=1)]
-Batches = Annotated[int, typer.Option(help="Micro-batches they are read in.", min=1)]
-Partitions = Annotated[int, typer.Option(help="Partitions of a topic.", min=1)]
-Topics = Annotated[int, typer.Option(help="Topics the records are spread over.", min=1)]
-ValueSize = Annotated[int, typer.Option(help="Bytes of a value; keys have 8.", min=8)]
-Compression = Annotated[str, typer.Option(help="none, gzip, snappy, lz4, zstd; half of each value is text.")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)]
+Records = Annotated[int, typer.Option(help="Number of input records.", min=1)]
+Runs = Annotated[int, typer.Option(help="Measured runs per side, after one or two warm-up runs.", min=1)]
+Batches = Annotated[int, typer.Option(help="Number of micro-batches.", min=1)]
+Partitions = Annotated[int, typer.Option(help="Partitions per topic.", min=1)]
+Topics = Annotated[int, typer.Option(help="Number of topics over which records are distributed.", min=1)]
+ValueSize = Annotated[int, typer.Option(help="Bytes per value; keys have 8 bytes.", min=8)]
+Compression = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd; half of each value is text.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the results to this JSON file.", dir_okay=False)]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Write a PNG to this file.", dir_okay=False)]
-Opponents = Annotated[str, typer.Option(help="With commas between them: builtin, recipe, librdkafka, java.")]
+Opponents = Annotated[str, typer.Option(help="Comma-separated list of builtin, recipe, librdkafka, java.")]
 
 
 @bench.command()
@@ -59,7 +59,7 @@ def source(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """A stream into noop."""
+    """Read a stream into noop."""
     opponents = parse_against(against)
     shape = _shape(records, value_size, partitions, topics, compression)
 
@@ -82,7 +82,7 @@ def read(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """A batch read into noop, against the built-in source."""
+    """Read a batch into noop, against the built-in source."""
     shape = _shape(records, value_size, partitions, topics, compression)
 
     def run(lab: Lab, spark: SparkSession) -> Measured:
@@ -103,7 +103,7 @@ def sink(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Rows that Spark holds in memory into a topic, as one batch write in one transaction."""
+    """Write rows that Spark has in memory to a topic, in one batch write with one transaction."""
     opponents = parse_against(against)
     shape = _shape(records, value_size, partitions, 1, "none")
 
@@ -128,7 +128,7 @@ def copy(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """From topic to topic: ours exactly once in three ways and at least once, the built-in sink at least once."""
+    """Copy a topic: ours exactly-once in three ways and at-least-once, the built-in sink at-least-once."""
     opponents = parse_against(against)
     shape = _shape(records, value_size, partitions, topics, compression)
 
@@ -143,14 +143,16 @@ def copy(
 
 @bench.command()
 def latency(
-    rate: Annotated[int, typer.Option(help="Records a second.", min=1)] = 100,
-    seconds: Annotated[float, typer.Option(help="Of each run; its first half is not measured.", min=1)] = 8.0,
+    rate: Annotated[int, typer.Option(help="Records per second.", min=1)] = 100,
+    seconds: Annotated[float, typer.Option(help="Duration of each run; its first half is not measured.", min=1)] = 8.0,
     runs: Runs = 5,
     value_size: ValueSize = 100,
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Small micro-batches as fast as they go: median trigger, transaction, end to end; against the built-in one."""
+    """Run small micro-batches as fast as possible: median trigger, transaction, end-to-end; against the built-in
+    one.
+    """
 
     def run(lab: Lab, spark: SparkSession) -> Measured:
         from spark_kafka_eos.lab.bench.latency import latency
@@ -162,13 +164,15 @@ def latency(
 
 @bench.command()
 def memory(
-    records: Annotated[int, typer.Option(help="Records of the largest batch.", min=32)] = 4_000_000,
+    records: Annotated[int, typer.Option(help="Number of records in the largest batch.", min=32)] = 4_000_000,
     value_size: ValueSize = 100,
     partitions: Partitions = 4,
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Resident memory of the executors' Python workers while a batch grows; 100,000,000 records need 25 GB of disk."""
+    """Measure the memory of the executors' Python workers for growing batches; 100,000,000 records need 25 GB of
+    disk.
+    """
 
     def run(lab: Lab, spark: SparkSession) -> Measured:
         from spark_kafka_eos.lab.bench.memory import memory
@@ -187,7 +191,7 @@ def codec(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Encode and decode alone, on one core, beside copying and checking as many bytes."""
+    """Measure only encode and decode, on one core, compared with copying and checksumming the same bytes."""
     from spark_kafka_eos.lab.bench.codec import codec
 
     def run() -> Measured:
@@ -207,7 +211,7 @@ def transport(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Fetch alone, by one thread on one core, nothing decoded; librdkafka and java decode what they fetch."""
+    """Measure only fetch, with one thread on one core, without decoding; librdkafka and java decode what they fetch."""
     opponents = parse_against(against)
     shape = _shape(records, value_size, partitions, 1, "none")
 
@@ -221,17 +225,19 @@ def transport(
 
 @bench.command()
 def overhead(
-    megabytes: Annotated[int, typer.Option(help="Of values, each time.", min=1)] = 200,
+    megabytes: Annotated[int, typer.Option(help="Megabytes of values per measurement.", min=1)] = 200,
     runs: Runs = 5,
-    sizes: Annotated[str, typer.Option(help="Bytes of a value.")] = "100,1000,10000",
-    lengths: Annotated[str, typer.Option(help="Transactions, in milliseconds.")] = "10,100,1000",
+    sizes: Annotated[str, typer.Option(help="Comma-separated list of bytes per value.")] = "100,1000,10000",
+    lengths: Annotated[
+        str, typer.Option(help="Comma-separated list of transaction lengths, in milliseconds.")
+    ] = "10,100,1000",
     against: Opponents = "",
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """KIP-98's sweep: plain, idempotent, transactional, by message size and transaction length.
+    """KIP-98's benchmark: plain, idempotent and transactional writes, by message size and transaction length.
 
-    Then what it costs to read that, read_committed or not: in files of its own, whose names end in -2.
+    Then reads that data with and without read_committed; these results are in files whose names end in -2.
     """
     opponents = parse_against(against)
 
@@ -252,23 +258,29 @@ def overhead(
 
 @bench.command("all")
 def everything(
-    output: Annotated[Path, typer.Option(help="Where JSON, PNG and targets.md go.", file_okay=False)],
-    only: Annotated[str, typer.Option(help="Some of the measurements, such as copy-1,latency.")] = "",
-    records: Annotated[int, typer.Option(help="Of the main input; the others are a share of it.", min=100)] = 2_000_000,
+    output: Annotated[Path, typer.Option(help="Directory for JSON and PNG files and targets.md.", file_okay=False)],
+    only: Annotated[
+        str, typer.Option(help="Comma-separated list of measurements to run, for example copy-1,latency.")
+    ] = "",
+    records: Annotated[
+        int, typer.Option(help="Number of records of the main input; others have a fraction of it.", min=100)
+    ] = 2_000_000,
     runs: Runs = 5,
-    seconds: Annotated[float, typer.Option(help="Of one run with small batches.", min=1)] = 8.0,
-    batches: Annotated[int, typer.Option(help="Micro-batches of the rows with many.", min=2)] = 20,
-    megabytes: Annotated[int, typer.Option(help="Of the overhead sweep, each time.", min=1)] = 100,
+    seconds: Annotated[float, typer.Option(help="Duration of a run with small batches.", min=1)] = 8.0,
+    batches: Annotated[int, typer.Option(help="Number of micro-batches in rows with many.", min=2)] = 20,
+    megabytes: Annotated[
+        int, typer.Option(help="Megabytes of values per measurement of the overhead benchmark.", min=1)
+    ] = 100,
     into: Into = None,
 ) -> None:
-    """Every row of the table of targets in turn, and the table: most of an hour on two cores."""
+    """Measure every row of the table of targets, and print the table; takes most of an hour on two cores."""
     from spark_kafka_eos.lab.bench import campaign, plots, show, store
     from spark_kafka_eos.lab.bench.machine import machine
 
     known = campaign.measurements()
     wanted = list(filter(None, only.split(","))) or list(known)
     if unknown := [name for name in wanted if name not in known]:
-        raise ToolFailed(f"--only: there is no {unknown[0]}", action=f"There are: {', '.join(known)}.")
+        raise ToolFailed(f"--only: unknown measurement {unknown[0]}", action=f"Use {', '.join(known)}.")
     size = campaign.Size(records=records, runs=runs, seconds=seconds, batches=batches, megabytes=megabytes)
     output.mkdir(parents=True, exist_ok=True)
     here, console = machine(), show.console()
@@ -297,9 +309,9 @@ def everything(
 
 @bench.command()
 def targets(
-    directory: Annotated[Path, typer.Argument(help="What `bench all` wrote.", exists=True)], into: Into = None
+    directory: Annotated[Path, typer.Argument(help="Output directory of `bench all`.", exists=True)], into: Into = None
 ) -> None:
-    """The table of targets from the files of `bench all`; written there, too: targets.md, and shapes.png."""
+    """Print the table of targets from the files of `bench all`; also write targets.md and shapes.png there."""
     from spark_kafka_eos.lab.bench import plots, show, store
     from spark_kafka_eos.lab.bench.targets import shape_ratios, table
 
@@ -317,16 +329,16 @@ def targets(
 
 
 def parse_against(text: str) -> frozenset[Against]:
-    """`builtin,java`. Raises ToolFailed for anyone else."""
+    """Parse `builtin,java`. Raises ToolFailed for unknown names."""
     try:
         return frozenset(Against(name.strip()) for name in text.split(",") if name.strip())
     except ValueError as error:
-        raise ToolFailed(f"--against: {error}", action=f"There are: {', '.join(Against)}.") from None
+        raise ToolFailed(f"--against: {error}", action=f"Use {', '.join(Against)}.") from None
 
 
 def _numbers(text: str) -> list[int]:
     if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise ToolFailed(f"{text!r} are not numbers with commas between them")
+        raise ToolFailed(f"{text!r} is not a comma-separated list of numbers")
     return [int(number) for number in text.split(",")]
 
 
@@ -348,7 +360,9 @@ def _on_broker(run: Callable[[Lab], T]) -> T:
     from spark_kafka_eos.lab.bench.lab import BROKER, JVM, Lab
     from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
-    logging.getLogger("spark_kafka_eos").setLevel(logging.ERROR)  # the preflight warns of one broker, for every query
+    logging.getLogger("spark_kafka_eos").setLevel(
+        logging.ERROR
+    )  # the preflight warns about a single broker, for every query
     with EmbeddedKafka(config=BROKER, jvm_options=JVM) as kafka, _bars() as show, Lab(kafka, show) as lab:
         return run(lab)
 
@@ -368,12 +382,11 @@ def _with_spark(run: Callable[[Lab, SparkSession], Measured], json: Path | None,
 
 
 def _present(run: Callable[[], Measured | Sequence[Measured]], json: Path | None, plot: Path | None) -> None:
-    """Print what was measured and on what; write the files that were asked for, a number behind the names of further
-    ones."""
+    """Print the results and the machine; write the requested files. Further results have files with a numbered name."""
     from spark_kafka_eos.lab.bench import plots, show, store
     from spark_kafka_eos.lab.bench.machine import machine
 
-    here, console = machine(), show.console()  # the load before, not ours
+    here, console = machine(), show.console()  # before the run, so that its load is not included
     found = run()
     for number, measured in enumerate(found if isinstance(found, Sequence) else [found], 1):
         console.print(show.measured(measured))

@@ -1,5 +1,4 @@
-"""`kafka-eos bench eos`: KIP-609's EOSPerformance with its arguments, and ProducerPerformance's that still mean
-something."""
+"""`kafka-eos bench eos`: KIP-609's EOSPerformance with its arguments, and those of ProducerPerformance that apply."""
 
 from __future__ import annotations
 
@@ -14,18 +13,18 @@ from spark_kafka_eos.errors import ToolFailed
 if TYPE_CHECKING:
     from spark_kafka_eos.lab.bench.eos_performance import EosResult
 
-_PROPERTIES = "NAME=VALUE, several with spaces between them or the option again; wins over the file."
+_PROPERTIES = "NAME=VALUE, space-separated; can be repeated. Overrides the file."
 
 
 def eos(
     input_topic: Annotated[str, typer.Option(help="Consume messages from this topic.")] = "",
     output_topic: Annotated[str, typer.Option(help="Produce messages to this topic.")] = "",
     num_records: Annotated[int, typer.Option(help="Number of messages to copy.", min=1)] = 500_000,
-    throughput: Annotated[float, typer.Option(help="At most about so many messages a second; -1: no limit.")] = -1,
+    throughput: Annotated[float, typer.Option(help="Approximate limit of messages per second; -1: no limit.")] = -1,
     consumer_config: Annotated[Path | None, typer.Option(help="Consumer config properties file.", exists=True)] = None,
     consumer_props: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=_PROPERTIES)] = None,
     consumer_group_id: Annotated[
-        str, typer.Option(help="Group whose offsets are committed, and where it starts from.")
+        str, typer.Option(help="Consumer group to start from, and to commit offsets to.")
     ] = "performance-consumer-default-group-id",
     poll_timeout: Annotated[int, typer.Option(help="Milliseconds to wait for more input.", min=0)] = 100,
     pre_registration: Annotated[
@@ -35,16 +34,16 @@ def eos(
         Path | None, typer.Option("--producer.config", help="Producer config properties file.", exists=True)
     ] = None,
     producer_props: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=_PROPERTIES)] = None,
-    transactional_id: Annotated[str, typer.Option(help="By default a name of its own.")] = "",
-    transaction_duration_ms: Annotated[int, typer.Option(help="When to commit, in milliseconds.", min=1)] = 50,
-    runs: Annotated[int, typer.Option(help="On the embedded broker: measured runs of each.", min=1)] = 3,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    transactional_id: Annotated[str, typer.Option(help="Default: a generated name.")] = "",
+    transaction_duration_ms: Annotated[int, typer.Option(help="Length of a transaction, in milliseconds.", min=1)] = 50,
+    runs: Annotated[int, typer.Option(help="With the embedded broker: measured runs of each.", min=1)] = 3,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the results to this JSON file.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Write a PNG to this file.")] = None,
 ) -> None:
-    """Poll, process, produce, exactly once: KIP-609's EOSPerformance.
+    """Poll, process and produce exactly-once: KIP-609's EOSPerformance.
 
-    Without bootstrap.servers: with and without pre-registration, on an embedded broker of the protocol where it makes
-    a difference (transaction.version 1).
+    Without bootstrap.servers, it runs with and without pre-registration on an embedded broker, with the protocol for
+    which this makes a difference (transaction.version 1).
     """
     from spark_kafka_eos.lab.bench.eos_performance import EosSettings, eos_performance
     from spark_kafka_eos.lab.bench.show import bars
@@ -56,7 +55,7 @@ def eos(
         _embedded(num_records, runs, transaction_duration_ms, json, plot)
         return
     if not input_topic or not output_topic:
-        raise ToolFailed("--input-topic and --output-topic are required with brokers of your own")
+        raise ToolFailed("--input-topic and --output-topic are required with bootstrap.servers")
     brokers = {name: value for name, value in (consumer | producer).items() if "bootstrap.servers" in name}
     polled = int(consumer.pop("kafka.max.poll.records", "500"))
     with bars() as show:
@@ -81,7 +80,7 @@ def eos(
 
 
 def properties(given: list[str]) -> dict[str, str]:
-    """`["a=1 b=2", "c=3"]` with Kafka's prefix. Raises ToolFailed for what has no `=`."""
+    """`["a=1 b=2", "c=3"]` with the prefix `kafka.`. Raises ToolFailed for an item without `=`."""
     pairs = [pair for text in given for pair in text.split()]
     for pair in pairs:
         if "=" not in pair:
@@ -93,7 +92,7 @@ def properties(given: list[str]) -> dict[str, str]:
 def truth(text: str) -> bool:
     """`true` or `false`. Raises ToolFailed for anything else."""
     if text.lower() not in ("true", "false"):
-        raise ToolFailed(f"--pre-registration {text}: true or false")
+        raise ToolFailed(f"--pre-registration must be true or false, not {text}")
     return text.lower() == "true"
 
 

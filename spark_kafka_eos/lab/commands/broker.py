@@ -1,4 +1,4 @@
-"""`kafka-eos broker`: a real Kafka on this machine until Ctrl-C."""
+"""`kafka-eos broker`: runs a Kafka broker on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
 
 def broker(
-    version: Annotated[str, typer.Option(help="Kafka's version; fetched once.")] = jars.DEFAULT_VERSION,
-    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many; 3 replicate everything.")] = 1,
-    port: Annotated[int, typer.Option(help="Of the first broker, 0 for a free one; the others take free ones.")] = 9092,
+    version: Annotated[str, typer.Option(help="Kafka version; downloaded once.")] = jars.DEFAULT_VERSION,
+    brokers: Annotated[
+        int, typer.Option(min=1, max=9, help="Number of brokers; with 3, everything is replicated.")
+    ] = 1,
+    port: Annotated[
+        int, typer.Option(help="Port of the first broker, 0 for a free port; the others use free ports.")
+    ] = 9092,
     directory: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Keep data and logs here; by default they go with the broker.")
+        Path | None,
+        typer.Option(file_okay=False, help="Keep data and logs in this directory; by default, they are deleted."),
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Create a topic; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Create a topic; can be repeated.")
     ] = None,
 ) -> None:
     """Run a Kafka broker (KRaft, loopback only) for tests and demos until Ctrl-C."""

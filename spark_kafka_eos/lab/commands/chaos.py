@@ -1,4 +1,4 @@
-"""`kafka-eos chaos`: faults on purpose, to see what an application makes of them."""
+"""`kafka-eos chaos`: injects faults, to test how an application handles them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_kafka_eos.lab.commands.soak import soak
 from spark_kafka_eos.testing.proxy import Passed, Proxy
 from spark_kafka_eos.testing.proxy_rules import parse_rule
 
-chaos = typer.Typer(help="Make things go wrong on purpose.", no_args_is_help=True)
+chaos = typer.Typer(help="Inject faults.", no_args_is_help=True)
 
 
 chaos.command()(fuzz)
@@ -27,7 +27,7 @@ chaos.command()(fuzz)
 
 @chaos.callback()
 def _chaos() -> None:
-    """Make things go wrong on purpose."""
+    """Inject faults."""
 
 
 chaos.command()(simulate)
@@ -37,27 +37,29 @@ chaos.command()(soak)
 @chaos.command()
 def proxy(
     bootstrap: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the cluster; plaintext only.")],
-    rule: Annotated[list[str] | None, typer.Option(metavar="RULE", help="API:COUNT:ACTION; may be repeated.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show every request, not only what meets a rule.")] = False,
+    rule: Annotated[list[str] | None, typer.Option(metavar="RULE", help="API:COUNT:ACTION; can be repeated.")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show every request, not only those that match a rule.")
+    ] = False,
 ) -> None:
-    """Stand between clients and a Kafka cluster and let chosen requests meet chosen faults, until Ctrl-C.
+    """Run a proxy between clients and a Kafka cluster that injects faults into selected requests, until Ctrl-C.
 
-    Standard output has one line, the bootstrap servers to give to the clients; what happens is shown on standard error.
+    It prints one line to standard output, the bootstrap servers for the clients, and logs events to standard error.
 
     A rule is API:ACTION, API:COUNT:ACTION or API@CLIENT:COUNT:ACTION. API is Kafka's name of a request (EndTxn,
-    Produce, …) or *; CLIENT a pattern for the client.id; COUNT the third such request (3), the second to the fourth
-    (2-4), all from the second on (2-), or all (*); by default the first. The actions:
+    Produce, …) or *. CLIENT is a pattern for the client.id. COUNT selects the third such request (3), the second to the
+    fourth (2-4), all from the second on (2-), or all (*); default: the first. The actions:
 
     \b
-    drop-request      never reaches the broker, and nobody hangs up
-    drop-response     applied, but the answer never arrives
-    cut-request       the connection is closed in the request's place
-    cut-response      applied, then the connection is closed in the answer's place
-    delay=SECONDS     arrives late, even if the client has given up
-    hold              never arrives, until Ctrl-C
-    duplicate         arrives twice, on two connections
-    error=CODE        answered with this error (number or name), never reaches the broker
-    error-after=CODE  applied, and answered with this error
+    drop-request      the request never reaches the broker; the connection stays open
+    drop-response     the request is applied, but its response is dropped
+    cut-request       the connection is closed instead of sending the request
+    cut-response      the request is applied, then the connection is closed
+    delay=SECONDS     the request arrives late, even if the client has given up
+    hold              the request is held until Ctrl-C
+    duplicate         the request arrives twice, on two connections
+    error=CODE        returns this error (number or name); the request never reaches the broker
+    error-after=CODE  the request is applied, and this error is returned
 
     For example: --rule EndTxn:1:drop-response --rule 'Produce@driver*:2-:error=NOT_LEADER_OR_FOLLOWER'
     """
@@ -69,11 +71,11 @@ def proxy(
         if passed.rule is not None or verbose:
             notes.print(line(passed, time.monotonic() - started))
 
-    signal.signal(signal.SIGTERM, _interrupt)  # a clean end for `kill` too
+    signal.signal(signal.SIGTERM, _interrupt)  # so that `kill` also stops it cleanly
     with Proxy(bootstrap, rules, on_request=show) as running:
         try:
             print(running.bootstrap, flush=True)
-            notes.print("Clients use it as their bootstrap.servers. Ctrl-C ends it.")
+            notes.print("Set this as the clients' bootstrap.servers. Press Ctrl-C to stop.")
             threading.Event().wait()
         except KeyboardInterrupt:
             if rules:
@@ -81,7 +83,7 @@ def proxy(
 
 
 def line(passed: Passed, seconds: float) -> Text:
-    """One request: when, whose, of which broker, and what becomes of it."""
+    """One request: time, client, broker, and what is done with it."""
     request = passed.request
     text = f"{seconds:8.3f} s  {request.client or '-'} → broker {passed.node}: {request.api} v{request.version}"
     if passed.rule is None:
@@ -90,7 +92,7 @@ def line(passed: Passed, seconds: float) -> Text:
 
 
 def summary(proxy: Proxy) -> Table:
-    """How often each rule's requests were seen, and met its action."""
+    """How often each rule's requests were seen, and its action was applied."""
     table = Table("rule", "seen", "fired")
     for fault in proxy.faults:
         table.add_row(Text(str(fault.rule)), str(fault.seen), str(fault.fired))

@@ -1,4 +1,4 @@
-"""`kafka-eos demo`: the proof on real data, on a broker of its own."""
+"""`kafka-eos demo`: demonstrates exactly-once on real data, with an embedded broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_kafka_eos.testing import jars
 
 
 class AppendMode(StrEnum):
-    """As the sink's option `appendMode`."""
+    """The sink's option `appendMode`."""
 
     AUTO = "auto"
     DRIVER = "driver"
@@ -21,17 +21,21 @@ class AppendMode(StrEnum):
 
 
 def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="One month instead of the year, and fewer kills.")] = False,
-    kafka_version: Annotated[str, typer.Option(help="Kafka's version; fetched once.")] = jars.DEFAULT_VERSION,
-    append_mode: Annotated[AppendMode, typer.Option(help="Who appends to Kafka.")] = AppendMode.AUTO,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Use one month of data instead of a year, with fewer kills.")
+    ] = False,
+    kafka_version: Annotated[str, typer.Option(help="Kafka version; downloaded once.")] = jars.DEFAULT_VERSION,
+    append_mode: Annotated[AppendMode, typer.Option(help="Which processes append to Kafka.")] = AppendMode.AUTO,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Run on two executors in processes of their own, and kill some of them.")
+        bool, typer.Option("--cluster", help="Run two executors in separate processes, and kill some of them.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint and the driver's log.")] = False,
 ) -> None:
-    """Run a streaming job on 336,776 flights, kill its driver in the middle of batches, and check what came out."""
+    """Run a streaming job on 336,776 flights, kill its driver during batches, and check the output."""
     if cluster and append_mode is AppendMode.DRIVER:
-        raise typer.BadParameter("with --append-mode driver no executor appends, so --cluster has none to kill there")
+        raise typer.BadParameter(
+            "cannot be combined with --append-mode driver: no executor appends, so there is none to kill"
+        )
     if cluster:
         append_mode = AppendMode.EXECUTORS  # its batches are small, so the driver would be chosen
     console = Console()

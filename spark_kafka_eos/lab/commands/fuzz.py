@@ -1,4 +1,4 @@
-"""`kafka-eos chaos fuzz`: bytes that nobody meant, led by coverage, until one of them does harm."""
+"""`kafka-eos chaos fuzz`: coverage-guided fuzzing of the decoders and the protocol layer."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _MEMORY_MB = 1_024
 
 
 def fuzz(
-    target: Annotated[Name, typer.Argument(help="What is fed: decoders, or a broker's answers to one API.")],
-    seconds: Annotated[int, typer.Option(min=1, help="How long.")] = 60,
+    target: Annotated[Name, typer.Argument(help="What to fuzz: decoders, or a broker's responses to one API.")],
+    seconds: Annotated[int, typer.Option(min=1, help="Duration.")] = 60,
     corpus: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Keep the inputs that found something new here.")
+        Path | None, typer.Option(file_okay=False, help="Directory for the inputs that increased coverage.")
     ] = None,
 ) -> None:
-    """Feed a decoder or the protocol layer with damaged bytes: anything but a named error ends it with exit code 1.
+    """Feed a decoder or the protocol layer with corrupt bytes. Anything but an expected error ends it with exit code 1.
 
-    Needs the extra "fuzz" (atheris). An input that did harm is written to a file:
+    Requires the extra "fuzz" (atheris). An input that causes a failure is written to a file:
     python -m spark_kafka_eos.lab.fuzz_run TARGET FILE shows it again.
     """
     if find_spec("atheris") is None:
-        raise ToolFailed("atheris is not installed", action="pip install 'spark-kafka-eos[fuzz]'")
+        raise ToolFailed("atheris is not installed", action="Run: pip install 'spark-kafka-eos[fuzz]'")
     with tempfile.TemporaryDirectory() as temporary:
         folder = corpus or Path(temporary) / target.value
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,5 +46,7 @@ def fuzz(
         command = [sys.executable, "-m", "spark_kafka_eos.lab.fuzz_run", target.value, str(folder)]
         done = subprocess.run([*command, *limits, "-print_final_stats=1"], check=False)
     if done.returncode:
-        raise ToolFailed(f"{target.value}: an input was neither taken nor refused with a named error, see above")
+        raise ToolFailed(
+            f"{target.value}: an input was neither accepted nor rejected with an expected error, see above"
+        )
     Console(highlight=False).print(f"{target.value}: nothing found.")

@@ -1,4 +1,4 @@
-"""`kafka-eos chaos simulate`: seeds through the product's own code above a model of Kafka."""
+"""`kafka-eos chaos simulate`: runs the connector's code on a model of Kafka with random seeds."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 100_000,
-    first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Replay this one alone, and show its history.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to run in.")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 100_000,
+    first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Replay only this seed, and show its history.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 2,
     verification: Annotated[
         bool,
         typer.Option(
             "--verification/--no-verification",
-            help="Whether TV1's leaders ask if a partition is part of the transaction (Kafka 3.6 and later).",
+            help="Whether leaders verify with TV1 that a partition is in the transaction (Kafka 3.6 and later).",
         ),
     ] = True,
     classic_groups: Annotated[
-        bool, typer.Option("--classic-groups", help="Let TV1's group coordinators forget offsets as Kafka 3's do.")
+        bool, typer.Option("--classic-groups", help="Let TV1's group coordinators lose offsets as in Kafka 3.")
     ] = False,
     expiry: Annotated[
         bool,
-        typer.Option("--expiry", help="Let weeks pass in which nobody commits, and brokers forget groups and ids."),
+        typer.Option("--expiry", help="Let weeks pass without commits, so that groups and transactional.ids expire."),
     ] = False,
     elsewhere: Annotated[
-        bool, typer.Option("--elsewhere", help="Let the source be another cluster, whose progress only the ledger has.")
+        bool,
+        typer.Option(
+            "--elsewhere", help="Put the source on another cluster, so that only the ledger has its progress."
+        ),
     ] = False,
 ) -> None:
-    """Run seeded histories of crashes, lost and late messages, zombies and stragglers against a model of Kafka."""
-    # Here, not above: they take the codec and the protocol's classes along, which no other command needs.
+    """Run random histories of crashes, lost and late messages, zombies and stragglers against a model of Kafka."""
+    # Imported on demand: they load the codec and the protocol's classes, which no other command needs.
     from spark_kafka_eos.lab.simulation.conditions import Conditions
     from spark_kafka_eos.lab.simulation.run import replay, run
 
@@ -83,7 +86,7 @@ def _show(console: Console, summary: Summary) -> None:
 
 
 def _met(met: Counter[tuple[str, str]]) -> Table:
-    """How often each request met each fault."""
+    """How often each fault was injected into each request."""
     kinds = [kind for kind, _ in _totals(met, 1).most_common()]
     table = Table(Column("request", no_wrap=True), *kinds, box=None)
     for request, _ in _totals(met, 0).most_common():

@@ -1,4 +1,4 @@
-"""`kafka-eos chaos soak`: three queries under faults for as long as one likes."""
+"""`kafka-eos chaos soak`: runs three queries under faults for a configurable time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from spark_kafka_eos.testing import jars
 
 
 def soak(
-    minutes: Annotated[float, typer.Option(min=0.1, help="How long faults happen.")] = 5.0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the schedule of faults; a random one by default.")] = None,
-    rate: Annotated[int, typer.Option(min=1, help="Records per second of the source.")] = 500,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Duration of the faults.")] = 5.0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the schedule of faults; default: random.")] = None,
+    rate: Annotated[int, typer.Option(min=1, help="Records per second in the source.")] = 500,
     brokers: Annotated[
-        int, typer.Option(min=1, max=9, help="How many; 3 replicate everything. Another cluster has one more.")
+        int,
+        typer.Option(
+            min=1, max=9, help="Number of brokers; with 3, everything is replicated. The other cluster has one more."
+        ),
     ] = 3,
-    kafka_version: Annotated[str, typer.Option(help="Kafka's version; fetched once.")] = jars.DEFAULT_VERSION,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Where soak.html and soak.json go.")] = Path("soak"),
+    kafka_version: Annotated[str, typer.Option(help="Kafka version; downloaded once.")] = jars.DEFAULT_VERSION,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Directory for soak.html and soak.json.")] = Path(
+        "soak"
+    ),
     keep: Annotated[bool, typer.Option("--keep", help="Keep logs, data and checkpoints.")] = False,
 ) -> None:
     """Run a stateless query, a stateful one, and one to another cluster, while drivers, executors and brokers are
-    killed, paused and cut off, and a checkpoint is lost."""
-    # Here, not above: Spark and matplotlib are not needed by the other commands.
+    killed, paused and isolated, and a checkpoint is lost.
+    """
+    # Imported on demand: the other commands do not need Spark and matplotlib.
     from spark_kafka_eos.lab.soak.run import Settings, run
 
     settings = Settings(
