@@ -53,6 +53,7 @@ prose: $(READY) ## Check spelling and wording: pages, messages, comments
 .PHONY: docs
 docs: $(READY) ## Build the documentation site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 .PHONY: format
 format: $(READY) ## Format the code and fix what can be fixed
