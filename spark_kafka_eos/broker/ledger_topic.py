@@ -18,10 +18,11 @@ from typing import Self
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.topics import create_topic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
 from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire import single

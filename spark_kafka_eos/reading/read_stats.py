@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.broker.fetch import Fetched
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.progress import RangeTally
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
 

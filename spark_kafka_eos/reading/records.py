@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.planning import remaining
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic

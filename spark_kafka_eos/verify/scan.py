@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.visibility import Marker
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition

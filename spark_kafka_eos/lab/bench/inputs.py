@@ -11,10 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import idempotent_identity
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.alternating import Show, silent

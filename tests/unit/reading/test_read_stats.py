@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.broker.fetch import Fetched
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.reading.read_stats import Tally
 

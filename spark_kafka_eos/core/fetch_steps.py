@@ -1,0 +1,138 @@
+"""What reading ranges of offsets takes, step by step, and what comes of each step: values between plan and sockets.
+
+`core.fetch_plan` decides on the steps, `broker.fetch` does them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import AbortedTransaction, RecordBatchHeader, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Whole record batches of one partition, in order; the first may begin before the range, the last may reach past.
+
+    `buffer` is part of the response's own buffer and `batches` gives each batch's position in it. `aborted` are the
+    aborted transactions that overlap this response (empty when read_uncommitted); a transaction's abort marker may come
+    in a later response. `next_offset` is where the next fetch goes on.
+    """
+
+    partition: TopicPartition
+    buffer: memoryview
+    batches: tuple[tuple[int, RecordBatchHeader], ...]
+    aborted: tuple[AbortedTransaction, ...]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+# -- what is to be done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition's part of a request: from `position` on, of which offsets up to `end` are wanted."""
+
+    partition: TopicPartition
+    topic_id: uuid.UUID
+    position: int
+    end: int
+    leader_epoch: int  # as last looked up
+    last_epoch: int  # of the last record batch that came, -1 before
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Send a leader, a broker's node id, a request for these parts, in this order."""
+
+    leader: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receive:
+    """Wait for the answer of this leader, which was asked."""
+
+    leader: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locate:
+    """Look up these partitions' places; what is known of the topics in `anew` is outdated."""
+
+    partitions: tuple[TopicPartition, ...]
+    anew: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindBounds:
+    """Look up where these partitions begin and end."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Sleep: before the next try, because of this error, or (None) because every broker still to be asked throttles."""
+
+    seconds: float
+    because: KafkaEosError | None
+
+
+Request = Ask | Receive | Locate | FindBounds  # what a broker that is not reached makes fail
+Action = Request | Wait | Fetched
+
+
+# -- what came of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A partition's leader, the epoch in which it leads (-1: unknown), and the id of the topic."""
+
+    leader: int
+    leader_epoch: int
+    topic_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The first offset that a partition still holds, and its end at the isolation level of the read."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A partition's error code in place of data."""
+
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEndOffset:
+    """The leader's own log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A leader's answer, or what it said of partitions that were asked for; it need not say something of each.
+
+    `where` is its address, for messages. `error_code` speaks of the whole request. A partition with nothing new has
+    a `Fetched` without batches.
+    """
+
+    where: str
+    parts: Mapping[TopicPartition, Fetched | Refused | EpochEndOffset] = field(default_factory=dict)
+    error_code: int = 0
+    throttle_ms: int = 0
