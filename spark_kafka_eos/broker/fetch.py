@@ -6,6 +6,7 @@ leader is always on its way while the caller works on the one before.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +25,10 @@ from spark_kafka_eos.core.fetch_steps import (
     Answer,
     Ask,
     Bounds,
-    EpochEndOffset,
     Fetched,
     FindBounds,
     Locate,
+    Outcome,
     Part,
     Place,
     Receive,
@@ -38,6 +39,8 @@ from spark_kafka_eos.core.fetch_steps import (
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,7 @@ class Fetcher:
 
     def _wait(self, action: Wait) -> None:
         if action.because is None:
+            log.info("throttled by the broker for %d ms", action.seconds * 1000)
             self._cluster.sleep(action.seconds)
         else:
             sleep_before_next_try(action.seconds, action.because, self._cluster.sleep)
@@ -183,7 +187,7 @@ def _receive(flight: _InFlight) -> Answer:
     )
 
 
-def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Fetched | Refused | EpochEndOffset:
+def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
     if data.error_code:
         return Refused(error_code=data.error_code)
     if data.diverging is not None:

@@ -19,7 +19,8 @@ Not obvious:
   wait for ever.
 - The next request goes out before what came is handed over, and that before anything that takes time or may fail.
 - What the reader takes, and what a broker throttles, counts against no budget: in that time nobody was asked.
-- An empty answer of a throttled broker says nothing about its log (KIP-219).
+- An empty answer of a throttled broker says nothing about its log (KIP-219). If no other ever comes, it is the broker
+  that is given up on, not its data.
 - That the records belong together is checked twice. Requests go by topic id, and a topic created again has another.
   And each names the leader epoch of the last record batch that came (KIP-595, as followers do), so a leader whose log
   was truncated by an unclean election says so instead of giving the records that now stand at those offsets.
@@ -47,6 +48,7 @@ from spark_kafka_eos.core.fetch_steps import (
     Fetched,
     FindBounds,
     Locate,
+    Outcome,
     Part,
     Place,
     Receive,
@@ -54,7 +56,7 @@ from spark_kafka_eos.core.fetch_steps import (
     Request,
     Wait,
 )
-from spark_kafka_eos.errors import DataLoss, KafkaEosError
+from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 
 # What is known here, or to the broker that is asked, may be older than the plan.
@@ -97,7 +99,8 @@ class FetchPlan:
         self._sizes, self._clock = sizes, clock
         self._time = Stopwatch(clock)
         self._new_budget = budget
-        self._budget = budget(patience_ms, self._time)
+        self._progress = budget(patience_ms, self._time)  # restarts when something comes
+        self._silence = budget(patience_ms, self._time)  # and when a broker says that it throttles
         # In the order in which they are asked for: whoever got nothing is served first next time.
         self._waiting: dict[TopicPartition, _Cursor] = {
             wanted.partition: _Cursor(
@@ -166,7 +169,7 @@ class FetchPlan:
         if self._trouble is None:
             return None
         (error, react), self._trouble = self._trouble, None
-        return Wait(seconds=delay_or_raise(error, react, self._budget), because=error)
+        return Wait(seconds=delay_or_raise(error, react, self._progress), because=error)
 
     def _locate(self) -> Locate | None:
         cursors = [cursor for cursor in self._waiting.values() if cursor.place is None]
@@ -231,26 +234,35 @@ class FetchPlan:
             error, react = _failure(answer.error_code, f"a request to {answer.where}")
             self._again(asked.values(), error, react)
             return
-        before = len(self._found)
+        if self._take(asked, answer.parts):
+            self._progress.restart()
+            self._silence.restart()
+        elif answer.throttle_ms:
+            self._silence.restart()
+            if self._progress.spent:
+                self._trouble = _throttled(answer.where, asked.values()), Reaction.RETRY_SAME
+        elif self._is_settled() and self._silence.spent:
+            raise _stuck(answer.where, asked.values())
+
+    def _take(self, asked: Mapping[TopicPartition, _Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
+        """Move the cursors, those that got nothing before the others; returns whether there is anything to read."""
         left, moved = dict(asked), []
-        for partition, outcome in answer.parts.items():
+        for partition, outcome in parts.items():
             cursor = left.pop(partition)
-            if isinstance(outcome, EpochEndOffset):
-                raise _truncated(cursor, outcome)
-            if isinstance(outcome, Refused):
-                self._refused(cursor, outcome.error_code)
-            elif not outcome.batches:
-                self._waiting[partition] = cursor
-            else:
-                self._advance(cursor, outcome)
-                if cursor.position < cursor.end:
+            match outcome:
+                case EpochEndOffset():
+                    raise _truncated(cursor, outcome)
+                case Refused(error_code=code):
+                    self._refused(cursor, code)
+                case Fetched(batches=()):
+                    self._waiting[partition] = cursor
+                case Fetched():
+                    self._advance(cursor, outcome)
                     moved.append(cursor)
         for cursor in (*left.values(), *moved):
-            self._waiting[cursor.partition] = cursor
-        if len(self._found) > before:
-            self._budget.restart()
-        elif self._is_settled() and not answer.throttle_ms and self._budget.spent:
-            raise _stuck(answer.where, asked.values())
+            if cursor.position < cursor.end:
+                self._waiting[cursor.partition] = cursor
+        return bool(moved)
 
     def _refused(self, cursor: _Cursor, code: int) -> None:
         if reaction("Fetch", code) is Reaction.DATA_LOSS:
@@ -323,8 +335,19 @@ def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:
 
 
 def _stuck(where: str, cursors: Iterable[_Cursor]) -> DataLoss:
-    what = ", ".join(f"{c.partition} from {c.position} to {c.end}" for c in cursors)
     return DataLoss(
-        f"{where} has had nothing to give for {what} within delivery.timeout.ms",
+        f"{where} has had nothing to give for {_ranges(cursors)} within delivery.timeout.ms",
         action="Either a transaction is still open below the end of the range, or the end of the log was lost.",
     )
+
+
+def _throttled(where: str, cursors: Iterable[_Cursor]) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"{where} has only throttled this client and given nothing for {_ranges(cursors)} within delivery.timeout.ms, "
+        "although it was left alone each time for as long as it said",
+        action="Raise the broker's quota of this user or client id (consumer_byte_rate, request_percentage).",
+    )
+
+
+def _ranges(cursors: Iterable[_Cursor]) -> str:
+    return ", ".join(f"{cursor.partition} from {cursor.position} to {cursor.end}" for cursor in cursors)

@@ -124,6 +124,9 @@ class EpochEndOffset:
     end_offset: int
 
 
+Outcome = Fetched | Refused | EpochEndOffset
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A leader's answer, or what it said of partitions that were asked for; it need not say something of each.
@@ -133,6 +136,6 @@ class Answer:
     """
 
     where: str
-    parts: Mapping[TopicPartition, Fetched | Refused | EpochEndOffset] = field(default_factory=dict)
+    parts: Mapping[TopicPartition, Outcome] = field(default_factory=dict)
     error_code: int = 0
     throttle_ms: int = 0

@@ -52,18 +52,18 @@ def plan_of(clock, *ranges, topic_id=None):
 
 def header(base_offset, next_offset, epoch=3):
     return RecordBatchHeader(
-        base_offset=base_offset, batch_length=100, partition_leader_epoch=epoch, magic=2, crc=0, attributes=0,
-        last_offset_delta=next_offset - base_offset - 1, base_timestamp=0, max_timestamp=0, producer_id=-1,
-        producer_epoch=-1, base_sequence=-1, record_count=1,
+        base_offset=base_offset, batch_length=88, partition_leader_epoch=epoch, magic=2, crc=0,
+        attributes=0, last_offset_delta=next_offset - base_offset - 1, base_timestamp=0, max_timestamp=0,
+        producer_id=-1, producer_epoch=-1, base_sequence=-1, record_count=1,
     )  # fmt: skip
 
 
 def fetched(partition, position, *bounds):
     """A part of a response with batches of these bounds."""
-    batches = tuple((112 * number, header(*each)) for number, each in enumerate(bounds))
+    batches = tuple((100 * number, header(*each)) for number, each in enumerate(bounds))
     return Fetched(
         partition=partition,
-        buffer=memoryview(bytes(112 * len(bounds))),
+        buffer=memoryview(bytes(100 * len(bounds))),
         batches=batches,
         aborted=(),
         next_offset=bounds[-1][1] if bounds else position,
@@ -373,15 +373,35 @@ def test_neither_the_readers_time_nor_a_brokers_throttle_counts():
         plan.answered(1, empty(requests[1]))
 
 
-def test_a_throttled_broker_is_asked_for_as_long_as_it_throttles():
-    clock = Clock()
+def throttling(clock, *, times, answers_after):
+    """A plan whose leader has throttled it so often, and given nothing."""
     plan = located(plan_of(clock, (FIRST, 0, 20)), {FIRST: 1})
-    for _ in range(100):
+    for _ in range(times):
         requests, _ = asked(plan)
-        clock.now += 1  # it answers late, too
-        plan.answered(1, empty(requests[1], throttle_ms=1_000))
-        assert plan.next() == Wait(seconds=1.0, because=None)
+        clock.now += answers_after
+        plan.answered(1, empty(requests[1], throttle_ms=60_000))
+        assert plan.next() == Wait(seconds=60.0, because=None)
+        clock.now += 60
+    return plan
+
+
+def test_a_broker_that_does_nothing_but_throttle_is_given_up_on_but_not_its_data():
+    throttling(Clock(), times=70, answers_after=0.125)
+    with pytest.raises(BrokerUnreachable, match="has only throttled this client and given nothing for orders-0 from 0"):
+        throttling(Clock(), times=90, answers_after=0.125)
+
+
+def test_only_silence_since_the_last_throttle_is_data_loss():
+    clock = Clock()
+    plan = throttling(clock, times=70, answers_after=0.125)
+    for _ in range(9):
+        requests, _ = asked(plan)
         clock.now += 1
+        plan.answered(1, empty(requests[1]))
+    requests, _ = asked(plan)
+    clock.now += 1
+    with pytest.raises(DataLoss, match="nothing to give for orders-0 from 0 to 20"):
+        plan.answered(1, empty(requests[1]))
 
 
 def test_a_partition_may_have_one_range_only():
