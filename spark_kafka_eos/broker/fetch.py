@@ -198,18 +198,18 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
         buffer=data.records,
         batches=batches,
         aborted=data.aborted,
-        next_offset=batches[-1][1].next_offset if batches else asked.position,
+        next_offset=batches[-1].next_offset if batches else asked.position,
         high_watermark=data.high_watermark,
         last_stable_offset=data.last_stable_offset,
     )
 
 
-def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[tuple[int, RecordBatchHeader], ...]:
+def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[RecordBatchHeader, ...]:
     """The whole batches that hold something of the range. Raises CorruptRecordBatch, with the partition named."""
-    found: list[tuple[int, RecordBatchHeader]] = []
+    found: list[RecordBatchHeader] = []
     behind = asked.position  # no checksum covers a batch's offset
     try:
-        for position, header in scan(records):
+        for header in scan(records):
             if header.base_offset >= asked.end and found:
                 break
             if header.next_offset <= behind and not found:
@@ -219,7 +219,7 @@ def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[tuple
                     f"found a batch with offsets {header.base_offset} to {header.next_offset - 1}, expected {behind}"
                 )
             behind = header.next_offset
-            found.append((position, header))
+            found.append(header)
         if not found and records and is_first:
             # The first partition of a request gets at least one whole batch, however large (KIP-74).
             raise CorruptRecordBatch(f"{len(records)} bytes hold no whole record batch from there on")

@@ -273,9 +273,9 @@ class FetchPlan:
             self._again([cursor], error, react)
 
     def _advance(self, cursor: _Cursor, found: Fetched) -> None:
-        (_, first), (position, last) = found.batches[0], found.batches[-1]
+        first, last = found.batches[0], found.batches[-1]
         covered = last.next_offset - max(cursor.position, first.base_offset)
-        self._sizes.learn(cursor.partition, size=position + last.size, offsets=covered)
+        self._sizes.learn(cursor.partition, size=last.position + last.size, offsets=covered)
         assert cursor.place is not None
         cursor.position, cursor.topic_id = found.next_offset, cursor.place.topic_id
         cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None

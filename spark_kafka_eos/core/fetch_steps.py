@@ -17,14 +17,14 @@ from spark_kafka_eos.model import AbortedTransaction, RecordBatchHeader, TopicPa
 class Fetched:
     """Whole record batches of one partition, in order; the first may begin before the range, the last may reach past.
 
-    `buffer` is part of the response's own buffer and `batches` gives each batch's position in it. `aborted` are the
+    `buffer` is part of the response's own buffer, in which the batches have their positions. `aborted` are the
     aborted transactions that overlap this response (empty when read_uncommitted); a transaction's abort marker may come
     in a later response. `next_offset` is where the next fetch goes on.
     """
 
     partition: TopicPartition
     buffer: memoryview
-    batches: tuple[tuple[int, RecordBatchHeader], ...]
+    batches: tuple[RecordBatchHeader, ...]
     aborted: tuple[AbortedTransaction, ...]
     next_offset: int
     high_watermark: int

@@ -34,34 +34,33 @@ def batches(data: bytes) -> None:
     buffer = bytearray(data)
     try:
         found = list(scan(buffer))
-        for position, header in found:
-            struct.pack_into(">I", buffer, position + CRC_AT, crc_of(buffer, position, position + header.size))
+        for header in found:
+            crc = crc_of(buffer, header.position, header.position + header.size)
+            struct.pack_into(">I", buffer, header.position + CRC_AT, crc)
         found = list(scan(buffer))
     except CorruptRecordBatch:
         return
-    assert sum(header.size for _, header in found) <= len(data)
+    assert sum(header.size for header in found) <= len(data)
     rows = []
-    for position, header in found:
+    for header in found:
         with suppress(CorruptRecordBatch):
             if header.is_control:
-                assert control_marker(buffer, position, header) in ("abort", "commit", "other")
+                assert control_marker(buffer, header) in ("abort", "commit", "other")
             else:
-                each = decode(buffer, [(position, header)], include_headers=True, max_bytes=LIMIT)
+                each = decode(buffer, [header], include_headers=True, max_bytes=LIMIT)
                 each.validate(full=True)
                 assert each.num_rows == header.record_count
-                assert each.drop_columns("headers").equals(decode(buffer, [(position, header)], max_bytes=LIMIT))
-                rows.append((position, header, each))
+                assert each.drop_columns("headers").equals(decode(buffer, [header], max_bytes=LIMIT))
+                rows.append((header, each))
     # All at once, which is another path, they are the same.
     with suppress(CorruptRecordBatch):  # too large together
-        together = decode(
-            buffer, [(position, header) for position, header, _ in rows], include_headers=True, max_bytes=LIMIT
-        )
+        together = decode(buffer, [header for header, _ in rows], include_headers=True, max_bytes=LIMIT)
         if rows:
-            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, _, each in rows]))
+            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, each in rows]))
     with suppress(CorruptRecordBatch):
-        data_batches = [(position, header) for position, header in found if not header.is_control]
+        data_batches = [header for header in found if not header.is_control]
         parts = list(decode_in_parts(buffer, data_batches, include_headers=True, max_bytes=LIMIT))
-        assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, _, each in rows)
+        assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, each in rows)
 
 
 def compression(data: bytes) -> None:

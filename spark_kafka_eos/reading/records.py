@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -132,14 +133,14 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
-        shown = _visible(fetched, options)
+        marker = partial(control_marker, fetched.buffer, check_crc=options.check_crcs)
+        shown = visible(fetched.batches, fetched.aborted, marker, options.isolation_level)
         if tally is not None:
             tally.count(fetched, shown)
-        batches = [batch for batch, is_shown in zip(fetched.batches, shown, strict=True) if is_shown]
         # In parts: a compressed response of a few megabytes may contain gigabytes.
         for records in decode_in_parts(
             fetched.buffer,
-            batches,
+            shown,
             check_crc=options.check_crcs,
             include_headers=options.include_headers,
             max_bytes=max(_DECOMPRESSED_BYTES, _EXPANSION * options.max_partition_fetch_bytes),
@@ -194,19 +195,6 @@ def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:
     ends = pc.subtract(headers.offsets, headers.offsets[0]).cast(pa.int32())
     none = pc.equal(headers.value_lengths(), 0)
     return pa.ListArray.from_arrays(ends, headers.flatten(), type=_HEADERS, mask=none)
-
-
-def _visible(fetched: Fetched, options: SourceOptions) -> list[bool]:
-    """Which record batches of a part are visible at this isolation level."""
-    headers = [header for _, header in fetched.batches]
-    # Control batches only matter if there are aborted transactions.
-    markers = [
-        control_marker(fetched.buffer, position, header, check_crc=options.check_crcs)
-        if fetched.aborted and header.is_control
-        else None
-        for position, header in fetched.batches
-    ]
-    return visible(headers, markers, fetched.aborted, options.isolation_level)
 
 
 def _of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

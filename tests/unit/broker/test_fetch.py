@@ -99,8 +99,8 @@ def test_a_range_that_ends_in_a_gap_ends(broker):
 def test_batches_behind_the_end_are_left_out(broker):
     broker.script["Fetch"].append(log(broker, batches_each=5))
     (found,) = fetch(broker, (FIRST, 3, 25))
-    assert [header.base_offset for _, header in found.batches] == [0, 10, 20]
-    assert [position for position, _ in found.batches] == [0, len(record_batch(0)), 2 * len(record_batch(0))]
+    assert [header.base_offset for header in found.batches] == [0, 10, 20]
+    assert [header.position for header in found.batches] == [0, len(record_batch(0)), 2 * len(record_batch(0))]
 
 
 def test_an_empty_range_asks_nothing(broker):
@@ -413,7 +413,7 @@ def test_a_missing_acl_names_the_partition(broker):
 def test_a_batch_that_ends_before_the_position_is_left_out(broker):
     broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0) + record_batch(10))))
     (found,) = fetch(broker, (FIRST, 15, 20))
-    assert [header.base_offset for _, header in found.batches] == [10]
+    assert [header.base_offset for header in found.batches] == [10]
 
 
 def test_nothing_but_batches_that_end_before_the_position_is_not_asked_for_for_ever(broker):

@@ -50,9 +50,9 @@ def plan_of(clock, *ranges, topic_id=None):
     return FetchPlan(wanted, sizes=FetchSizes(1 << 20), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
 
 
-def header(base_offset, next_offset, epoch=3):
+def header(position, base_offset, next_offset, epoch=3):
     return RecordBatchHeader(
-        base_offset=base_offset, batch_length=88, partition_leader_epoch=epoch, magic=2, crc=0,
+        position=position, base_offset=base_offset, batch_length=88, partition_leader_epoch=epoch, magic=2, crc=0,
         attributes=0, last_offset_delta=next_offset - base_offset - 1, base_timestamp=0, max_timestamp=0,
         producer_id=-1, producer_epoch=-1, base_sequence=-1, record_count=1,
     )  # fmt: skip
@@ -60,7 +60,7 @@ def header(base_offset, next_offset, epoch=3):
 
 def fetched(partition, position, *bounds):
     """A part of a response with batches of these bounds."""
-    batches = tuple((100 * number, header(*each)) for number, each in enumerate(bounds))
+    batches = tuple(header(100 * number, *each) for number, each in enumerate(bounds))
     return Fetched(
         partition=partition,
         buffer=memoryview(bytes(100 * len(bounds))),
@@ -442,7 +442,7 @@ class Anything:
         while (action := self.plan.next()) is not None:
             match action:
                 case Fetched():
-                    self.found[action.partition] += [(each.base_offset, each.next_offset) for _, each in action.batches]
+                    self.found[action.partition] += [(each.base_offset, each.next_offset) for each in action.batches]
                     self.clock.now += self.draw(st.sampled_from([0, 0, 3_600]))
                 case Wait(because=None):
                     self.clock.now += action.seconds
