@@ -22,6 +22,7 @@ from spark_kafka_eos.model import Compression, OffsetAndMetadata
 from spark_kafka_eos.wire.compression import compress, decompress
 from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.headers import HEADERS
 from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
 
 LIMIT = 1 << 20  # of decompressed bytes
@@ -121,10 +122,7 @@ def seeds(name: str) -> list[bytes]:
 
 def _batches() -> list[bytearray]:
     keys, values = pa.array([b"k", None, b""] * 4, pa.binary()), pa.array([b"v" * 20, b"", None] * 4, pa.binary())
-    headers: Any = pa.array(
-        [[], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}]] * 4,
-        pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
-    )
+    headers: Any = pa.array([[], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}]] * 4, HEADERS)
     made = [encode(keys, values, 1_700_000_000_000, headers, compression=codec.name.lower()) for codec in Compression]
     for batch in made:
         stamp(batch, producer_id=7, epoch=1, base_sequence=0, transactional=True)

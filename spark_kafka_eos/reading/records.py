@@ -6,7 +6,7 @@ It does not need Spark: a task on an executor passes the batches on. Two fetch r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,8 +23,10 @@ from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
+from spark_kafka_eos.reading.columns import Kind, source_columns
 from spark_kafka_eos.reading.read_stats import Tally
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.headers import HEADERS
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +39,15 @@ _ENOUGH_BYTES = 4 << 20
 # Producers create batches of a few megabytes; a larger kafka.max.partition.fetch.bytes increases this limit, too.
 _DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
 
-_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-_COLUMNS = [
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp", pa.timestamp("us", tz="UTC")),
-    ("timestampType", pa.int32()),
-]
+_HEADERS = pa.list_(pa.field("element", HEADERS.value_type))  # as Spark calls it
+_TYPES: Mapping[Kind, pa.DataType] = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "headers": _HEADERS,
+}
 
 
 def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required: Sequence[str] = ()) -> pa.Schema:
@@ -55,9 +56,8 @@ def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required
     `columns` selects columns, in this order; those in `required` are NOT NULL. If it is empty, all columns are
     included.
     """
-    everything = pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
-    chosen = [everything.field(name) for name in columns or everything.names]
-    return pa.schema([field.with_nullable(field.name not in required) for field in chosen])
+    kinds = source_columns(include_headers=include_headers)
+    return pa.schema([pa.field(name, _TYPES[kinds[name]], name not in required) for name in columns or kinds])
 
 
 def read(
