@@ -1,7 +1,7 @@
 """Fetches ranges of offsets as whole record batches from the partitions' leaders.
 
-What is asked of whom, and what the answers mean, is decided by `core.fetch_plan`; here it is done. One request per
-leader is always on its way while the caller works on the one before.
+`core.fetch_plan` decides what to request and what answers mean; this module performs its steps. While the caller
+processes a response, the next request to each leader is already in flight.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Fetcher:
         self._sizes = FetchSizes(max_partition_bytes)
 
     def fetch(self, ranges: Sequence[OffsetRange]) -> Generator[Fetched, None, None]:
-        """Every range (at most one of each partition) to its end, partitions interleaved, each in order.
+        """Read every range to its end (at most one per partition): partitions interleaved, each in order.
 
-        An empty range asks the broker nothing. Rides through moved leaders and lost connections while some range makes
-        progress within delivery.timeout.ms, of which what the caller takes is no part. Raises DataLoss for offsets that
-        are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError, BrokerUnreachable.
+        Empty ranges need no request. Moved leaders, lost connections and throttling are handled, as long as some range
+        makes progress within delivery.timeout.ms; the caller's own time does not count. Raises DataLoss for offsets
+        that are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError, BrokerUnreachable.
         """
         plan = FetchPlan(
             ranges,
@@ -171,7 +171,7 @@ class Fetcher:
 
 
 def _receive(flight: _InFlight) -> Answer:
-    """Raises BrokerUnreachable where none comes, or one that cannot be an answer to the request; CorruptRecordBatch."""
+    """Raises BrokerUnreachable if no answer comes, or one that does not match the request; CorruptRecordBatch."""
     response: FetchResponse = flight.connection.receive(flight.correlation_id)
     answered = [(data.topic_id, data.partition) for data in response.partitions]
     if len(set(answered)) < len(answered) or set(answered) - flight.parts.keys():

@@ -67,7 +67,7 @@ class Budget:
 
 
 def delay_or_raise(error: KafkaEosError, react: Reaction, budget: Budget) -> float:
-    """Seconds to wait before what `error` ended is tried again; raises `error`, which says so, if no time is left."""
+    """Seconds to wait before retrying after `error`; raises `error`, and how long was retried, if no time is left."""
     delay = budget.delay(soon=react is Reaction.RETRY_SOON)
     if delay is None:
         if not error.action.startswith(_TRIED):  # an inner loop gave up first, and has said so
@@ -77,7 +77,7 @@ def delay_or_raise(error: KafkaEosError, react: Reaction, budget: Budget) -> flo
 
 
 class Stopwatch:
-    """A clock for budgets that can be made to stand still; it runs from the start."""
+    """A clock for budgets that can be stopped; it runs from the start."""
 
     __slots__ = ("_behind", "_clock", "_stopped_at")
 
@@ -89,12 +89,12 @@ class Stopwatch:
         return (self._clock() if self._stopped_at is None else self._stopped_at) - self._behind
 
     def stop(self) -> None:
-        """Stand still from now on."""
+        """Stop the clock."""
         if self._stopped_at is None:
             self._stopped_at = self._clock()
 
     def start(self) -> None:
-        """Go on, as if no time had passed since `stop`."""
+        """Continue as if no time had passed since `stop`."""
         if self._stopped_at is not None:
             self._behind += self._clock() - self._stopped_at
             self._stopped_at = None

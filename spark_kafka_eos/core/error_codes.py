@@ -110,9 +110,9 @@ _BY_API = {
     ): Reaction.ABORT,  # ended by a timeout, by our driver or by a newer producer: the coordinator knows
     ("EndTxn", -1): Reaction.LEDGER_DECIDES,
     ("EndTxn", 48): Reaction.LEDGER_DECIDES,
-    # Java's consumer asks again, whatever went wrong in the broker.
+    # Java's consumer retries these, too.
     ("Fetch", -1): Reaction.RETRY_SAME,
-    # Of fetch sessions (KIP-227), of which none is used here: the broker confuses this request with another one.
+    # Errors of fetch sessions (KIP-227), which this package does not use.
     ("Fetch", 70): Reaction.RETRY_SAME,
     ("Fetch", 71): Reaction.RETRY_SAME,
     ("Fetch", 106): Reaction.REFRESH_METADATA,

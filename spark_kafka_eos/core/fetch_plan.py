@@ -1,31 +1,33 @@
-"""Reading ranges of offsets as a state machine: what to ask which leader, and what an answer means. No sockets here.
+"""What to fetch next from which leader, and what an answer means: reading offset ranges, without sockets.
 
-`FetchPlan.next` says what to do next, and what came of it is told by a method, or by `failed`:
+`FetchPlan.next` returns the next step. The caller performs it and reports the result with the method on the right, or
+with `failed` if the broker could not be reached:
 
-    Ask         send a request to a leader                  nothing: its answer is received later
-    Receive     wait for a leader's answer                  answered
-    Locate      look up who leads partitions                located
-    FindBounds  look up where partitions begin and end      bounded
+    Ask         send a request to a leader                     (its answer comes with a later Receive)
+    Receive     wait for a leader's answer                     answered
+    Locate      look up the leaders of partitions              located
+    FindBounds  look up where partitions start and end         bounded
     Wait        sleep
     Fetched     hand it to the reader
 
-A range is in one place at any time, waiting or in flight, until it is read to its end:
+Until it is read to its end, a range is either waiting or in flight:
 
-    waiting --Locate--> waiting, placed --Ask--> in flight --answered, failed--> waiting
-    waiting, out of range --FindBounds--> waiting, to be located anew (or DataLoss)
+    waiting --Locate--> waiting, located --Ask--> in flight --answered, failed--> waiting
+    waiting, out of range --FindBounds--> waiting, to be located again, or DataLoss
 
-Not obvious:
-- A range ends by position: offsets have gaps (control batches, aborted data, compaction), so counting records would
+What is not obvious:
+- A range ends by position. Offsets have gaps (control batches, aborted data, compaction), so counting records could
   wait for ever.
-- The next request goes out before what came is handed over, and that before anything that takes time or may fail.
-- What the reader takes, and what a broker throttles, counts against no budget: in that time nobody was asked.
-- An empty answer of a throttled broker says nothing about its log (KIP-219). If no other ever comes, it is the broker
-  that is given up on, not its data.
-- That the records belong together is checked twice. Requests go by topic id, and a topic created again has another.
-  And each names the leader epoch of the last record batch that came (KIP-595, as followers do), so a leader whose log
-  was truncated by an unclean election says so instead of giving the records that now stand at those offsets.
+- The next request is sent before fetched data is handed over, and data is handed over before any step that blocks or
+  may fail.
+- The reader's own time and the time that brokers throttle us count towards no timeout.
+- An empty answer of a throttling broker says nothing about its log (KIP-219). If no other kind of answer ever comes,
+  that is BrokerUnreachable, not DataLoss.
+- Two checks ensure that records belong together. Requests use the topic id, which changes when a topic is created
+  again. And each names the leader epoch of the last record batch read (KIP-595, as followers do), so that a leader
+  whose log was truncated by an unclean election reports it, instead of returning other records at the same offsets.
 
-Which errors pass: FetchCollector and FetchSessionHandler of Kafka's Java client, by way of `core.error_codes`.
+Which errors are retriable: see FetchCollector and FetchSessionHandler of Kafka's Java client, and `core.error_codes`.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ from spark_kafka_eos.core.fetch_steps import (
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 
-# What is known here, or to the broker that is asked, may be older than the plan.
+# How long a different topic id may come from outdated metadata, here or on the broker that was asked.
 _OUTDATED_METADATA_MS = 2_000
 _GO_ON = "Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint."
 
@@ -69,20 +71,20 @@ class _Cursor:
     partition: TopicPartition
     position: int
     end: int
-    topic_id: uuid.UUID | None  # from the plan, or once data came: a topic created again must not be taken for the same
-    epoch: int = -1  # of the last record batch that came
-    place: Place | None = None  # unless it has to be looked up
-    is_outdated: bool = False  # what was looked up of its place before, if it has none now
-    is_out_of_range: bool = False  # says its leader
-    end_doubted: Budget | None = None  # how long the leader's word is doubted that its log ends before the position
-    topic_doubted: Budget | None = None  # how long it is doubted that the topic was created again
+    topic_id: uuid.UUID | None  # as planned, or as first read: another id means that the topic was created again
+    epoch: int = -1  # of the last record batch read
+    place: Place | None = None  # None: to be looked up
+    is_outdated: bool = False  # cached metadata must not be used to look it up
+    is_out_of_range: bool = False  # according to its leader
+    end_doubted: Budget | None = None  # how long not to believe that the log ends before the position
+    topic_doubted: Budget | None = None  # how long not to believe that the topic was created again
 
 
 class FetchPlan:
-    """Reads `ranges`, at most one of each partition, to their ends; an empty one asks nobody anything.
+    """Reads `ranges` to their ends: at most one per partition (else ValueError). Empty ranges need no request.
 
-    Gives up when no range made progress within `patience_ms`, of the time that counts (see above). `budget` makes a
-    budget of so many milliseconds by the clock it is given. Once a method has raised, the plan is void.
+    Gives up if no range makes progress for `patience_ms`, counted as described above. `budget` returns a budget of the
+    given milliseconds on the given clock. After a method has raised, the plan must not be used any more.
     """
 
     def __init__(
@@ -99,9 +101,9 @@ class FetchPlan:
         self._sizes, self._clock = sizes, clock
         self._time = Stopwatch(clock)
         self._new_budget = budget
-        self._progress = budget(patience_ms, self._time)  # restarts when something comes
-        self._silence = budget(patience_ms, self._time)  # and when a broker says that it throttles
-        # In the order in which they are asked for: whoever got nothing is served first next time.
+        self._progress = budget(patience_ms, self._time)  # restarts when data comes
+        self._silence = budget(patience_ms, self._time)  # restarts also when a broker throttles
+        # In the order of the next request: partitions that got nothing come first.
         self._waiting: dict[TopicPartition, _Cursor] = {
             wanted.partition: _Cursor(
                 partition=wanted.partition, position=wanted.start, end=wanted.end, topic_id=wanted.topic_id
@@ -111,11 +113,11 @@ class FetchPlan:
         }
         self._in_flight: dict[int, dict[TopicPartition, _Cursor]] = {}  # by leader, the first asked first
         self._found: deque[Fetched] = deque()
-        self._trouble: tuple[KafkaEosError, Reaction] | None = None  # to be waited for
+        self._trouble: tuple[KafkaEosError, Reaction] | None = None  # to back off for
         self._throttled_until: dict[int, float] = {}  # by leader
 
     def next(self) -> Action | None:
-        """What to do now; None when every range is read. Raises what a range failed with once no time is left."""
+        """The next step; None when all ranges are read. Raises the last error when the time is used up."""
         self._time.start()
         action = (
             self._ask()
@@ -131,7 +133,7 @@ class FetchPlan:
         return action
 
     def _ask(self) -> Ask | None:
-        """An idle leader for all that is waiting for it."""
+        """A request to an idle leader for all partitions that wait for it."""
         if self._trouble is not None:
             return None
         by_leader: dict[int, list[_Cursor]] = {}
@@ -193,7 +195,7 @@ class FetchPlan:
     # -- what came of it
 
     def located(self, places: Mapping[TopicPartition, Place]) -> None:
-        """All that `Locate` asked for. Raises DataLoss if a topic was created again."""
+        """The places of all partitions of a `Locate`. Raises DataLoss if a topic was created again."""
         for partition, place in places.items():
             cursor = self._waiting[partition]
             if cursor.topic_id in (None, place.topic_id):
@@ -203,8 +205,11 @@ class FetchPlan:
                 self._doubt(cursor, _created_again(cursor, place), cursor.topic_doubted)
 
     def bounded(self, bounds: Mapping[TopicPartition, Bounds]) -> None:
-        """All that `FindBounds` asked for. Raises DataLoss if records were deleted, or if a log is still shorter than
-        the plan when any leader knows that it is one."""
+        """The bounds of all partitions of a `FindBounds`.
+
+        Raises DataLoss if records were deleted, or if the log is still too short when even a leader that was paused
+        must have heard of its successor.
+        """
         for partition, held in bounds.items():
             cursor = self._waiting[partition]
             cursor.is_out_of_range = False
@@ -215,7 +220,7 @@ class FetchPlan:
             self._doubt(cursor, loss, cursor.end_doubted)
 
     def failed(self, action: Request, error: KafkaEosError) -> None:
-        """What was to be done could not be done: the broker was not reached, or no answer came."""
+        """The step could not be performed: the broker could not be reached, or did not answer."""
         match action:
             case Ask(leader=leader) | Receive(leader=leader):
                 cursors = list(self._in_flight.pop(leader).values())
@@ -245,7 +250,7 @@ class FetchPlan:
             raise _stuck(answer.where, asked.values())
 
     def _take(self, asked: Mapping[TopicPartition, _Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
-        """Move the cursors, those that got nothing before the others; returns whether there is anything to read."""
+        """Advance the cursors; those that got nothing will be first in the next request. Returns whether data came."""
         left, moved = dict(asked), []
         for partition, outcome in parts.items():
             cursor = left.pop(partition)
@@ -282,7 +287,7 @@ class FetchPlan:
         self._found.append(found)
 
     def _again(self, cursors: Iterable[_Cursor], error: KafkaEosError, react: Reaction) -> None:
-        """These are asked for again, after a moment."""
+        """Request these again after a pause."""
         for cursor in cursors:
             self._waiting[cursor.partition] = cursor
             if react is Reaction.REFRESH_METADATA:
@@ -290,7 +295,7 @@ class FetchPlan:
         self._trouble = self._trouble or (error, react)
 
     def _doubt(self, cursor: _Cursor, loss: DataLoss, doubted: Budget) -> None:
-        """Raises the loss once it cannot be doubted any longer."""
+        """Raise the loss if the time to doubt it is over."""
         if doubted.spent:
             raise loss
         self._again([cursor], loss, Reaction.REFRESH_METADATA)
@@ -343,9 +348,9 @@ def _stuck(where: str, cursors: Iterable[_Cursor]) -> DataLoss:
 
 def _throttled(where: str, cursors: Iterable[_Cursor]) -> BrokerUnreachable:
     return BrokerUnreachable(
-        f"{where} has only throttled this client and given nothing for {_ranges(cursors)} within delivery.timeout.ms, "
-        "although it was left alone each time for as long as it said",
-        action="Raise the broker's quota of this user or client id (consumer_byte_rate, request_percentage).",
+        f"{where} throttled this client and sent no data of {_ranges(cursors)} within delivery.timeout.ms, not "
+        "counting the throttle time",
+        action="Increase the quota of this user or client id (consumer_byte_rate, request_percentage).",
     )
 
 

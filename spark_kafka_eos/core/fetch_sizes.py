@@ -1,4 +1,4 @@
-"""How many bytes to ask a leader for, learned from what came so far."""
+"""How many bytes to request, estimated from the size of previous records."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _SURPLUS, _SURPLUS_BYTES = 1.25, 65_536
 
 
 class FetchSizes:
-    """Of each partition; never more than `max_partition_bytes` at a time."""
+    """Estimates per partition, limited to `max_partition_bytes`."""
 
     def __init__(self, max_partition_bytes: int) -> None:
         self._max_partition_bytes = max_partition_bytes
         self._bytes_per_offset: dict[TopicPartition, float] = {}
 
     def bytes_for(self, partition: TopicPartition, offsets: int) -> int:
-        """What to ask for where so many offsets are wanted."""
+        """How many bytes to request for this number of offsets."""
         estimate = self._bytes_per_offset.get(partition, _BYTES_PER_OFFSET) * offsets
         return min(self._max_partition_bytes, int(estimate * _SURPLUS) + _SURPLUS_BYTES)
 
     def learn(self, partition: TopicPartition, *, size: int, offsets: int) -> None:
-        """So many offsets took `size` bytes."""
+        """Note that this number of offsets took `size` bytes."""
         self._bytes_per_offset[partition] = size / max(offsets, 1)

@@ -1,7 +1,4 @@
-"""What reading ranges of offsets takes, step by step, and what comes of each step: values between plan and sockets.
-
-`core.fetch_plan` decides on the steps, `broker.fetch` does them.
-"""
+"""The steps of fetching and their results: `core.fetch_plan` decides on them, `broker.fetch` performs them."""
 
 from __future__ import annotations
 
@@ -31,25 +28,25 @@ class Fetched:
     last_stable_offset: int
 
 
-# -- what is to be done
+# -- steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One partition's part of a request: from `position` on, of which offsets up to `end` are wanted."""
+    """One partition of a request: records from `position` on are requested, those before `end` are needed."""
 
     partition: TopicPartition
     topic_id: uuid.UUID
     position: int
     end: int
     leader_epoch: int  # as last looked up
-    last_epoch: int  # of the last record batch that came, -1 before
+    last_epoch: int  # of the last record batch read, -1 for none
     max_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Send a leader, a broker's node id, a request for these parts, in this order."""
+    """Send a request for `parts`, in this order, to `leader` (a broker's node id)."""
 
     leader: int
     parts: tuple[Part, ...]
@@ -57,14 +54,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive:
-    """Wait for the answer of this leader, which was asked."""
+    """Wait for this leader's answer to the request in flight."""
 
     leader: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locate:
-    """Look up these partitions' places; what is known of the topics in `anew` is outdated."""
+    """Look up the places of `partitions`; cached metadata of the topics in `anew` is outdated."""
 
     partitions: tuple[TopicPartition, ...]
     anew: frozenset[str]
@@ -72,24 +69,24 @@ class Locate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindBounds:
-    """Look up where these partitions begin and end."""
+    """Look up where these partitions start and end."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Sleep: before the next try, because of this error, or (None) because every broker still to be asked throttles."""
+    """Sleep before retrying after an error, or (None) because all brokers still to be asked throttle this client."""
 
     seconds: float
     because: KafkaEosError | None
 
 
-Request = Ask | Receive | Locate | FindBounds  # what a broker that is not reached makes fail
+Request = Ask | Receive | Locate | FindBounds  # steps that fail if a broker cannot be reached
 Action = Request | Wait | Fetched
 
 
-# -- what came of it
+# -- results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +126,9 @@ Outcome = Fetched | Refused | EpochEndOffset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A leader's answer, or what it said of partitions that were asked for; it need not say something of each.
+    """A leader's answer. Partitions may be missing from it; one without new data has a `Fetched` without batches.
 
-    `where` is its address, for messages. `error_code` speaks of the whole request. A partition with nothing new has
-    a `Fetched` without batches.
+    `where` is the leader's address, for messages; `error_code` is that of the whole request.
     """
 
     where: str

@@ -1,4 +1,4 @@
-"""The source's columns, declared once: `reading.records` makes them as Arrow's, `spark.schema` tells Spark of them."""
+"""The source's columns, declared once for Arrow (`reading.records`) and Spark (`spark.schema`)."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ _COLUMNS: Mapping[str, Kind] = {
 
 
 def source_columns(*, include_headers: bool) -> Mapping[str, Kind]:
-    """A row per record; `headers` is there on request. `timestampType`: 0 the producer set the time, 1 the broker."""
+    """The columns of a row per record. `timestampType`: 0 if the producer set the timestamp, 1 if the broker did."""
     return {**_COLUMNS, "headers": "headers"} if include_headers else _COLUMNS
