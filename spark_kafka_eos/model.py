@@ -119,8 +119,12 @@ class Compression(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatchHeader:
-    """The 61 bytes before a record batch's records (KIP-98, "Message Format"); timestamps in milliseconds."""
+    """The 61 bytes before a record batch's records (KIP-98, "Message Format"); timestamps in milliseconds.
 
+    `position` is where the batch begins in the buffer that it was read from.
+    """
+
+    position: int
     base_offset: int
     batch_length: int
     partition_leader_epoch: int

@@ -19,7 +19,7 @@ from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import Errors, retry
 from spark_kafka_eos.core.acl_hints import Subject
-from spark_kafka_eos.core.backoff import Budget
+from spark_kafka_eos.core.backoff import Budget, Clock
 from spark_kafka_eos.core.error_codes import Reaction, failure
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
@@ -63,13 +63,13 @@ class Cluster:
         options: ClientOptions,
         *,
         connect: Callable[[str, int, ClientOptions], Connection] = Connection,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.options = options
-        self.sleep = sleep
-        self._connect, self._clock, self._jitter = connect, clock, jitter
+        self.clock, self.sleep = clock, sleep
+        self._connect, self._jitter = connect, jitter
         self._connections: dict[tuple[str, int, int], Connection] = {}  # by address and number
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
@@ -104,7 +104,7 @@ class Cluster:
     def topic(self, name: str) -> TopicDescription:
         """The topic as last looked up. Raises UnknownTopic."""
         looked_up, description = self._topics.get(name, (0.0, None))
-        if description is None or self._clock() - looked_up > _METADATA_MAX_AGE_S:
+        if description is None or self.clock() - looked_up > _METADATA_MAX_AGE_S:
             self.refresh([name])
             _, description = self._topics[name]
         return description
@@ -112,9 +112,9 @@ class Cluster:
     def kept(self, what: Hashable, look_up: Callable[[], int | None]) -> int | None:
         """The result of `look_up()` for `what`, cached as long as a topic's description."""
         looked_up, found = self._kept.get(what, (-math.inf, None))
-        if self._clock() - looked_up > _METADATA_MAX_AGE_S:
+        if self.clock() - looked_up > _METADATA_MAX_AGE_S:
             found = look_up()
-            self._kept[what] = self._clock(), found
+            self._kept[what] = self.clock(), found
         return found
 
     def topic_names(self) -> list[str]:
@@ -149,7 +149,7 @@ class Cluster:
                 for p in topic.partitions
             }
             description = TopicDescription(name=topic.name, id=topic.topic_id, partitions=partitions)
-            self._topics[topic.name] = self._clock(), description
+            self._topics[topic.name] = self.clock(), description
 
     def leader(self, partition: TopicPartition) -> int:
         """The node id of the partition's leader; waits for an election. Raises UnknownTopic."""
@@ -241,9 +241,10 @@ class Cluster:
 
     # -- requests with retries
 
-    def budget(self, milliseconds: int | None = None) -> Budget:
-        """A new budget: by default delivery.timeout.ms, but only request.timeout.ms until the cluster has been
-        reached.
+    def budget(self, milliseconds: int | None = None, clock: Clock | None = None) -> Budget:
+        """A fresh budget: by default delivery.timeout.ms, but only request.timeout.ms before first contact.
+
+        `clock`: another one than the cluster's.
         """
         if milliseconds is None:
             milliseconds = self.options.delivery_timeout_ms if self._reached else self.options.request_timeout_ms
@@ -251,7 +252,7 @@ class Cluster:
             milliseconds=milliseconds,
             backoff_ms=self.options.retry_backoff_ms,
             backoff_max_ms=self.options.retry_backoff_max_ms,
-            clock=self._clock,
+            clock=clock or self.clock,
             jitter=self._jitter,
         )
 

@@ -1,18 +1,14 @@
 """Fetches ranges of offsets as whole record batches from the partitions' leaders.
 
-One request per leader is always in flight while the caller processes the previous response. A range ends at an offset:
-offsets have gaps (control batches, aborted data, compaction), so waiting for a number of records would never end.
-
-Two checks ensure that the records belong together. Requests contain the topic's id, which changes if the topic is
-created again. And they contain the leader epoch of the last fetched record batch (KIP-595, as for followers), so that a
-leader whose log was truncated by an unclean election reports this instead of returning other records at these offsets.
+`core.fetch_plan` decides what to request and what answers mean; this module performs its steps. While the caller
+processes a response, the next request to each leader is already in flight.
 """
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,59 +16,38 @@ from kafka.protocol.consumer.fetch import FetchRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.broker.fetch_response import EpochEndOffset, FetchResponse, PartitionData, read_fetch_response
-from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
-from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, earliest, latest
-from spark_kafka_eos.broker.retry import pause
-from spark_kafka_eos.core.acl_hints import Subject
-from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
-from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch, DataLoss, KafkaEosError
-from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData, read_fetch_response
+from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
+from spark_kafka_eos.broker.retry import sleep_before_next_try
+from spark_kafka_eos.core.fetch_plan import FetchPlan
+from spark_kafka_eos.core.fetch_sizes import FetchSizes
+from spark_kafka_eos.core.fetch_steps import (
+    Answer,
+    Ask,
+    Bounds,
+    Fetched,
+    FindBounds,
+    Locate,
+    Outcome,
+    Part,
+    Place,
+    Receive,
+    Refused,
+    Request,
+    Wait,
+)
+from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch
+from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
-# The assumed size of a record until the first response; and the surplus over the estimate, so that a range rarely needs
-# another round trip, but a small range of a large topic does not fetch megabytes in vain.
-_BYTES_PER_OFFSET = 128.0
-_SURPLUS, _SURPLUS_BYTES = 1.25, 65_536
-# The metadata here, or on the broker, may be older than the plan.
-_OUTDATED_METADATA_MS = 2_000
-_GO_ON = "Set failOnDataLoss=false to continue with the remaining records, or start with a new checkpoint."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """Whole record batches of one partition, in order; the first may start before the range, the last may end after it.
-
-    `buffer` is a slice of the response's buffer, and `batches` has each batch's position in it. `aborted` are the
-    aborted transactions that overlap this response (empty with read_uncommitted); a transaction's abort marker may be
-    in a later response. `next_offset` is where the next fetch continues.
-    """
-
-    partition: TopicPartition
-    buffer: memoryview
-    batches: tuple[tuple[int, RecordBatchHeader], ...]
-    aborted: tuple[AbortedTransaction, ...]
-    next_offset: int
-    high_watermark: int
-    last_stable_offset: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _Cursor:
-    partition: TopicPartition
-    position: int
-    end: int
-    topic_id: uuid.UUID | None  # from the plan or the first data: a topic that was created again is another topic
-    epoch: int = -1  # of the last fetched record batch
-    doubt: Budget | None = None  # how long to doubt a leader whose log ends before the position
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InFlight:
     connection: Connection
     correlation_id: int
-    cursors: dict[tuple[uuid.UUID, int], _Cursor]  # in the order of the request
+    parts: Mapping[tuple[uuid.UUID, int], Part]  # in the order of the request
 
 
 class Fetcher:
@@ -92,100 +67,93 @@ class Fetcher:
         max_wait_ms: int = 500,
     ) -> None:
         self._cluster = cluster
-        self._isolation: IsolationLevel = isolation
-        self._max_bytes, self._max_partition_bytes, self._max_wait_ms = max_bytes, max_partition_bytes, max_wait_ms
-        self._bytes_per_offset: dict[TopicPartition, float] = {}
+        self._isolation: Isolation = isolation
+        self._max_bytes, self._max_wait_ms = max_bytes, max_wait_ms
+        self._sizes = FetchSizes(max_partition_bytes)
 
     def fetch(self, ranges: Sequence[OffsetRange]) -> Generator[Fetched, None, None]:
-        """Fetch every range to its end; partitions are interleaved, each in order. An empty range sends no request.
+        """Read every range to its end (at most one per partition): partitions interleaved, each in order.
 
-        Tolerates moved leaders and lost connections while some range makes progress within delivery.timeout.ms.
-        Raises DataLoss for offsets that are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError,
-        BrokerUnreachable.
+        Empty ranges need no request. Moved leaders, lost connections and throttling are handled, as long as some range
+        makes progress within delivery.timeout.ms; the caller's own time does not count. Raises DataLoss for offsets
+        that are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError, BrokerUnreachable.
         """
-        waiting = deque(
-            _Cursor(partition=r.partition, position=r.start, end=r.end, topic_id=r.topic_id)
-            for r in ranges
-            if r.start < r.end
+        plan = FetchPlan(
+            ranges,
+            sizes=self._sizes,
+            clock=self._cluster.clock,
+            budget=self._cluster.budget,
+            patience_ms=self._cluster.options.delivery_timeout_ms,
         )
         in_flight: dict[int, _InFlight] = {}
-        budget = self._cluster.budget(self._cluster.options.delivery_timeout_ms)
         try:
-            while waiting or in_flight:
-                trouble: tuple[KafkaEosError, Reaction] | None = None
-                found: list[Fetched] = []
-                try:
-                    self._send(waiting, in_flight)
-                    node = next(iter(in_flight))
-                    flight = in_flight.pop(node)
-                    try:
-                        response = flight.connection.receive(flight.correlation_id)
-                    except BrokerUnreachable:
-                        waiting.extend(flight.cursors.values())
-                        raise
-                    found, trouble = self._accept(response, flight, waiting)
-                    if found:
-                        budget.restart()
-                    if trouble is None:
-                        self._send(waiting, in_flight)
-                except BrokerUnreachable as error:
-                    trouble = error, Reaction.REFRESH_METADATA
-                yield from found
-                if trouble is not None:
-                    pause(*trouble, budget, self._cluster.sleep)
-                    if trouble[1] is Reaction.REFRESH_METADATA:
-                        self._refresh(waiting)
-                elif not found and budget.delay() is None:
-                    raise _stuck(flight)
+            while (action := plan.next()) is not None:
+                match action:
+                    case Fetched():
+                        yield action
+                    case Wait():
+                        self._wait(action)
+                    case _:
+                        try:
+                            self._perform(action, plan, in_flight)
+                        except BrokerUnreachable as error:
+                            plan.failed(action, error)
         finally:
             for flight in in_flight.values():
                 flight.connection.close()  # its response would be taken for that of another request
 
-    # -- requests
+    def _perform(self, action: Request, plan: FetchPlan, in_flight: dict[int, _InFlight]) -> None:
+        match action:
+            case Ask(leader=leader):
+                in_flight[leader] = self._send(action)
+            case Receive(leader=leader):
+                plan.answered(leader, _receive(in_flight.pop(leader)))
+            case Locate(partitions=partitions, anew=topics):
+                if topics:
+                    self._cluster.refresh(topics)
+                plan.located({partition: self._place(partition) for partition in partitions})
+            case FindBounds(partitions=partitions):
+                plan.bounded(self._bounds(partitions))
 
-    def _send(self, waiting: deque[_Cursor], in_flight: dict[int, _InFlight]) -> None:
-        """Send each idle leader a request for everything that waits for it; the rest stays waiting."""
-        by_leader: dict[int, list[_Cursor]] = {}
-        for cursor in waiting:
-            by_leader.setdefault(self._cluster.leader(cursor.partition), []).append(cursor)
-        for node, cursors in by_leader.items():
-            if node in in_flight:
-                continue
-            connection = self._cluster.connection(node)
-            asked = {(self._topic_id(cursor), cursor.partition.partition): cursor for cursor in cursors}
-            correlation_id = connection.send(self._request(asked), decode=read_fetch_response)
-            in_flight[node] = _InFlight(connection=connection, correlation_id=correlation_id, cursors=asked)
-            for cursor in cursors:
-                waiting.remove(cursor)
+    def _wait(self, action: Wait) -> None:
+        if action.because is None:
+            log.info("throttled by the broker for %d ms", action.seconds * 1000)
+            self._cluster.sleep(action.seconds)
+        else:
+            sleep_before_next_try(action.seconds, action.because, self._cluster.sleep)
 
-    def _topic_id(self, cursor: _Cursor) -> uuid.UUID:
-        topic = cursor.partition.topic
-        budget = self._cluster.budget(_OUTDATED_METADATA_MS)
-        while cursor.topic_id not in (None, found := self._cluster.topic(topic).id):
-            delay = budget.delay()
-            if delay is None:
-                raise DataLoss(
-                    f"topic {topic!r} was deleted and created again while {cursor.partition} was read at offset "
-                    f"{cursor.position}: offsets up to {cursor.end} of topic id {cursor.topic_id} were not read, "
-                    f"the new topic id is {found}",
-                    action=_GO_ON,
-                )
-            self._cluster.sleep(delay)
-            self._cluster.refresh([topic])
-        return found
+    def _place(self, partition: TopicPartition) -> Place:
+        return Place(
+            leader=self._cluster.leader(partition),
+            leader_epoch=self._cluster.leader_epoch(partition),
+            topic_id=self._cluster.topic(partition.topic).id,
+        )
 
-    def _request(self, asked: dict[tuple[uuid.UUID, int], _Cursor]) -> Any:
+    def _bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        first = earliest(self._cluster, partitions)
+        end = latest(self._cluster, partitions, isolation=self._isolation)
+        return {partition: Bounds(first=first[partition], end=end[partition]) for partition in partitions}
+
+    def _send(self, ask: Ask) -> _InFlight:
+        connection = self._cluster.connection(ask.leader)
+        return _InFlight(
+            connection=connection,
+            correlation_id=connection.send(self._request(ask.parts), decode=read_fetch_response),
+            parts={(part.topic_id, part.partition.partition): part for part in ask.parts},
+        )
+
+    def _request(self, parts: Iterable[Part]) -> Any:
         topic_class: Any = FetchRequest.FetchTopic
         topics: dict[uuid.UUID, list[Any]] = {}
-        for (topic_id, number), cursor in asked.items():
-            topics.setdefault(topic_id, []).append(
+        for part in parts:
+            topics.setdefault(part.topic_id, []).append(
                 topic_class.FetchPartition(
-                    partition=number,
-                    current_leader_epoch=self._cluster.leader_epoch(cursor.partition),
-                    fetch_offset=cursor.position,
-                    last_fetched_epoch=cursor.epoch,
+                    partition=part.partition.partition,
+                    current_leader_epoch=part.leader_epoch,
+                    fetch_offset=part.position,
+                    last_fetched_epoch=part.last_epoch,
                     log_start_offset=-1,
-                    partition_max_bytes=self._partition_bytes(cursor),
+                    partition_max_bytes=part.max_bytes,
                 )
             )
         return FetchRequest(
@@ -201,110 +169,48 @@ class Fetcher:
             rack_id="",
         )
 
-    def _partition_bytes(self, cursor: _Cursor) -> int:
-        estimate = self._bytes_per_offset.get(cursor.partition, _BYTES_PER_OFFSET) * (cursor.end - cursor.position)
-        return min(self._max_partition_bytes, int(estimate * _SURPLUS) + _SURPLUS_BYTES)
 
-    def _refresh(self, cursors: Iterable[_Cursor]) -> None:
-        self._cluster.refresh({cursor.partition.topic for cursor in cursors})
-
-    # -- responses
-
-    def _accept(
-        self, response: FetchResponse, flight: _InFlight, waiting: deque[_Cursor]
-    ) -> tuple[list[Fetched], tuple[KafkaEosError, Reaction] | None]:
-        """Advance the cursors; those without data wait before the others, to be served first next time."""
-        if response.error_code:
-            raise failure("Fetch", response.error_code, f"a request to {flight.connection.where}")
-        answered = [(data.topic_id, data.partition) for data in response.partitions]
-        if len(set(answered)) < len(answered) or set(answered) - flight.cursors.keys():
-            waiting.extend(flight.cursors.values())
-            flight.connection.close()
-            raise BrokerUnreachable(
-                f"{flight.connection.where}: a response contains partitions that were not requested"
-            )
-        found: list[Fetched] = []
-        trouble: tuple[KafkaEosError, Reaction] | None = None
-        moved, first = [], next(iter(flight.cursors))
-        left = dict(flight.cursors)
-        for data in response.partitions:
-            key = data.topic_id, data.partition
-            cursor = left.pop(key)
-            if data.error_code:
-                react = reaction("Fetch", data.error_code)
-                if react is Reaction.DATA_LOSS:
-                    trouble = self._out_of_range(cursor), Reaction.REFRESH_METADATA
-                elif react in RETRIABLE:
-                    trouble = failure("Fetch", data.error_code, _subject(cursor)), react
-                else:
-                    raise failure("Fetch", data.error_code, _subject(cursor))
-                waiting.append(cursor)
-                continue
-            if data.diverging is not None:
-                raise _truncated(cursor, data.diverging)
-            batches = _batches(cursor, data, is_first=key == first)
-            if not batches:
-                waiting.append(cursor)
-                continue
-            position, last = batches[-1]
-            covered = last.next_offset - max(cursor.position, batches[0][1].base_offset)
-            self._bytes_per_offset[cursor.partition] = (position + last.size) / max(covered, 1)
-            cursor.position, cursor.topic_id = last.next_offset, data.topic_id
-            cursor.epoch, cursor.doubt = last.partition_leader_epoch, None
-            found.append(
-                Fetched(
-                    partition=cursor.partition,
-                    buffer=data.records,
-                    batches=batches,
-                    aborted=data.aborted,
-                    next_offset=cursor.position,
-                    high_watermark=data.high_watermark,
-                    last_stable_offset=data.last_stable_offset,
-                )
-            )
-            if cursor.position < cursor.end:
-                moved.append(cursor)
-        waiting.extend(left.values())
-        waiting.extend(moved)
-        return found, trouble
-
-    def _out_of_range(self, cursor: _Cursor) -> DataLoss:
-        """The data loss if the leader is right. Raises it if that is certain: records were deleted, or the log is still
-        too short after any outdated leader must have noticed that it is outdated.
-        """
-        first = earliest(self._cluster, [cursor.partition])[cursor.partition]
-        end = latest(self._cluster, [cursor.partition], isolation=self._isolation)[cursor.partition]
-        loss = DataLoss(
-            f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were planned, "
-            f"but the broker has {first} to {end}",
-            action=_GO_ON,
-        )
-        cursor.doubt = cursor.doubt or self._cluster.budget(OUTDATED_LEADER_MS)
-        if cursor.position < first or cursor.doubt.delay() is None:
-            raise loss
-        return loss
-
-
-def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:
-    return DataLoss(
-        f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
-        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has epoch {diverging.epoch} only up "
-        f"to {diverging.end_offset}; offsets from there to {cursor.end} are lost or replaced",
-        action=_GO_ON,
+def _receive(flight: _InFlight) -> Answer:
+    """Raises BrokerUnreachable if no answer comes, or one that does not match the request; CorruptRecordBatch."""
+    response: FetchResponse = flight.connection.receive(flight.correlation_id)
+    answered = [(data.topic_id, data.partition) for data in response.partitions]
+    if len(set(answered)) < len(answered) or set(answered) - flight.parts.keys():
+        flight.connection.close()
+        raise BrokerUnreachable(f"{flight.connection.where}: a response holds partitions that were not asked for")
+    first = next(iter(flight.parts))
+    parts = {}
+    for key, data in zip(answered, response.partitions, strict=True):
+        asked = flight.parts[key]
+        parts[asked.partition] = _outcome(asked, data, is_first=key == first)
+    return Answer(
+        where=flight.connection.where, parts=parts, error_code=response.error_code, throttle_ms=response.throttle_ms
     )
 
 
-def _subject(cursor: _Cursor) -> Subject:
-    return Subject(partition=cursor.partition, note=f" at offset {cursor.position}")
+def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
+    if data.error_code:
+        return Refused(error_code=data.error_code)
+    if data.diverging is not None:
+        return data.diverging
+    batches = _batches(asked, data.records, is_first=is_first)
+    return Fetched(
+        partition=asked.partition,
+        buffer=data.records,
+        batches=batches,
+        aborted=data.aborted,
+        next_offset=batches[-1].next_offset if batches else asked.position,
+        high_watermark=data.high_watermark,
+        last_stable_offset=data.last_stable_offset,
+    )
 
 
-def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[tuple[int, RecordBatchHeader], ...]:
-    """The whole batches that overlap the range. Raises CorruptRecordBatch with the partition."""
-    found: list[tuple[int, RecordBatchHeader]] = []
-    behind = cursor.position  # no checksum covers a batch's offset
+def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[RecordBatchHeader, ...]:
+    """The whole batches that hold something of the range. Raises CorruptRecordBatch, with the partition named."""
+    found: list[RecordBatchHeader] = []
+    behind = asked.position  # no checksum covers a batch's offset
     try:
-        for position, header in scan(data.records):
-            if header.base_offset >= cursor.end and found:
+        for header in scan(records):
+            if header.base_offset >= asked.end and found:
                 break
             if header.next_offset <= behind and not found:
                 continue  # a broker may start earlier; the Java client skips that, too
@@ -313,20 +219,12 @@ def _batches(cursor: _Cursor, data: PartitionData, *, is_first: bool) -> tuple[t
                     f"found a batch with offsets {header.base_offset} to {header.next_offset - 1}, expected {behind}"
                 )
             behind = header.next_offset
-            found.append((position, header))
-        if not found and data.records and is_first:
+            found.append(header)
+        if not found and records and is_first:
             # The first partition of a request gets at least one whole batch, however large (KIP-74).
-            raise CorruptRecordBatch(f"{len(data.records)} bytes contain no complete record batch")
+            raise CorruptRecordBatch(f"{len(records)} bytes hold no whole record batch from there on")
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(
-            f"{cursor.partition}, fetched from offset {cursor.position}: {error.what}", action=error.action
+            f"{asked.partition}, fetched from offset {asked.position}: {error.what}", action=error.action
         ) from None
     return tuple(found)
-
-
-def _stuck(flight: _InFlight) -> DataLoss:
-    what = ", ".join(f"{c.partition} from {c.position} to {c.end}" for c in flight.cursors.values())
-    return DataLoss(
-        f"{flight.connection.where} returned no data for {what} within delivery.timeout.ms",
-        action="Either a transaction is still open before the end of the range, or the end of the log was lost.",
-    )

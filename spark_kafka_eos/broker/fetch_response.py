@@ -10,6 +10,7 @@ import struct
 import uuid
 from dataclasses import dataclass
 
+from spark_kafka_eos.core.fetch_steps import EpochEndOffset
 from spark_kafka_eos.model import AbortedTransaction
 
 _HEADER = struct.Struct(">i")  # correlation id
@@ -20,14 +21,6 @@ _PREFERRED_READ_REPLICA = struct.Struct(">i")
 _EPOCH_END_OFFSET = struct.Struct(">iq")  # epoch, end offset
 _DIVERGING_EPOCH_TAG = 0
 _VARINT_BYTES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochEndOffset:
-    """The leader's log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
-
-    epoch: int
-    end_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

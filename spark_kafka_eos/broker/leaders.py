@@ -12,11 +12,6 @@ from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.error_codes import Reaction
 from spark_kafka_eos.model import TopicPartition
 
-# A broker that was paused or isolated considers itself the leader until it learns of its successor, usually for less
-# than a second, and its log lacks what the successor has appended. Epochs do not reveal this if the client does not
-# know the successor either.
-OUTDATED_LEADER_MS = 5_000
-
 
 def ask_leaders(
     cluster: Cluster,

@@ -18,10 +18,11 @@ from typing import Self
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.topics import create_topic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
 from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire import single
@@ -133,20 +134,21 @@ class LedgerTopic:
         return offsets.earliest(self._cluster, [self.at])[self.at]
 
     def _take(self, part: Fetched, end: int, found: _Found) -> None:
-        for position, header in part.batches:
+        for header in part.batches:
             if header.base_offset >= end:
                 return
             if header.is_control:
-                found.mark(header.producer_id, single.marker(part.buffer, position, header))
-            elif self._may_concern(part.buffer, position, header):
-                self._take_records(part, position, header, found)
+                found.mark(header.producer_id, single.marker(part.buffer, header))
+            elif self._may_concern(part.buffer, header):
+                self._take_records(part, header, found)
 
-    def _may_concern(self, buffer: memoryview, position: int, header: RecordBatchHeader) -> bool:
-        """Whether the batch may contain our key; others are not decoded."""
-        return bool(header.compression_code) or self._key in bytes(buffer[position : position + header.size])
+    def _may_concern(self, buffer: memoryview, header: RecordBatchHeader) -> bool:
+        """Whether the batch may hold our key; others' are not looked into."""
+        record_batch = buffer[header.position : header.position + header.size]
+        return bool(header.compression_code) or self._key in bytes(record_batch)
 
-    def _take_records(self, part: Fetched, position: int, header: RecordBatchHeader, found: _Found) -> None:
-        for offset, key, value in single.records(part.buffer, position, header):
+    def _take_records(self, part: Fetched, header: RecordBatchHeader, found: _Found) -> None:
+        for offset, key, value in single.records(part.buffer, header):
             if key != self._key:
                 continue
             if value is not None and not header.is_transactional:

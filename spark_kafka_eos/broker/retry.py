@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from spark_kafka_eos.core.acl_hints import Subject
-from spark_kafka_eos.core.backoff import Budget
+from spark_kafka_eos.core.backoff import Budget, delay_or_raise
 from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 
 log = logging.getLogger(__name__)
 
-_TRIED = "It was retried"
-
-# A response's error codes, each with what it refers to.
+# A response's error codes, each with what it speaks of.
 Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
 
 
@@ -66,11 +64,11 @@ def retry(
 
 
 def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable[[float], None]) -> None:
-    """Wait before the next attempt, or raise `error` if the budget is used up."""
-    delay = budget.delay(soon=react is Reaction.RETRY_SOON)
-    if delay is None:
-        if not error.action.startswith(_TRIED):  # an inner loop gave up first and has added this
-            error = error.replaced(action=f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip())
-        raise error
-    log.info("%s; retrying in %d ms", error.what, delay * 1000)
-    sleep(delay)
+    """Wait before the next try, or raise `error` when the budget is spent."""
+    sleep_before_next_try(delay_or_raise(error, react, budget), error, sleep)
+
+
+def sleep_before_next_try(seconds: float, error: KafkaEosError, sleep: Callable[[float], None]) -> None:
+    """Wait, and say in the log what for."""
+    log.info("%s; next try in %d ms", error.what, seconds * 1000)
+    sleep(seconds)

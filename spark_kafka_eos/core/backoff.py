@@ -7,9 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from spark_kafka_eos.core.error_codes import Reaction
+from spark_kafka_eos.errors import KafkaEosError
+
+# A broker that was paused or cut off takes itself for a leader until it hears of its successor, mostly for less than a
+# second, and its log ends before what that one has appended since. Epochs do not tell it from the real one where nobody
+# here has heard of the successor either.
+OUTDATED_LEADER_MS = 5_000
+
 _GROWTH = 2.0
 _SPREAD = 0.2
 _SOON = 0.005
+_TRIED = "It was tried again"
+
+Clock = Callable[[], float]  # seconds, monotonic
 
 
 class Budget:
@@ -27,7 +38,7 @@ class Budget:
         milliseconds: int,
         backoff_ms: int,
         backoff_max_ms: int,
-        clock: Callable[[], float],
+        clock: Clock,
         jitter: Callable[[], float],
     ) -> None:
         self.milliseconds = milliseconds
@@ -36,17 +47,54 @@ class Budget:
         self._tries = 0
         self._deadline = clock() + milliseconds / 1000
 
+    @property
+    def spent(self) -> bool:
+        return self._clock() >= self._deadline
+
     def delay(self, *, soon: bool = False) -> float | None:
         """Seconds to wait before the next attempt, starting at 5 ms if `soon`; None if the budget is used up."""
-        left = self._deadline - self._clock()
-        if left <= 0:
+        if self.spent:
             return None
         # The exponent is limited, so that a long outage cannot overflow the float.
         pause = min((_SOON if soon else self._backoff) * _GROWTH ** min(self._tries, 30), self._backoff_max)
         self._tries += 1
-        return min(pause * (1 - _SPREAD + 2 * _SPREAD * self._jitter()), left)
+        return min(pause * (1 - _SPREAD + 2 * _SPREAD * self._jitter()), self._deadline - self._clock())
 
     def restart(self) -> None:
         """Start again with the whole budget and the shortest delay, because progress was made."""
         self._tries = 0
         self._deadline = self._clock() + self.milliseconds / 1000
+
+
+def delay_or_raise(error: KafkaEosError, react: Reaction, budget: Budget) -> float:
+    """Seconds to wait before retrying after `error`; raises `error`, and how long was retried, if no time is left."""
+    delay = budget.delay(soon=react is Reaction.RETRY_SOON)
+    if delay is None:
+        if not error.action.startswith(_TRIED):  # an inner loop gave up first, and has said so
+            error = error.replaced(action=f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip())
+        raise error
+    return delay
+
+
+class Stopwatch:
+    """A clock for budgets that can be stopped; it runs from the start."""
+
+    __slots__ = ("_behind", "_clock", "_stopped_at")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._behind = clock, 0.0
+        self._stopped_at: float | None = None
+
+    def __call__(self) -> float:
+        return (self._clock() if self._stopped_at is None else self._stopped_at) - self._behind
+
+    def stop(self) -> None:
+        """Stop the clock."""
+        if self._stopped_at is None:
+            self._stopped_at = self._clock()
+
+    def start(self) -> None:
+        """Continue as if no time had passed since `stop`."""
+        if self._stopped_at is not None:
+            self._behind += self._clock() - self._stopped_at
+            self._stopped_at = None

@@ -110,6 +110,12 @@ _BY_API = {
     ): Reaction.ABORT,  # ended by a timeout, by our driver or by a newer producer: the coordinator knows
     ("EndTxn", -1): Reaction.LEDGER_DECIDES,
     ("EndTxn", 48): Reaction.LEDGER_DECIDES,
+    # Java's consumer retries these, too.
+    ("Fetch", -1): Reaction.RETRY_SAME,
+    # Errors of fetch sessions (KIP-227), which this package does not use.
+    ("Fetch", 70): Reaction.RETRY_SAME,
+    ("Fetch", 71): Reaction.RETRY_SAME,
+    ("Fetch", 106): Reaction.REFRESH_METADATA,
     ("OffsetFetch", 69): Reaction.NONE,  # GROUP_ID_NOT_FOUND: a group without offsets
     ("TxnOffsetCommit", 7): Reaction.FIND_COORDINATOR,
 }

@@ -11,34 +11,37 @@ transactions"), Kafka's protocol guide (Fetch response, v4 and later).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Literal
 
 from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, RecordBatchHeader
 
-# The type of a control batch; None for a data batch, "other" for a control batch that does not end a transaction.
-Marker = Literal["abort", "commit", "other"] | None
+Isolation = Literal["read_committed", "read_uncommitted"]
+# The type of a control batch; "other" for one that does not end a transaction.
+Marker = Literal["abort", "commit", "other"]
 
 
 def visible(
-    batches: Sequence[RecordBatchHeader],
-    markers: Sequence[Marker],
-    aborted: Sequence[AbortedTransaction],
-    isolation: IsolationLevel = "read_committed",
-) -> list[bool]:
-    """Whether the records of each batch are visible, for one partition of a Fetch response in log order."""
+    batches: Iterable[RecordBatchHeader],
+    aborted: Collection[AbortedTransaction],
+    marker: Callable[[RecordBatchHeader], Marker],
+    isolation: Isolation = "read_committed",
+) -> list[RecordBatchHeader]:
+    """The batches with visible records, for one partition of a Fetch response in log order.
+
+    `marker` reads a control batch; only those that may end an aborted transaction are read.
+    """
     if isolation == "read_uncommitted" or not aborted:
-        return [not batch.is_control for batch in batches]
+        return [batch for batch in batches if not batch.is_control]
     pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
     aborting: set[int] = set()  # producers between a listed first offset and its abort marker
     out = []
-    for batch, marker in zip(batches, markers, strict=True):
+    for batch in batches:
         while pending and pending[-1].first_offset < batch.next_offset:
             aborting.add(pending.pop().producer_id)
         if batch.is_control:
-            if marker == "abort":
-                aborting.discard(batch.producer_id)
-            out.append(False)
-        else:
-            out.append(not (batch.is_transactional and batch.producer_id in aborting))
+            if batch.producer_id in aborting and marker(batch) == "abort":
+                aborting.remove(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in aborting):
+            out.append(batch)
     return out

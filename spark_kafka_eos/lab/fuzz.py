@@ -22,6 +22,7 @@ from spark_kafka_eos.model import Compression, OffsetAndMetadata
 from spark_kafka_eos.wire.compression import compress, decompress
 from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.headers import HEADERS
 from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
 
 LIMIT = 1 << 20  # of decompressed bytes
@@ -34,34 +35,33 @@ def batches(data: bytes) -> None:
     buffer = bytearray(data)
     try:
         found = list(scan(buffer))
-        for position, header in found:
-            struct.pack_into(">I", buffer, position + CRC_AT, crc_of(buffer, position, position + header.size))
+        for header in found:
+            crc = crc_of(buffer, header.position, header.position + header.size)
+            struct.pack_into(">I", buffer, header.position + CRC_AT, crc)
         found = list(scan(buffer))
     except CorruptRecordBatch:
         return
-    assert sum(header.size for _, header in found) <= len(data)
+    assert sum(header.size for header in found) <= len(data)
     rows = []
-    for position, header in found:
+    for header in found:
         with suppress(CorruptRecordBatch):
             if header.is_control:
-                assert control_marker(buffer, position, header) in ("abort", "commit", "other")
+                assert control_marker(buffer, header) in ("abort", "commit", "other")
             else:
-                each = decode(buffer, [(position, header)], include_headers=True, max_bytes=LIMIT)
+                each = decode(buffer, [header], include_headers=True, max_bytes=LIMIT)
                 each.validate(full=True)
                 assert each.num_rows == header.record_count
-                assert each.drop_columns("headers").equals(decode(buffer, [(position, header)], max_bytes=LIMIT))
-                rows.append((position, header, each))
+                assert each.drop_columns("headers").equals(decode(buffer, [header], max_bytes=LIMIT))
+                rows.append((header, each))
     # All at once, which is another path, they are the same.
     with suppress(CorruptRecordBatch):  # too large together
-        together = decode(
-            buffer, [(position, header) for position, header, _ in rows], include_headers=True, max_bytes=LIMIT
-        )
+        together = decode(buffer, [header for header, _ in rows], include_headers=True, max_bytes=LIMIT)
         if rows:
-            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, _, each in rows]))
+            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, each in rows]))
     with suppress(CorruptRecordBatch):
-        data_batches = [(position, header) for position, header in found if not header.is_control]
+        data_batches = [header for header in found if not header.is_control]
         parts = list(decode_in_parts(buffer, data_batches, include_headers=True, max_bytes=LIMIT))
-        assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, _, each in rows)
+        assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, each in rows)
 
 
 def compression(data: bytes) -> None:
@@ -122,10 +122,7 @@ def seeds(name: str) -> list[bytes]:
 
 def _batches() -> list[bytearray]:
     keys, values = pa.array([b"k", None, b""] * 4, pa.binary()), pa.array([b"v" * 20, b"", None] * 4, pa.binary())
-    headers: Any = pa.array(
-        [[], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}]] * 4,
-        pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
-    )
+    headers: Any = pa.array([[], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}]] * 4, HEADERS)
     made = [encode(keys, values, 1_700_000_000_000, headers, compression=codec.name.lower()) for codec in Compression]
     for batch in made:
         stamp(batch, producer_id=7, epoch=1, base_sequence=0, transactional=True)

@@ -305,9 +305,9 @@ def _fetch(cluster: Cluster) -> None:
     position = 0
     for part in Fetcher(cluster).fetch([wanted]):
         assert part.partition == _AT
-        for _, header in part.batches:  # nothing twice, nothing out of order
+        for header in part.batches:  # nothing twice, nothing out of order
             assert header.next_offset > position
-            assert header.base_offset >= position or header is part.batches[0][1]
+            assert header.base_offset >= position or header is part.batches[0]
             position = header.next_offset
 
 

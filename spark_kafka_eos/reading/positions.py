@@ -30,8 +30,8 @@ from typing import Self
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.leaders import OUTDATED_LEADER_MS
 from spark_kafka_eos.core import planning
+from spark_kafka_eos.core.backoff import OUTDATED_LEADER_MS
 from spark_kafka_eos.core.task_split import Task, split
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.broker.fetch import Fetched
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.progress import RangeTally
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
 
@@ -23,18 +23,18 @@ class Tally:
         """The counts so far, by range."""
         return tuple(self._found.values())
 
-    def count(self, fetched: Fetched, shown: Sequence[bool]) -> None:
-        """Add a part of a Fetch response; `shown` says which of its record batches are visible."""
+    def count(self, fetched: Fetched, shown: Iterable[RecordBatchHeader]) -> None:
+        """Add a part of a Fetch response; `shown` are those of its record batches that are visible."""
+        seen = {header.position for header in shown}
         so_far = self._found[fetched.partition]
-        headers = [header for _, header in fetched.batches]
         self._found[fetched.partition] = replace(
             so_far,
-            bytes=so_far.bytes + sum(header.size for header in headers),
+            bytes=so_far.bytes + sum(header.size for header in fetched.batches),
             aborted=so_far.aborted
             + sum(
                 _inside(header, so_far)
-                for header, is_shown in zip(headers, shown, strict=True)
-                if not (is_shown or header.is_control)
+                for header in fetched.batches
+                if not (header.position in seen or header.is_control)
             ),
         )
 

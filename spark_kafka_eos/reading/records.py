@@ -6,8 +6,9 @@ It does not need Spark: a task on an executor passes the batches on. Two fetch r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +16,17 @@ import pyarrow.compute as pc
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.planning import remaining
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
+from spark_kafka_eos.reading.columns import Kind, source_columns
 from spark_kafka_eos.reading.read_stats import Tally
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.headers import HEADERS
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +39,15 @@ _ENOUGH_BYTES = 4 << 20
 # Producers create batches of a few megabytes; a larger kafka.max.partition.fetch.bytes increases this limit, too.
 _DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
 
-_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-_COLUMNS = [
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp", pa.timestamp("us", tz="UTC")),
-    ("timestampType", pa.int32()),
-]
+_HEADERS = pa.list_(pa.field("element", HEADERS.value_type))  # as Spark calls it
+_TYPES: Mapping[Kind, pa.DataType] = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "headers": _HEADERS,
+}
 
 
 def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required: Sequence[str] = ()) -> pa.Schema:
@@ -53,9 +56,8 @@ def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required
     `columns` selects columns, in this order; those in `required` are NOT NULL. If it is empty, all columns are
     included.
     """
-    everything = pa.schema([*_COLUMNS, ("headers", _HEADERS)] if include_headers else _COLUMNS)
-    chosen = [everything.field(name) for name in columns or everything.names]
-    return pa.schema([field.with_nullable(field.name not in required) for field in chosen])
+    kinds = source_columns(include_headers=include_headers)
+    return pa.schema([pa.field(name, _TYPES[kinds[name]], name not in required) for name in columns or kinds])
 
 
 def read(
@@ -131,14 +133,14 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
-        shown = _visible(fetched, options)
+        marker = partial(control_marker, fetched.buffer, check_crc=options.check_crcs)
+        shown = visible(fetched.batches, fetched.aborted, marker, options.isolation_level)
         if tally is not None:
             tally.count(fetched, shown)
-        batches = [batch for batch, is_shown in zip(fetched.batches, shown, strict=True) if is_shown]
         # In parts: a compressed response of a few megabytes may contain gigabytes.
         for records in decode_in_parts(
             fetched.buffer,
-            batches,
+            shown,
             check_crc=options.check_crcs,
             include_headers=options.include_headers,
             max_bytes=max(_DECOMPRESSED_BYTES, _EXPANSION * options.max_partition_fetch_bytes),
@@ -193,19 +195,6 @@ def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:
     ends = pc.subtract(headers.offsets, headers.offsets[0]).cast(pa.int32())
     none = pc.equal(headers.value_lengths(), 0)
     return pa.ListArray.from_arrays(ends, headers.flatten(), type=_HEADERS, mask=none)
-
-
-def _visible(fetched: Fetched, options: SourceOptions) -> list[bool]:
-    """Which record batches of a part are visible at this isolation level."""
-    headers = [header for _, header in fetched.batches]
-    # Control batches only matter if there are aborted transactions.
-    markers = [
-        control_marker(fetched.buffer, position, header, check_crc=options.check_crcs)
-        if fetched.aborted and header.is_control
-        else None
-        for position, header in fetched.batches
-    ]
-    return visible(headers, markers, fetched.aborted, options.isolation_level)
 
 
 def _of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,4 @@ def _look(
 ) -> dict[TopicPartition, Sample]:
     fetcher = Fetcher(cluster, isolation=isolation, max_partition_bytes=_BYTES)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
-    return {
-        part.partition: sample(at[part.partition], [header for _, header in scan(part.buffer)])
-        for part in fetcher.fetch(wanted)
-    }
+    return {part.partition: sample(at[part.partition], list(scan(part.buffer))) for part in fetcher.fetch(wanted)}

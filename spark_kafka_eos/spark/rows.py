@@ -19,17 +19,15 @@ from pyspark.sql.types import (
     IntegerType,
     NullType,
     StringType,
-    StructField,
     StructType,
     TimestampType,
 )
 
 from spark_kafka_eos.errors import InvalidSchema
+from spark_kafka_eos.spark.schema import HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 _ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
     "key": (BinaryType, StringType, NullType),

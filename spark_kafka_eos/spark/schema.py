@@ -1,4 +1,4 @@
-"""The source's columns: names, order and types of the built-in one (Spark's Kafka integration guide).
+"""The source's columns (`reading.columns`) as Spark's, and a user's choice among them.
 
 All columns are nullable, as in the built-in source, although only keys, values and headers can be null. NOT NULL would
 save executors 11 % of their CPU (rows of 100 bytes), but a stateful query could not return to the built-in source:
@@ -10,9 +10,12 @@ are decoded, sent to the JVM and copied into every row unless the user selects t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -22,23 +25,24 @@ from pyspark.sql.types import (
 )
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.reading.columns import Kind, source_columns
 
 _NOT_IN_ALL = ("key", "value", "headers")
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TYPES: Mapping[Kind, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "timestamp": TimestampType(),
+    "headers": HEADERS,
+}
 
 
 def source_schema(*, include_headers: bool) -> StructType:
-    """One row per record. `headers` is optional. `timestampType`: 0 the producer set the timestamp, 1 the broker."""
-    fields = [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-    return StructType([*fields, StructField("headers", _HEADERS)] if include_headers else fields)
+    """`source_columns` as Spark's."""
+    kinds = source_columns(include_headers=include_headers)
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in kinds.items()])
 
 
 def selected(schema: StructType, *, include_headers: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.visibility import Marker
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
@@ -26,7 +27,7 @@ from spark_kafka_eos.wire.digests import digests
 Progress = Callable[[int], None]  # is told how many offsets more were read
 TakeContents = Literal["never", "without provenance", "always"]
 
-_KINDS: Mapping[Marker, Kind] = {None: Kind.DATA, "commit": Kind.COMMIT, "abort": Kind.ABORT, "other": Kind.OTHER}
+_KINDS: Mapping[Marker, Kind] = {"commit": Kind.COMMIT, "abort": Kind.ABORT, "other": Kind.OTHER}
 _FETCH_WAIT_MS = 100
 
 
@@ -57,11 +58,12 @@ def logs(
         progress(part.next_offset - at[part.partition])
         at[part.partition] = part.next_offset
         columns, data = found[part.partition], []
-        for position, header in part.batches:
-            marker: Marker = control_marker(part.buffer, position, header) if header.is_control else None
-            columns.batches.append(_row(header, _KINDS[marker]))
-            if marker is None:
-                data.append((position, header))
+        for header in part.batches:
+            if header.is_control:
+                columns.batches.append(_row(header, _KINDS[control_marker(part.buffer, header)]))
+            else:
+                columns.batches.append(_row(header, Kind.DATA))
+                data.append(header)
         for records in _named(part, decode_in_parts(part.buffer, data)):
             columns.offset.append(records["offset"].to_numpy())
             columns.provenance.append(unpack(records["value"]))

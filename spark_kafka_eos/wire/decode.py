@@ -47,20 +47,19 @@ _MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
 class _Part(NamedTuple):
     """A record batch with its records' bytes, decompressed if need be."""
 
-    position: int
     header: RecordBatchHeader
     records: memoryview | bytes
 
 
 def decode(
     buffer: Bytes,
-    batches: Iterable[tuple[int, RecordBatchHeader]],
+    batches: Iterable[RecordBatchHeader],
     *,
     check_crc: bool = True,
     include_headers: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> pa.RecordBatch:
-    """The records of `batches` (positions in `buffer` and headers, as `scan` yields them) as columns, in that order.
+    """The records of `batches` (of `buffer`, as `scan` yields them) as columns, in that order.
 
     Columns: `SCHEMA` or `SCHEMA_WITH_HEADERS`, timestamps in milliseconds. They hold copies: `buffer` may be reused.
     CorruptRecordBatch for a wrong CRC, for bytes that do not make the records a header promises, and for batches that
@@ -68,15 +67,15 @@ def decode(
     of 2 GiB or more: the columns' offsets have 32 bits.
     """
     view, parts, room = memoryview(buffer), [], min(max_bytes, MAX_BYTES)
-    for position, header in batches:
-        parts.append(_open(view, position, _data(header), check_crc, room))
+    for header in batches:
+        parts.append(_open(view, _data(header), check_crc, room))
         room -= len(parts[-1].records)
     return _decode(view, parts, include_headers)
 
 
 def decode_in_parts(
     buffer: Bytes,
-    batches: Iterable[tuple[int, RecordBatchHeader]],
+    batches: Iterable[RecordBatchHeader],
     *,
     check_crc: bool = True,
     include_headers: bool = False,
@@ -90,8 +89,8 @@ def decode_in_parts(
     view, room = memoryview(buffer), min(max_bytes, MAX_BYTES)
     parts: list[_Part] = []
     size = 0
-    for position, header in batches:
-        part = _open(view, position, _data(header), check_crc, room)
+    for header in batches:
+        part = _open(view, _data(header), check_crc, room)
         if parts and size + len(part.records) > part_bytes:
             yield _decode(view, parts, include_headers)
             parts, size = [], 0
@@ -102,16 +101,16 @@ def decode_in_parts(
 
 
 def control_marker(
-    buffer: Bytes, position: int, header: RecordBatchHeader, *, check_crc: bool = True
+    buffer: Bytes, header: RecordBatchHeader, *, check_crc: bool = True
 ) -> Literal["abort", "commit", "other"]:
-    """What the control batch at `position` says of its producer's transaction; "other" for markers that end none.
+    """What the control batch says of its producer's transaction; "other" for markers that end none.
 
     Its one record's key is version int16, type int16 (0 abort, 1 commit). Source: Kafka documentation, "Control
     Batches". CorruptRecordBatch as in `decode`, and for a control record without such a key. Where compaction has
     removed a marker, the leader keeps its batch without the record: that ends no transaction any more.
     """
     view = memoryview(buffer)
-    part = _open(view, position, header, check_crc, _LARGEST_CONTROL_RECORD)
+    part = _open(view, header, check_crc, _LARGEST_CONTROL_RECORD)
     if not header.record_count:
         return "other"
     key = _decode(view, [part], include_headers=False)["key"][0].as_py()
@@ -129,19 +128,19 @@ def _data(header: RecordBatchHeader) -> RecordBatchHeader:
     return header
 
 
-def _open(view: memoryview, position: int, header: RecordBatchHeader, check_crc: bool, max_bytes: int) -> _Part:
-    """The batch at `position`, checked as far as that goes without reading records."""
-    where, end = f"the record batch at offset {header.base_offset}", position + header.size
+def _open(view: memoryview, header: RecordBatchHeader, check_crc: bool, max_bytes: int) -> _Part:
+    """The batch, checked as far as that goes without reading records."""
+    where, end = f"the record batch at offset {header.base_offset}", header.position + header.size
     if end > len(view):
         raise CorruptRecordBatch(f"{where} is cut short")
     if check_crc:
-        check_crc_of(view, position, header)
-    records: memoryview | bytes = view[position + HEADER.size : end]
+        check_crc_of(view, header)
+    records: memoryview | bytes = view[header.position + HEADER.size : end]
     if header.record_count and header.compression_code != Compression.NONE:
         records = decompress(header.compression_code, records, limit=max_bytes)
     if header.record_count * SMALLEST_RECORD > len(records) or (len(records) and not header.record_count):
         raise CorruptRecordBatch(f"{where} claims {header.record_count} records in {len(records)} bytes")
-    return _Part(position, header, records)
+    return _Part(header, records)
 
 
 def _decode(view: memoryview, parts: Sequence[_Part], include_headers: bool) -> pa.RecordBatch:
@@ -154,7 +153,7 @@ def _decode(view: memoryview, parts: Sequence[_Part], include_headers: bool) -> 
         view = memoryview(parts[0].records if len(parts) == 1 else b"".join(part.records for part in parts))
         start = np.cumsum(size) - size
     else:
-        start = np.array([part.position + HEADER.size for part in parts])
+        start = np.array([part.header.position + HEADER.size for part in parts])
     if len(view) > MAX_BYTES:
         raise ValueError(f"a buffer of {len(view)} bytes: only up to 2 GiB can be decoded at once")
     data = np.frombuffer(view, np.uint8)

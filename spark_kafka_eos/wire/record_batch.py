@@ -59,6 +59,7 @@ def read_header(buffer: Bytes, position: int) -> RecordBatchHeader:
             f"offset delta {last_offset_delta}"
         )
     return RecordBatchHeader(
+        position=position,
         base_offset=base_offset,
         batch_length=batch_length,
         partition_leader_epoch=leader_epoch,
@@ -82,8 +83,8 @@ def _check_magic(buffer: Bytes, position: int) -> None:
         raise legacy.refusal(magic, position, base_offset)
 
 
-def scan(buffer: Bytes) -> Iterator[tuple[int, RecordBatchHeader]]:
-    """Position and header of each whole record batch, in order.
+def scan(buffer: Bytes) -> Iterator[RecordBatchHeader]:
+    """The header of each whole record batch, in order.
 
     Stops before a batch that the broker cut short (it fills a Fetch response to the byte). A length that is wrong, but
     only too large, looks the same: whoever fetches from there again and gets no whole batch must say so. Anything else
@@ -97,7 +98,7 @@ def scan(buffer: Bytes) -> Iterator[tuple[int, RecordBatchHeader]]:
         header = read_header(buffer, position)
         if position + header.size > len(buffer):
             return
-        yield position, header
+        yield header
         position += header.size
 
 
@@ -127,9 +128,9 @@ def sign(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))
 
 
-def check_crc(buffer: Bytes, position: int, header: RecordBatchHeader) -> None:
-    """CorruptRecordBatch unless the record batch at `position`, which must be whole, has the CRC it carries."""
-    crc = crc_of(buffer, position, position + header.size)
+def check_crc(buffer: Bytes, header: RecordBatchHeader) -> None:
+    """CorruptRecordBatch unless the record batch, which must be whole, has the CRC it carries."""
+    crc = crc_of(buffer, header.position, header.position + header.size)
     if crc != header.crc:
         raise CorruptRecordBatch(
             f"record batch at offset {header.base_offset} has CRC {crc:#010x} and claims {header.crc:#010x}",

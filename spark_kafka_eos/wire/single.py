@@ -34,10 +34,10 @@ def encode_record(key: bytes, value: bytes, timestamp: int) -> bytearray:
     return batch
 
 
-def records(buffer: Bytes, position: int, header: RecordBatchHeader) -> Iterator[Record]:
-    """The records of the batch at `position`. Raises CorruptRecordBatch for any that is not whole."""
-    check_crc(buffer, position, header)
-    view = memoryview(buffer)[position + HEADER.size : position + header.size]
+def records(buffer: Bytes, header: RecordBatchHeader) -> Iterator[Record]:
+    """The records of the batch. Raises CorruptRecordBatch for any that is not whole."""
+    check_crc(buffer, header)
+    view = memoryview(buffer)[header.position + HEADER.size : header.position + header.size]
     if header.record_count and header.compression_code != Compression.NONE:
         from spark_kafka_eos.wire.compression import decompress  # loads Arrow
 
@@ -59,9 +59,9 @@ def records(buffer: Bytes, position: int, header: RecordBatchHeader) -> Iterator
         raise CorruptRecordBatch(f"the record batch at offset {header.base_offset} ends within a record") from None
 
 
-def marker(buffer: Bytes, position: int, header: RecordBatchHeader) -> Literal["abort", "commit"] | None:
-    """What the control batch at `position` says of its producer's transaction; None for one that ends none."""
-    for _, key, _ in records(buffer, position, header):
+def marker(buffer: Bytes, header: RecordBatchHeader) -> Literal["abort", "commit"] | None:
+    """What the control batch says of its producer's transaction; None for one that ends none."""
+    for _, key, _ in records(buffer, header):
         if key is None or len(key) < 4:
             raise CorruptRecordBatch(f"the control batch at offset {header.base_offset} has no control record")
         return _MARKERS.get(int.from_bytes(key[2:4], "big"))

@@ -26,6 +26,7 @@ from spark_kafka_eos.core.partitioner import Partitioner
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.headers import HEADERS
 
 # The types of the rows' columns; `headers`, `topic`, `partition` and `timestamp` are optional.
 ROWS = {
@@ -33,7 +34,7 @@ ROWS = {
     "value": pa.binary(),
     "topic": pa.string(),
     "partition": pa.int32(),
-    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "headers": HEADERS,
     "timestamp": pa.int64(),  # milliseconds since the epoch
 }
 

@@ -72,7 +72,7 @@ def test_aborted_transactions_are_listed_and_end_by_their_marker(either_kafka, c
     assert end == 6  # three records, three markers
     (found,) = Fetcher(cluster).fetch(ranges((tp, 0, end)))
     assert found.aborted == (AbortedTransaction(producer_id=identity.producer_id, first_offset=2),)
-    assert [header.is_control for _, header in found.batches] == [False, True] * 3
+    assert [header.is_control for header in found.batches] == [False, True] * 3
     (everything,) = Fetcher(cluster, isolation="read_uncommitted").fetch(ranges((tp, 0, end)))
     assert everything.aborted == ()
 
@@ -103,7 +103,7 @@ def test_batches_larger_than_the_fetch_size_still_come(cluster, new_topic, recor
     started = time.monotonic()
     counts: Counter[TopicPartition] = Counter()
     for found in fetcher.fetch(ranges(*((tp, 0, 500) for tp in partitions))):
-        counts[found.partition] += sum(header.record_count for _, header in found.batches)
+        counts[found.partition] += sum(header.record_count for header in found.batches)
     assert counts == dict.fromkeys(partitions, 500)
     assert time.monotonic() - started < 5  # no fetch waits while there are data
 
@@ -121,7 +121,7 @@ def test_a_range_in_the_middle_of_a_batch_gets_the_batch(cluster, new_topic, rec
     tp = TopicPartition(new_topic(), 0)
     append(cluster, record_batch, tp, [b"%d" % n for n in range(10)], [b"%d" % n for n in range(10, 20)])
     (found,) = Fetcher(cluster).fetch(ranges((tp, 4, 6)))
-    assert [header.base_offset for _, header in found.batches] == [0]
+    assert [header.base_offset for header in found.batches] == [0]
     assert found.next_offset == 10
 
 

@@ -107,7 +107,7 @@ def read_all(cluster, partitions, interrupt=lambda: None):
     fetcher = Fetcher(cluster, max_partition_bytes=1_000)
     interrupted = False
     for f in fetcher.fetch([OffsetRange(partition=tp, start=0, end=ends[tp]) for tp in partitions]):
-        data = [(position, header) for position, header in f.batches if not header.is_control]
+        data = [header for header in f.batches if not header.is_control]
         found[f.partition] += [value.as_py() for value in decode(f.buffer, data).column("value")] if data else []
         if not interrupted and sum(map(len, found.values())) > BATCHES * RECORDS:
             interrupt()

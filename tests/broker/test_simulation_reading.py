@@ -37,9 +37,9 @@ def fill(side, name, chance):
 def shown(side, answer):
     """An answer in terms that both sides share: times apart, and producer ids in the order in which they were met."""
     batches = []
-    for position, header in scan(answer.records):
-        check_crc(answer.records, position, header)
-        payload = bytes(answer.records[position + HEADER.size : position + header.size])
+    for header in scan(answer.records):
+        check_crc(answer.records, header)
+        payload = bytes(answer.records[header.position + HEADER.size : header.position + header.size])
         shared = side.same(header.producer_id)
         batches.append((replace(header, crc=0, base_timestamp=0, max_timestamp=0, producer_id=shared), payload))
     aborted = [(side.same(a.producer_id), a.first_offset) for a in answer.aborted]

@@ -83,7 +83,7 @@ def fetched(cluster: Cluster, topic: str, count: int) -> tuple[list[Row], list[R
         decoded = decode(part.buffer, part.batches, include_headers=True)
         names = ("key", "value", "timestamp", "headers")
         rows += zip(*(decoded[name].to_pylist() for name in names), strict=True)
-        headers += [header for _, header in part.batches]
+        headers += part.batches
     return rows, headers
 
 

@@ -101,5 +101,5 @@ def headers(cluster: Cluster, topic: str) -> list[tuple[int, RecordBatchHeader]]
     return [
         (fetched.partition.partition, header)
         for fetched in Fetcher(cluster).fetch(ranges)
-        for _, header in fetched.batches
+        for header in fetched.batches
     ]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetched, Fetcher
+from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import idempotent_identity
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.alternating import Show, silent
@@ -121,13 +123,8 @@ def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
 
 
 def _visible_records(part: Fetched) -> int:
-    headers = [header for _, header in part.batches]
-    markers = [
-        control_marker(part.buffer, position, header) if header.is_control else None
-        for position, header in part.batches
-    ]
-    shown = visible(headers, markers, part.aborted)
-    return sum(header.record_count for header, is_shown in zip(headers, shown, strict=True) if is_shown)
+    shown = visible(part.batches, part.aborted, partial(control_marker, part.buffer))
+    return sum(header.record_count for header in shown)
 
 
 def _digits(start: int, count: int) -> NDArray[np.uint8]:

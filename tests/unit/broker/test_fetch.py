@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 
 import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.fetch_response import EpochEndOffset, FetchResponse, PartitionData
+from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData
+from spark_kafka_eos.broker.offsets import earliest
+from spark_kafka_eos.core.fetch_steps import EpochEndOffset
 from spark_kafka_eos.errors import (
     AuthorizationFailed,
+    BrokerError,
     BrokerUnreachable,
     CorruptRecordBatch,
     DataLoss,
@@ -42,8 +46,8 @@ def data(broker, partition, records=b"", *, error_code=0, aborted=(), diverging=
     )
 
 
-def response(*partitions, error_code=0):
-    return FetchResponse(throttle_ms=0, error_code=error_code, partitions=partitions)
+def response(*partitions, error_code=0, throttle_ms=0):
+    return FetchResponse(throttle_ms=throttle_ms, error_code=error_code, partitions=partitions)
 
 
 def log(broker, *, batches_each=1, limit=10**9):
@@ -95,8 +99,8 @@ def test_a_range_that_ends_in_a_gap_ends(broker):
 def test_batches_behind_the_end_are_left_out(broker):
     broker.script["Fetch"].append(log(broker, batches_each=5))
     (found,) = fetch(broker, (FIRST, 3, 25))
-    assert [header.base_offset for _, header in found.batches] == [0, 10, 20]
-    assert [position for position, _ in found.batches] == [0, len(record_batch(0)), 2 * len(record_batch(0))]
+    assert [header.base_offset for header in found.batches] == [0, 10, 20]
+    assert [header.position for header in found.batches] == [0, len(record_batch(0)), 2 * len(record_batch(0))]
 
 
 def test_an_empty_range_asks_nothing(broker):
@@ -199,10 +203,91 @@ def test_a_log_that_stays_shorter_than_the_plan_is_data_loss_within_seconds(brok
     assert 4 < broker.clock.now - before < 7
 
 
-@pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 75, 78, 100])
+@pytest.mark.parametrize("code", [-1, 3, 5, 6, 9, 56, 74, 75, 78, 100])
 def test_a_passing_error_is_ridden_through(broker, code):
     broker.script["Fetch"] += [response(data(broker, FIRST, error_code=code)), *[log(broker)] * 10]
     assert [f.next_offset for f in fetch(broker, (FIRST, 0, 20))] == [10, 20]
+
+
+@pytest.mark.parametrize("code", [-1, 7, 70, 71, 103, 106])
+def test_a_passing_error_of_the_whole_request_is_ridden_through(broker, code):
+    broker.script["Fetch"] += [response(error_code=code), *[log(broker)] * 10]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 20))] == [10, 20]
+
+
+def test_an_error_of_the_whole_request_that_no_retry_mends_is_raised(broker):
+    broker.script["Fetch"].append(response(error_code=42))
+    with pytest.raises(BrokerError, match="INVALID_REQUEST.*a request to broker:9092"):
+        fetch(broker, (FIRST, 0, 20))
+
+
+def _nothing(broker):
+    return response(data(broker, FIRST))
+
+
+def _moved(broker):
+    return response(data(broker, FIRST, error_code=6))
+
+
+def _lost(broker):
+    return BrokerUnreachable("broker:9092: the broker closed the connection")
+
+
+@pytest.mark.parametrize("trouble", [_nothing, _moved, _lost])
+def test_the_time_that_the_reader_takes_counts_against_no_budget(broker, trouble):
+    broker.script["Fetch"] += [log(broker), trouble(broker)] * 3 + [log(broker)] * 3
+    found = []
+    for part in Fetcher(broker.cluster()).fetch([OffsetRange(partition=FIRST, start=0, end=60)]):
+        found.append(part.next_offset)
+        broker.clock.now += 3_600
+    assert found == [10, 20, 30, 40, 50, 60]
+
+
+def test_the_time_that_the_reader_takes_does_not_settle_a_doubt(broker):
+    def outdated(request):  # of the first partition, whose log ends at 30 there; the other one has something
+        found = log(broker)(request).partitions
+        return response(*(p if p.partition == 1 else data(broker, FIRST, error_code=1) for p in found))
+
+    broker.script["Fetch"] += [outdated] * 5 + [log(broker)] * 10
+    wanted = [OffsetRange(partition=FIRST, start=40, end=60), OffsetRange(partition=SECOND, start=0, end=60)]
+    found = []
+    for part in Fetcher(broker.cluster()).fetch(wanted):
+        found.append((part.partition, part.next_offset))
+        broker.clock.now += 3_600
+    assert [offset for tp, offset in found if tp == FIRST] == [50, 60]
+    assert [offset for tp, offset in found if tp == SECOND] == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_throttled_broker_is_not_taken_for_one_with_nothing_to_give(broker):
+    broker.script["Fetch"] += [response(throttle_ms=30_000)] * 5 + [log(broker)]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 0, 10))] == [10]
+    assert broker.clock.slept == [30.0] * 5, "waited out each time, and nothing else"
+
+
+def test_a_throttled_broker_still_has_its_answer_handed_out_at_once(broker):
+    def throttled(request):
+        return response(*log(broker)(request).partitions, throttle_ms=2_000)
+
+    broker.script["Fetch"] += [throttled, log(broker)]
+    fetching = Fetcher(broker.cluster()).fetch([OffsetRange(partition=FIRST, start=0, end=20)])
+    next(fetching)
+    assert (broker.clock.slept, len(broker.sent("Fetch"))) == ([], 1)
+    broker.clock.now += 0.5  # what the reader takes is part of the wait
+    next(fetching)
+    assert broker.clock.slept == [1.5]
+
+
+def test_a_partition_out_of_range_whose_bounds_nobody_tells_is_asked_for_again(broker, monkeypatch):
+    silent = deque([BrokerUnreachable("broker:9092: the broker closed the connection")])
+
+    def unreachable_once(cluster, partitions):
+        if silent:
+            raise silent.popleft()
+        return earliest(cluster, partitions)
+
+    monkeypatch.setattr("spark_kafka_eos.broker.fetch.earliest", unreachable_once)
+    broker.script["Fetch"] += [response(data(broker, FIRST, error_code=1)), log(broker), log(broker)]
+    assert [f.next_offset for f in fetch(broker, (FIRST, 40, 60))] == [50, 60]
 
 
 def test_a_moved_leader_is_looked_up_again(broker):
@@ -328,7 +413,7 @@ def test_a_missing_acl_names_the_partition(broker):
 def test_a_batch_that_ends_before_the_position_is_left_out(broker):
     broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0) + record_batch(10))))
     (found,) = fetch(broker, (FIRST, 15, 20))
-    assert [header.base_offset for _, header in found.batches] == [10]
+    assert [header.base_offset for header in found.batches] == [10]
 
 
 def test_nothing_but_batches_that_end_before_the_position_is_not_asked_for_for_ever(broker):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse as KafkaPythonFetchResponse
 
-from spark_kafka_eos.broker.fetch_response import EpochEndOffset, read_fetch_response
+from spark_kafka_eos.broker.fetch_response import read_fetch_response
+from spark_kafka_eos.core.fetch_steps import EpochEndOffset
 from spark_kafka_eos.model import AbortedTransaction
 
 Topic = KafkaPythonFetchResponse.FetchableTopicResponse

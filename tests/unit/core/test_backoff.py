@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from spark_kafka_eos.core.backoff import Budget
+import pytest
+
+from spark_kafka_eos.core.backoff import Budget, Stopwatch, delay_or_raise
+from spark_kafka_eos.core.error_codes import Reaction
+from spark_kafka_eos.errors import BrokerUnreachable
 
 
 class Clock:
@@ -62,3 +66,34 @@ def test_progress_gives_the_whole_budget_and_the_shortest_delay_again():
 def test_a_thousand_tries_do_not_overflow():
     tries = budget(Clock())
     assert [tries.delay() for _ in range(1_000)][-1] == 1.0
+
+
+def test_a_stopwatch_leaves_out_what_passes_while_it_is_stopped():
+    clock = Clock()
+    watch = Stopwatch(clock)
+    clock.now += 1
+    watch.stop()
+    clock.now += 50
+    assert watch() == 101
+    watch.stop()  # it does already
+    clock.now += 50
+    watch.start()
+    watch.start()
+    clock.now += 2
+    assert watch() == 103
+    watch.stop()
+    assert watch() == 103
+
+
+def test_an_error_says_how_long_it_was_tried_but_says_it_once():
+    clock = Clock()
+    tries = budget(clock)
+    error = BrokerUnreachable("gone", action="Look at it.")
+    assert delay_or_raise(error, Reaction.REFRESH_METADATA, tries) == pytest.approx(0.1)
+    clock.now += 10
+    assert tries.spent
+    for _ in range(2):
+        with pytest.raises(BrokerUnreachable) as caught:
+            delay_or_raise(error, Reaction.REFRESH_METADATA, tries)
+        error = caught.value
+        assert error.action == "It was tried again for 10000 ms. Look at it."

@@ -13,6 +13,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def header(base_offset: int, offsets: int, size: int) -> RecordBatchHeader:
     return RecordBatchHeader(
+        position=0,
         base_offset=base_offset,
         batch_length=size - 12,
         partition_leader_epoch=0,

@@ -93,6 +93,10 @@ OVERRIDES = [
     ("Produce", 47, Reaction.ABORT, TransactionAborted),
     ("EndTxn", -1, Reaction.LEDGER_DECIDES, CommitOutcomeUnknown),
     ("EndTxn", 48, Reaction.LEDGER_DECIDES, CommitOutcomeUnknown),
+    ("Fetch", -1, Reaction.RETRY_SAME, BrokerError),
+    ("Fetch", 70, Reaction.RETRY_SAME, BrokerError),
+    ("Fetch", 71, Reaction.RETRY_SAME, BrokerError),
+    ("Fetch", 106, Reaction.REFRESH_METADATA, BrokerError),
     ("TxnOffsetCommit", 7, Reaction.FIND_COORDINATOR, BrokerError),
 ]
 

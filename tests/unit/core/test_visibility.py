@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ class Log:
     """A partition as a leader keeps it: batches, markers, and its index of aborted transactions."""
 
     batches: list[RecordBatchHeader] = field(default_factory=list)
-    markers: list[Marker] = field(default_factory=list)
+    markers: list[Marker | None] = field(default_factory=list)
     index: list[tuple[AbortedTransaction, int]] = field(default_factory=list)  # with the marker's offset
     open: dict[int, int] = field(default_factory=dict)  # producer id -> first offset
     truth: list[str] = field(default_factory=list)  # per batch: "data", "control", or "open <producer>:<first offset>"
@@ -28,11 +28,11 @@ class Log:
     def end(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
-    def append(self, producer_id: int, attributes: int, records: int, marker: Marker = None) -> None:
+    def append(self, producer_id: int, attributes: int, records: int, marker: Marker | None = None) -> None:
         header = RecordBatchHeader(
-            base_offset=self.end, batch_length=100, partition_leader_epoch=0, magic=2, crc=0, attributes=attributes,
-            last_offset_delta=records - 1, base_timestamp=0, max_timestamp=0, producer_id=producer_id,
-            producer_epoch=0, base_sequence=0, record_count=records,
+            position=len(self.batches), base_offset=self.end, batch_length=100, partition_leader_epoch=0, magic=2,
+            crc=0, attributes=attributes, last_offset_delta=records - 1, base_timestamp=0, max_timestamp=0,
+            producer_id=producer_id, producer_epoch=0, base_sequence=0, record_count=records,
         )  # fmt: skip
         self.batches.append(header)
         self.markers.append(marker)
@@ -66,7 +66,22 @@ class Log:
             return []
         start, end = batches[0].base_offset, batches[-1].next_offset
         aborted = [one for one, last in self.index if last >= start and one.first_offset < end]
-        return visible(batches, self.markers[first : first + count], aborted, isolation)
+        return self.shown(batches, aborted, isolation)
+
+    def shown(
+        self,
+        batches: Sequence[RecordBatchHeader],
+        aborted: Sequence[AbortedTransaction],
+        isolation: Isolation = "read_committed",
+    ) -> list[bool]:
+        """Of each batch whether it is visible."""
+        found = visible(batches, aborted, self.read_marker, isolation)
+        return [batch in found for batch in batches]
+
+    def read_marker(self, batch: RecordBatchHeader) -> Marker:
+        marker = self.markers[batch.position]
+        assert marker is not None, "only control batches have one"
+        return marker
 
     def all(self, isolation: IsolationLevel = "read_committed") -> list[bool]:
         return self.fetch(0, len(self.batches), isolation)
@@ -81,7 +96,7 @@ def test_a_log_without_transactions_is_wholly_visible() -> None:
 
 
 def test_no_batches_show_nothing() -> None:
-    assert visible([], [], []) == []
+    assert Log().all() == []
 
 
 def test_committed_data_is_visible_and_its_marker_is_not() -> None:
@@ -119,12 +134,8 @@ def test_batches_outside_transactions_are_visible_even_from_an_aborting_producer
 
 
 def test_an_aborted_transaction_that_begins_inside_a_batch_range_hides_from_its_first_batch_on() -> None:
-    batches = Log().plain(10).data(1, 10).marker(1, "abort").batches
-    assert visible(batches, [None, None, "abort"], [AbortedTransaction(producer_id=1, first_offset=10)]) == [
-        True,
-        False,
-        False,
-    ]
+    log = Log().plain(10).data(1, 10).marker(1, "abort")
+    assert log.shown(log.batches, [AbortedTransaction(producer_id=1, first_offset=10)]) == [True, False, False]
 
 
 def test_an_abort_spans_two_fetches_since_each_lists_it() -> None:
@@ -143,18 +154,17 @@ def test_a_fetch_that_starts_at_the_abort_marker_shows_what_follows() -> None:
 
 
 def test_a_control_batch_that_ends_no_transaction_is_invisible_and_ends_none() -> None:
-    log = Log().data(1).data(1).marker(1, "abort")
-    other = replace(log.batches[2], base_offset=1)
-    batches = [log.batches[0], other, replace(log.batches[1], base_offset=2), replace(log.batches[2], base_offset=3)]
-    aborted = [AbortedTransaction(producer_id=1, first_offset=0)]
-    assert visible(batches, [None, "other", None, "abort"], aborted) == [False] * 4
+    log = Log().data(1)
+    log.append(1, TRANSACTIONAL | CONTROL, 1, "other")
+    log.data(1).marker(1, "abort")
+    assert log.shown(log.batches, [AbortedTransaction(producer_id=1, first_offset=0)]) == [False] * 4
 
 
 def test_the_list_may_come_in_any_order() -> None:
     log = Log().data(1).data(2).marker(2, "abort").data(2).marker(1, "abort").marker(2, "commit")
     listed = [one for one, _ in log.index]
     for aborted in (listed, listed[::-1]):
-        assert visible(log.batches, log.markers, aborted) == [False, False, False, True, False, False]
+        assert log.shown(log.batches, aborted) == [False, False, False, True, False, False]
 
 
 def test_read_uncommitted_shows_all_but_control_batches() -> None:
@@ -162,10 +172,16 @@ def test_read_uncommitted_shows_all_but_control_batches() -> None:
     assert log.all("read_uncommitted") == [True, False, True, True]
 
 
-def test_every_batch_needs_its_marker() -> None:
-    log = Log().data(1).marker(1, "abort")
-    with pytest.raises(ValueError, match="zip"):
-        visible(log.batches, [None], [one for one, _ in log.index])
+def test_only_markers_of_producers_that_abort_are_read() -> None:
+    log = Log().data(1).data(2).marker(2, "commit").marker(1, "abort").marker(1, "commit")
+    read = []
+
+    def read_marker(batch: RecordBatchHeader) -> Marker:
+        read.append(batch)
+        return log.read_marker(batch)
+
+    assert visible(log.batches, [one for one, _ in log.index], read_marker) == [log.batches[1]]
+    assert read == [log.batches[3]]
 
 
 @given(st.data())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.broker.fetch import Fetched
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.reading.read_stats import Tally
 
@@ -14,6 +14,7 @@ T0 = TopicPartition("t", 0)
 def header(first, records, *, span=None, control=False):
     """A batch of `records` over `span` offsets (more than records where it was compacted), 100 bytes long."""
     return RecordBatchHeader(
+        position=100 * first,
         base_offset=first,
         batch_length=88,
         partition_leader_epoch=0,
@@ -34,7 +35,7 @@ def fetched(*headers):
     return Fetched(
         partition=T0,
         buffer=memoryview(b""),
-        batches=tuple((number * 100, one) for number, one in enumerate(headers)),
+        batches=headers,
         aborted=(),
         next_offset=headers[-1].next_offset,
         high_watermark=0,
@@ -45,7 +46,7 @@ def fetched(*headers):
 def counted(start, end, *parts):
     tally = Tally([OffsetRange(partition=T0, start=start, end=end)])
     for headers, shown in parts:
-        tally.count(fetched(*headers), shown)
+        tally.count(fetched(*headers), [one for one, is_shown in zip(headers, shown, strict=True) if is_shown])
     [found] = tally.ranges
     assert (found.partition, found.start, found.end) == (T0, start, end)
     return found.bytes, found.aborted

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.broker import offsets as broker_offsets
-from spark_kafka_eos.broker.fetch import Fetched
+from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options

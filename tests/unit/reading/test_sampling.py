@@ -107,4 +107,4 @@ def test_nothing_to_read_asks_nothing(monkeypatch):
 
 
 def test_what_the_samples_hold_are_whole_record_batches():
-    assert [header.record_count for _, header in scan(Log(5, 5).batches[0])] == [10]
+    assert [header.record_count for header in scan(Log(5, 5).batches[0])] == [10]

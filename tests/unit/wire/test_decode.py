@@ -123,8 +123,8 @@ def test_compacted_batches_keep_their_gaps() -> None:
     """As compaction leaves them: deltas with holes, the last record gone, all at the batch's old end."""
     records = b"".join(bytes([2 * 6, 0, 0, 2 * delta, 1, 1, 0]) for delta in (2, 5, 7))
     batch = bytearray(HEADER.pack(1000, 49 + len(records), 0, 2, 0, 0, 9, T, T, -1, -1, -1, 3)) + records
-    ((position, header),) = scan(signed(batch))
-    assert decode(batch, [(position, header)])["offset"].to_pylist() == [1002, 1005, 1007]
+    (header,) = scan(signed(batch))
+    assert decode(batch, [header])["offset"].to_pylist() == [1002, 1005, 1007]
     assert header.next_offset == 1010
 
 
@@ -144,19 +144,19 @@ def test_a_control_batch_is_not_data() -> None:
 @pytest.mark.parametrize(("kind", "marker"), [(0, "abort"), (1, "commit"), (2, "other"), (5, "other"), (-1, "other")])
 def test_control_batches_of_all_kinds_are_told_apart(kind: int, marker: str) -> None:
     batch = with_payload(bytes([2 * 10, 0, 0, 0, 8]) + struct.pack(">hh", 0, kind) + b"\x01\x00", 1, attributes=0x30)
-    assert control_marker(batch, 0, read_header(batch, 0)) == marker
+    assert control_marker(batch, read_header(batch, 0)) == marker
 
 
 def test_a_control_batch_whose_marker_was_compacted_away_ends_no_transaction() -> None:
     batch = with_payload(b"", 0, attributes=0x30)
-    assert control_marker(batch, 0, read_header(batch, 0)) == "other"
+    assert control_marker(batch, read_header(batch, 0)) == "other"
 
 
 @pytest.mark.parametrize("payload", [bytes([2 * 6, 0, 0, 0, 1, 1, 0]), bytes([2 * 8, 0, 0, 0, 4, 0, 0, 1, 0])])
 def test_a_control_record_without_its_key_is_refused(payload: bytes) -> None:
     batch = with_payload(payload, 1, attributes=0x20)
     with pytest.raises(CorruptRecordBatch, match="has no control record"):
-        control_marker(batch, 0, read_header(batch, 0))
+        control_marker(batch, read_header(batch, 0))
 
 
 def test_damage_is_found_by_the_crc() -> None:
@@ -171,7 +171,7 @@ def test_a_marker_with_a_wrong_crc_is_refused() -> None:
     batch = with_payload(bytes([2 * 10, 0, 0, 0, 8, 0, 0, 0, 1, 1, 0]), 1, attributes=0x30)
     batch[-1] ^= 1
     with pytest.raises(CorruptRecordBatch, match="has CRC"):
-        control_marker(batch, 0, read_header(batch, 0))
+        control_marker(batch, read_header(batch, 0))
 
 
 @pytest.mark.parametrize("records", [2, 100, 2**31 - 1])
@@ -236,19 +236,17 @@ def test_the_bound_of_decode_is_for_all_batches_together() -> None:
 def test_a_batch_that_is_not_whole_is_refused() -> None:
     batch = encode(pa.array([b"k"]), pa.array([b"v"]), T)
     with pytest.raises(CorruptRecordBatch, match="cut short"):
-        decode(batch[:-1], [(0, read_header(batch, 0))])
+        decode(batch[:-1], [read_header(batch, 0)])
 
 
-def decode_any(buffer: bytes | bytearray, batches: Iterable[tuple[int, RecordBatchHeader]], check_crc: bool) -> None:
+def decode_any(buffer: bytes | bytearray, batches: Iterable[RecordBatchHeader], check_crc: bool) -> None:
     """Everything a reader does with a fetched buffer; what comes out must be sound Arrow data."""
-    for position, header in batches:
+    for header in batches:
         if header.is_control:
-            assert control_marker(buffer, position, header, check_crc=check_crc) in {"abort", "commit", "other"}
+            assert control_marker(buffer, header, check_crc=check_crc) in {"abort", "commit", "other"}
         else:
-            decode(buffer, [(position, header)], check_crc=check_crc, include_headers=True, max_bytes=1 << 20).validate(
-                full=True
-            )
-            decode(buffer, [(position, header)], check_crc=check_crc, max_bytes=1 << 20).validate(full=True)
+            decode(buffer, [header], check_crc=check_crc, include_headers=True, max_bytes=1 << 20).validate(full=True)
+            decode(buffer, [header], check_crc=check_crc, max_bytes=1 << 20).validate(full=True)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -272,9 +270,9 @@ def test_damaged_batches_are_refused_or_make_sound_rows(codec: str, data: st.Dat
     if len(batch) >= HEADER.size and data.draw(st.booleans()):
         struct.pack_into(">i", batch, 8, len(batch) - 12)
     with suppress(CorruptRecordBatch):
-        for position, header in list(scan(batch)):
-            end = position + header.size
-            struct.pack_into(">I", batch, position + CRC_AT, crc_of(batch, position, end))
+        for header in list(scan(batch)):
+            end = header.position + header.size
+            struct.pack_into(">I", batch, header.position + CRC_AT, crc_of(batch, header.position, end))
         decode_any(batch, list(scan(batch)), check_crc=True)
 
 

@@ -86,11 +86,11 @@ def test_any_rows_come_back_as_they_were(
         pa.array(headers, HEADERS)[start:],
         compression=codec,
     )
-    ((position, header),) = scan(batch)
+    (header,) = scan(batch)
     assert header.size == len(batch)
     assert (header.base_timestamp, header.max_timestamp) == (times[start], max(times[start:]))
     assert (header.record_count, header.last_offset_delta) == (len(rows) - start, len(rows) - start - 1)
-    decoded = decode(batch, [(position, header)], include_headers=True)
+    decoded = decode(batch, [header], include_headers=True)
     found = zip(*(decoded[name].to_pylist() for name in ("key", "value", "timestamp", "headers")), strict=True)
     assert list(found) == [(key, value, time, pairs or []) for key, value, time, pairs in rows[start:]]
 
@@ -124,7 +124,7 @@ def test_one_timestamp_for_all_rows_is_the_same_as_one_per_row() -> None:
 
 
 def test_a_batch_belongs_to_no_producer_until_it_is_stamped() -> None:
-    ((_, header),) = scan(encode(KEYS, VALUES, 42))
+    (header,) = scan(encode(KEYS, VALUES, 42))
     assert (header.base_offset, header.producer_id, header.producer_epoch, header.base_sequence) == (0, -1, -1, -1)
     assert not header.is_transactional
 

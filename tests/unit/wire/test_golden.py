@@ -111,8 +111,8 @@ def test_what_java_encodes_is_decoded(codec: str) -> None:
 
 
 def test_headers_that_java_encodes_are_decoded() -> None:
-    ((position, header),) = scan(java("headers"))
-    assert rows_of(decode(java("headers"), [(position, header)], include_headers=True)) == HEADER_ROWS
+    (header,) = scan(java("headers"))
+    assert rows_of(decode(java("headers"), [header], include_headers=True)) == HEADER_ROWS
     assert header.is_transactional
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 5, 17)
 
@@ -140,16 +140,16 @@ def test_batches_of_both_timestamp_types_and_all_codecs_decode_in_one_call() -> 
 
 
 def test_a_batch_emptied_by_compaction_has_no_rows_and_keeps_its_offsets() -> None:
-    ((position, header),) = scan(java("empty"))
-    assert decode(java("empty"), [(position, header)], include_headers=True).num_rows == 0
+    (header,) = scan(java("empty"))
+    assert decode(java("empty"), [header], include_headers=True).num_rows == 0
     assert (header.base_offset, header.next_offset) == (100, 121)
 
 
 @pytest.mark.parametrize("marker", ["abort", "commit"])
 def test_control_batches_say_what_java_wrote(marker: str) -> None:
-    ((position, header),) = scan(java(marker))
+    (header,) = scan(java(marker))
     assert header.is_control
-    assert control_marker(java(marker), position, header) == marker
+    assert control_marker(java(marker), header) == marker
 
 
 def test_a_message_set_of_the_old_format_is_refused_with_a_way_out() -> None:

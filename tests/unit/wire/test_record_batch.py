@@ -21,9 +21,9 @@ def with_field(batch: bytes, at: int, layout: str, value: int) -> bytearray:
 
 def test_a_buffer_is_scanned_batch_by_batch() -> None:
     found = list(scan(ONE + TWO + ONE))
-    assert [position for position, _ in found] == [0, len(ONE), len(ONE) + len(TWO)]
-    assert [header.record_count for _, header in found] == [1, 2, 1]
-    assert [header.size for _, header in found] == [len(ONE), len(TWO), len(ONE)]
+    assert [header.position for header in found] == [0, len(ONE), len(ONE) + len(TWO)]
+    assert [header.record_count for header in found] == [1, 2, 1]
+    assert [header.size for header in found] == [len(ONE), len(TWO), len(ONE)]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -33,7 +33,7 @@ def test_any_kind_of_buffer_can_be_scanned(kind: type) -> None:
 
 @pytest.mark.parametrize("kept", range(len(TWO)))
 def test_a_truncated_last_batch_is_left_for_the_next_fetch(kept: int) -> None:
-    assert [position for position, _ in scan(ONE + TWO[:kept])] == [0]
+    assert [header.position for header in scan(ONE + TWO[:kept])] == [0]
 
 
 def test_an_empty_buffer_has_no_batches() -> None:
@@ -71,11 +71,11 @@ def test_a_header_cut_short_is_refused() -> None:
 
 def test_the_crc_of_a_batch_in_the_middle_of_a_buffer_is_checked() -> None:
     buffer = bytearray(ONE + TWO + ONE)
-    position, header = list(scan(buffer))[1]
-    check_crc(buffer, position, header)
-    buffer[position + header.size - 1] ^= 1
+    header = list(scan(buffer))[1]
+    check_crc(buffer, header)
+    buffer[header.position + header.size - 1] ^= 1
     with pytest.raises(CorruptRecordBatch, match="record batch at offset 0 has CRC 0x"):
-        check_crc(buffer, position, header)
+        check_crc(buffer, header)
 
 
 def test_offset_and_leader_epoch_are_not_covered_by_the_crc() -> None:
@@ -89,8 +89,8 @@ def test_offset_and_leader_epoch_are_not_covered_by_the_crc() -> None:
 def test_a_stamp_changes_the_producer_and_the_crc_in_place(batch: bytearray | memoryview, transactional: bool) -> None:
     stamp(batch, producer_id=2**40, epoch=32_767, base_sequence=2**31 - 1, transactional=True)
     stamp(batch, producer_id=2**41, epoch=1, base_sequence=5, transactional=transactional)
-    ((position, header),) = scan(batch)
-    check_crc(batch, position, header)
+    (header,) = scan(batch)
+    check_crc(batch, header)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**41, 1, 5)
     assert header.is_transactional is transactional
     assert bytes(batch[HEADER.size :]) == TWO[HEADER.size :]

@@ -50,12 +50,12 @@ def told(side):
     for fetched in Fetcher(side.cluster, isolation="read_uncommitted").fetch(
         [OffsetRange(partition=LEDGER, start=first, end=end)]
     ):
-        for position, header in fetched.batches:
+        for header in fetched.batches:
             waiting = pending.setdefault(header.producer_id, [])
             if not header.is_control:
-                waiting += decode(fetched.buffer, [(position, header)])["value"].to_pylist()
+                waiting += decode(fetched.buffer, [header])["value"].to_pylist()
                 continue
-            if control_marker(fetched.buffer, position, header) == "commit":
+            if control_marker(fetched.buffer, header) == "commit":
                 committed += waiting
             waiting.clear()
     return committed

@@ -1,0 +1,358 @@
+"""What to fetch next from which leader, and what an answer means: reading offset ranges, without sockets.
+
+`FetchPlan.next` returns the next step. The caller performs it and reports the result with the method on the right, or
+with `failed` if the broker could not be reached:
+
+    Ask         send a request to a leader                     (its answer comes with a later Receive)
+    Receive     wait for a leader's answer                     answered
+    Locate      look up the leaders of partitions              located
+    FindBounds  look up where partitions start and end         bounded
+    Wait        sleep
+    Fetched     hand it to the reader
+
+Until it is read to its end, a range is either waiting or in flight:
+
+    waiting --Locate--> waiting, located --Ask--> in flight --answered, failed--> waiting
+    waiting, out of range --FindBounds--> waiting, to be located again, or DataLoss
+
+What is not obvious:
+- A range ends by position. Offsets have gaps (control batches, aborted data, compaction), so counting records could
+  wait for ever.
+- The next request is sent before fetched data is handed over, and data is handed over before any step that blocks or
+  may fail.
+- The reader's own time and the time that brokers throttle us count towards no timeout.
+- An empty answer of a throttling broker says nothing about its log (KIP-219). If no other kind of answer ever comes,
+  that is BrokerUnreachable, not DataLoss.
+- Two checks ensure that records belong together. Requests use the topic id, which changes when a topic is created
+  again. And each names the leader epoch of the last record batch read (KIP-595, as followers do), so that a leader
+  whose log was truncated by an unclean election reports it, instead of returning other records at the same offsets.
+
+Which errors are retriable: see FetchCollector and FetchSessionHandler of Kafka's Java client, and `core.error_codes`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_kafka_eos.core.acl_hints import Subject
+from spark_kafka_eos.core.backoff import OUTDATED_LEADER_MS, Budget, Clock, Stopwatch, delay_or_raise
+from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.core.fetch_sizes import FetchSizes
+from spark_kafka_eos.core.fetch_steps import (
+    Action,
+    Answer,
+    Ask,
+    Bounds,
+    EpochEndOffset,
+    Fetched,
+    FindBounds,
+    Locate,
+    Outcome,
+    Part,
+    Place,
+    Receive,
+    Refused,
+    Request,
+    Wait,
+)
+from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
+from spark_kafka_eos.model import OffsetRange, TopicPartition
+
+# How long a different topic id may come from outdated metadata, here or on the broker that was asked.
+_OUTDATED_METADATA_MS = 2_000
+_GO_ON = "Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint."
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cursor:
+    partition: TopicPartition
+    position: int
+    end: int
+    topic_id: uuid.UUID | None  # as planned, or as first read: another id means that the topic was created again
+    epoch: int = -1  # of the last record batch read
+    place: Place | None = None  # None: to be looked up
+    is_outdated: bool = False  # cached metadata must not be used to look it up
+    is_out_of_range: bool = False  # according to its leader
+    end_doubted: Budget | None = None  # how long not to believe that the log ends before the position
+    topic_doubted: Budget | None = None  # how long not to believe that the topic was created again
+
+
+class FetchPlan:
+    """Reads `ranges` to their ends: at most one per partition (else ValueError). Empty ranges need no request.
+
+    Gives up if no range makes progress for `patience_ms`, counted as described above. `budget` returns a budget of the
+    given milliseconds on the given clock. After a method has raised, the plan must not be used any more.
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[OffsetRange],
+        *,
+        sizes: FetchSizes,
+        clock: Clock,
+        budget: Callable[[int, Clock], Budget],
+        patience_ms: int,
+    ) -> None:
+        if len({wanted.partition for wanted in ranges}) < len(ranges):
+            raise ValueError("a partition may have one range only")
+        self._sizes, self._clock = sizes, clock
+        self._time = Stopwatch(clock)
+        self._new_budget = budget
+        self._progress = budget(patience_ms, self._time)  # restarts when data comes
+        self._silence = budget(patience_ms, self._time)  # restarts also when a broker throttles
+        # In the order of the next request: partitions that got nothing come first.
+        self._waiting: dict[TopicPartition, _Cursor] = {
+            wanted.partition: _Cursor(
+                partition=wanted.partition, position=wanted.start, end=wanted.end, topic_id=wanted.topic_id
+            )
+            for wanted in ranges
+            if wanted.start < wanted.end
+        }
+        self._in_flight: dict[int, dict[TopicPartition, _Cursor]] = {}  # by leader, the first asked first
+        self._found: deque[Fetched] = deque()
+        self._trouble: tuple[KafkaEosError, Reaction] | None = None  # to back off for
+        self._throttled_until: dict[int, float] = {}  # by leader
+
+    def next(self) -> Action | None:
+        """The next step; None when all ranges are read. Raises the last error when the time is used up."""
+        self._time.start()
+        action = (
+            self._ask()
+            or self._hand_over()
+            or self._find_bounds()
+            or self._back_off()
+            or self._locate()
+            or self._receive()
+            or self._wait_for_throttle()
+        )
+        if isinstance(action, Fetched) or (isinstance(action, Wait) and action.because is None):
+            self._time.stop()
+        return action
+
+    def _ask(self) -> Ask | None:
+        """A request to an idle leader for all partitions that wait for it."""
+        if self._trouble is not None:
+            return None
+        by_leader: dict[int, list[_Cursor]] = {}
+        for cursor in self._waiting.values():
+            if cursor.place is not None and not cursor.is_out_of_range:
+                by_leader.setdefault(cursor.place.leader, []).append(cursor)
+        now = self._clock()
+        for leader, cursors in by_leader.items():
+            if leader in self._in_flight or self._throttled_until.get(leader, now) > now:
+                continue
+            self._in_flight[leader] = {cursor.partition: self._waiting.pop(cursor.partition) for cursor in cursors}
+            return Ask(leader=leader, parts=tuple(self._part(cursor) for cursor in cursors))
+        return None
+
+    def _part(self, cursor: _Cursor) -> Part:
+        assert cursor.place is not None
+        return Part(
+            partition=cursor.partition,
+            topic_id=cursor.place.topic_id,
+            position=cursor.position,
+            end=cursor.end,
+            leader_epoch=cursor.place.leader_epoch,
+            last_epoch=cursor.epoch,
+            max_bytes=self._sizes.bytes_for(cursor.partition, cursor.end - cursor.position),
+        )
+
+    def _hand_over(self) -> Fetched | None:
+        return self._found.popleft() if self._found else None
+
+    def _find_bounds(self) -> FindBounds | None:
+        partitions = tuple(tp for tp, cursor in self._waiting.items() if cursor.is_out_of_range)
+        return FindBounds(partitions=partitions) if partitions else None
+
+    def _back_off(self) -> Wait | None:
+        if self._trouble is None:
+            return None
+        (error, react), self._trouble = self._trouble, None
+        return Wait(seconds=delay_or_raise(error, react, self._progress), because=error)
+
+    def _locate(self) -> Locate | None:
+        cursors = [cursor for cursor in self._waiting.values() if cursor.place is None]
+        if not cursors:
+            return None
+        return Locate(
+            partitions=tuple(cursor.partition for cursor in cursors),
+            anew=frozenset(cursor.partition.topic for cursor in cursors if cursor.is_outdated),
+        )
+
+    def _receive(self) -> Receive | None:
+        return Receive(leader=next(iter(self._in_flight))) if self._in_flight else None
+
+    def _wait_for_throttle(self) -> Wait | None:
+        if not self._waiting:
+            return None
+        leaders = {cursor.place.leader for cursor in self._waiting.values() if cursor.place is not None}
+        until = min(self._throttled_until[leader] for leader in leaders)
+        return Wait(seconds=max(0.0, until - self._clock()), because=None)
+
+    # -- what came of it
+
+    def located(self, places: Mapping[TopicPartition, Place]) -> None:
+        """The places of all partitions of a `Locate`. Raises DataLoss if a topic was created again."""
+        for partition, place in places.items():
+            cursor = self._waiting[partition]
+            if cursor.topic_id in (None, place.topic_id):
+                cursor.place, cursor.topic_doubted = place, None
+            else:
+                cursor.topic_doubted = cursor.topic_doubted or self._new_budget(_OUTDATED_METADATA_MS, self._time)
+                self._doubt(cursor, _created_again(cursor, place), cursor.topic_doubted)
+
+    def bounded(self, bounds: Mapping[TopicPartition, Bounds]) -> None:
+        """The bounds of all partitions of a `FindBounds`.
+
+        Raises DataLoss if records were deleted, or if the log is still too short when even a leader that was paused
+        must have heard of its successor.
+        """
+        for partition, held in bounds.items():
+            cursor = self._waiting[partition]
+            cursor.is_out_of_range = False
+            loss = _out_of_range(cursor, held)
+            if cursor.position < held.first:
+                raise loss
+            cursor.end_doubted = cursor.end_doubted or self._new_budget(OUTDATED_LEADER_MS, self._time)
+            self._doubt(cursor, loss, cursor.end_doubted)
+
+    def failed(self, action: Request, error: KafkaEosError) -> None:
+        """The step could not be performed: the broker could not be reached, or did not answer."""
+        match action:
+            case Ask(leader=leader) | Receive(leader=leader):
+                cursors = list(self._in_flight.pop(leader).values())
+            case Locate(partitions=partitions) | FindBounds(partitions=partitions):
+                cursors = [self._waiting[partition] for partition in partitions]
+        for cursor in cursors:
+            cursor.is_out_of_range = False
+        self._again(cursors, error, Reaction.REFRESH_METADATA)
+
+    def answered(self, leader: int, answer: Answer) -> None:
+        """The answer to the request in flight to `leader`. Raises the first error in it that no retry mends."""
+        asked = self._in_flight.pop(leader)
+        if answer.throttle_ms:
+            self._throttled_until[leader] = self._clock() + answer.throttle_ms / 1000
+        if answer.error_code:
+            error, react = _failure(answer.error_code, f"a request to {answer.where}")
+            self._again(asked.values(), error, react)
+            return
+        if self._take(asked, answer.parts):
+            self._progress.restart()
+            self._silence.restart()
+        elif answer.throttle_ms:
+            self._silence.restart()
+            if self._progress.spent:
+                self._trouble = _throttled(answer.where, asked.values()), Reaction.RETRY_SAME
+        elif self._is_settled() and self._silence.spent:
+            raise _stuck(answer.where, asked.values())
+
+    def _take(self, asked: Mapping[TopicPartition, _Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
+        """Advance the cursors; those that got nothing will be first in the next request. Returns whether data came."""
+        left, moved = dict(asked), []
+        for partition, outcome in parts.items():
+            cursor = left.pop(partition)
+            match outcome:
+                case EpochEndOffset():
+                    raise _truncated(cursor, outcome)
+                case Refused(error_code=code):
+                    self._refused(cursor, code)
+                case Fetched(batches=()):
+                    self._waiting[partition] = cursor
+                case Fetched():
+                    self._advance(cursor, outcome)
+                    moved.append(cursor)
+        for cursor in (*left.values(), *moved):
+            if cursor.position < cursor.end:
+                self._waiting[cursor.partition] = cursor
+        return bool(moved)
+
+    def _refused(self, cursor: _Cursor, code: int) -> None:
+        if reaction("Fetch", code) is Reaction.DATA_LOSS:
+            cursor.is_out_of_range = True
+            self._waiting[cursor.partition] = cursor
+        else:
+            error, react = _failure(code, Subject(partition=cursor.partition, note=f" at offset {cursor.position}"))
+            self._again([cursor], error, react)
+
+    def _advance(self, cursor: _Cursor, found: Fetched) -> None:
+        first, last = found.batches[0], found.batches[-1]
+        covered = last.next_offset - max(cursor.position, first.base_offset)
+        self._sizes.learn(cursor.partition, size=last.position + last.size, offsets=covered)
+        assert cursor.place is not None
+        cursor.position, cursor.topic_id = found.next_offset, cursor.place.topic_id
+        cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None
+        self._found.append(found)
+
+    def _again(self, cursors: Iterable[_Cursor], error: KafkaEosError, react: Reaction) -> None:
+        """Request these again after a pause."""
+        for cursor in cursors:
+            self._waiting[cursor.partition] = cursor
+            if react is Reaction.REFRESH_METADATA:
+                cursor.place, cursor.is_outdated = None, True
+        self._trouble = self._trouble or (error, react)
+
+    def _doubt(self, cursor: _Cursor, loss: DataLoss, doubted: Budget) -> None:
+        """Raise the loss if the time to doubt it is over."""
+        if doubted.spent:
+            raise loss
+        self._again([cursor], loss, Reaction.REFRESH_METADATA)
+
+    def _is_settled(self) -> bool:
+        """Nothing is being retried or doubted."""
+        return self._trouble is None and not any(cursor.is_out_of_range for cursor in self._waiting.values())
+
+
+def _failure(code: int, subject: Subject | str) -> tuple[KafkaEosError, Reaction]:
+    """Raises it if no retry mends it."""
+    error, react = failure("Fetch", code, subject), reaction("Fetch", code)
+    if react not in RETRIABLE:
+        raise error
+    return error, react
+
+
+def _created_again(cursor: _Cursor, place: Place) -> DataLoss:
+    return DataLoss(
+        f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} was being read at "
+        f"offset {cursor.position}: offsets up to {cursor.end} were to be read of topic id {cursor.topic_id}, "
+        f"now it is {place.topic_id}",
+        action=_GO_ON,
+    )
+
+
+def _out_of_range(cursor: _Cursor, held: Bounds) -> DataLoss:
+    return DataLoss(
+        f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were to be read, "
+        f"but the broker holds {held.first} to {held.end}",
+        action=_GO_ON,
+    )
+
+
+def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:
+    return DataLoss(
+        f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
+        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has those of epoch {diverging.epoch} "
+        f"up to {diverging.end_offset} only, and offsets from there to {cursor.end} are lost or replaced",
+        action=_GO_ON,
+    )
+
+
+def _stuck(where: str, cursors: Iterable[_Cursor]) -> DataLoss:
+    return DataLoss(
+        f"{where} has had nothing to give for {_ranges(cursors)} within delivery.timeout.ms",
+        action="Either a transaction is still open below the end of the range, or the end of the log was lost.",
+    )
+
+
+def _throttled(where: str, cursors: Iterable[_Cursor]) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"{where} throttled this client and sent no data of {_ranges(cursors)} within delivery.timeout.ms, not "
+        "counting the throttle time",
+        action="Increase the quota of this user or client id (consumer_byte_rate, request_percentage).",
+    )
+
+
+def _ranges(cursors: Iterable[_Cursor]) -> str:
+    return ", ".join(f"{cursor.partition} from {cursor.position} to {cursor.end}" for cursor in cursors)

@@ -1,0 +1,27 @@
+"""How many bytes to request, estimated from the size of previous records."""
+
+from __future__ import annotations
+
+from spark_kafka_eos.model import TopicPartition
+
+# What a record is taken to weigh until the first response tells; and how much more than the estimate is asked for, so
+# that a range rarely needs one more round trip, yet a small range of a large topic does not fetch megabytes in vain.
+_BYTES_PER_OFFSET = 128.0
+_SURPLUS, _SURPLUS_BYTES = 1.25, 65_536
+
+
+class FetchSizes:
+    """Estimates per partition, limited to `max_partition_bytes`."""
+
+    def __init__(self, max_partition_bytes: int) -> None:
+        self._max_partition_bytes = max_partition_bytes
+        self._bytes_per_offset: dict[TopicPartition, float] = {}
+
+    def bytes_for(self, partition: TopicPartition, offsets: int) -> int:
+        """How many bytes to request for this number of offsets."""
+        estimate = self._bytes_per_offset.get(partition, _BYTES_PER_OFFSET) * offsets
+        return min(self._max_partition_bytes, int(estimate * _SURPLUS) + _SURPLUS_BYTES)
+
+    def learn(self, partition: TopicPartition, *, size: int, offsets: int) -> None:
+        """Note that this number of offsets took `size` bytes."""
+        self._bytes_per_offset[partition] = size / max(offsets, 1)

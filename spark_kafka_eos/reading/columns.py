@@ -1,0 +1,24 @@
+"""The source's columns, declared once for Arrow (`reading.records`) and Spark (`spark.schema`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+Kind = Literal["binary", "string", "int32", "int64", "timestamp", "headers"]
+
+# Names, order and types of the built-in source (Spark's Kafka integration guide).
+_COLUMNS: Mapping[str, Kind] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int32",
+    "offset": "int64",
+    "timestamp": "timestamp",
+    "timestampType": "int32",
+}
+
+
+def source_columns(*, include_headers: bool) -> Mapping[str, Kind]:
+    """The columns of a row per record. `timestampType`: 0 if the producer set the timestamp, 1 if the broker did."""
+    return {**_COLUMNS, "headers": "headers"} if include_headers else _COLUMNS
