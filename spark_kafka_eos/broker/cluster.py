@@ -242,9 +242,8 @@ class Cluster:
     # -- requests with retries
 
     def budget(self, milliseconds: int | None = None, clock: Clock | None = None) -> Budget:
-        """A fresh budget: by default delivery.timeout.ms, but only request.timeout.ms before first contact.
-
-        `clock`: another one than the cluster's.
+        """A new budget: by default delivery.timeout.ms, but only request.timeout.ms until the cluster has been
+        reached. `clock`: seconds, by default the cluster's.
         """
         if milliseconds is None:
             milliseconds = self.options.delivery_timeout_ms if self._reached else self.options.request_timeout_ms

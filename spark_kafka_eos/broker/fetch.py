@@ -17,8 +17,8 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData, read_fetch_response
-from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, Isolation, earliest, latest
-from spark_kafka_eos.broker.retry import sleep_before_next_try
+from spark_kafka_eos.broker.offsets import ISOLATION_LEVELS, earliest, latest
+from spark_kafka_eos.broker.retry import log_and_sleep
 from spark_kafka_eos.core.fetch_plan import FetchPlan
 from spark_kafka_eos.core.fetch_sizes import FetchSizes
 from spark_kafka_eos.core.fetch_steps import (
@@ -37,7 +37,7 @@ from spark_kafka_eos.core.fetch_steps import (
     Wait,
 )
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.model import IsolationLevel, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Fetcher:
         max_wait_ms: int = 500,
     ) -> None:
         self._cluster = cluster
-        self._isolation: Isolation = isolation
+        self._isolation: IsolationLevel = isolation
         self._max_bytes, self._max_wait_ms = max_bytes, max_wait_ms
         self._sizes = FetchSizes(max_partition_bytes)
 
@@ -120,7 +120,7 @@ class Fetcher:
             log.info("throttled by the broker for %d ms", action.seconds * 1000)
             self._cluster.sleep(action.seconds)
         else:
-            sleep_before_next_try(action.seconds, action.because, self._cluster.sleep)
+            log_and_sleep(action.seconds, action.because, self._cluster.sleep)
 
     def _place(self, partition: TopicPartition) -> Place:
         return Place(
@@ -176,7 +176,7 @@ def _receive(flight: _InFlight) -> Answer:
     answered = [(data.topic_id, data.partition) for data in response.partitions]
     if len(set(answered)) < len(answered) or set(answered) - flight.parts.keys():
         flight.connection.close()
-        raise BrokerUnreachable(f"{flight.connection.where}: a response holds partitions that were not asked for")
+        raise BrokerUnreachable(f"{flight.connection.where}: a response contains partitions that were not requested")
     first = next(iter(flight.parts))
     parts = {}
     for key, data in zip(answered, response.partitions, strict=True):
@@ -205,7 +205,7 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
 
 
 def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[RecordBatchHeader, ...]:
-    """The whole batches that hold something of the range. Raises CorruptRecordBatch, with the partition named."""
+    """The whole batches that overlap the range. Raises CorruptRecordBatch with the partition."""
     found: list[RecordBatchHeader] = []
     behind = asked.position  # no checksum covers a batch's offset
     try:
@@ -222,7 +222,7 @@ def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[Recor
             found.append(header)
         if not found and records and is_first:
             # The first partition of a request gets at least one whole batch, however large (KIP-74).
-            raise CorruptRecordBatch(f"{len(records)} bytes hold no whole record batch from there on")
+            raise CorruptRecordBatch(f"{len(records)} bytes contain no complete record batch")
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(
             f"{asked.partition}, fetched from offset {asked.position}: {error.what}", action=error.action

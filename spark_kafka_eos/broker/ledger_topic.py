@@ -143,7 +143,7 @@ class LedgerTopic:
                 self._take_records(part, header, found)
 
     def _may_concern(self, buffer: memoryview, header: RecordBatchHeader) -> bool:
-        """Whether the batch may hold our key; others' are not looked into."""
+        """Whether the batch may contain our key; others are not decoded."""
         record_batch = buffer[header.position : header.position + header.size]
         return bool(header.compression_code) or self._key in bytes(record_batch)
 

@@ -13,7 +13,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 
 log = logging.getLogger(__name__)
 
-# A response's error codes, each with what it speaks of.
+# A response's error codes, each with what it refers to.
 Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
 
 
@@ -64,11 +64,11 @@ def retry(
 
 
 def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable[[float], None]) -> None:
-    """Wait before the next try, or raise `error` when the budget is spent."""
-    sleep_before_next_try(delay_or_raise(error, react, budget), error, sleep)
+    """Wait before the next attempt, or raise `error` if the budget is used up."""
+    log_and_sleep(delay_or_raise(error, react, budget), error, sleep)
 
 
-def sleep_before_next_try(seconds: float, error: KafkaEosError, sleep: Callable[[float], None]) -> None:
-    """Wait, and say in the log what for."""
-    log.info("%s; next try in %d ms", error.what, seconds * 1000)
+def log_and_sleep(seconds: float, error: KafkaEosError, sleep: Callable[[float], None]) -> None:
+    """Wait before the next attempt after `error`, and log it."""
+    log.info("%s; retrying in %d ms", error.what, seconds * 1000)
     sleep(seconds)

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from spark_kafka_eos.core.error_codes import Reaction
 from spark_kafka_eos.errors import KafkaEosError
 
-# A broker that was paused or cut off takes itself for a leader until it hears of its successor, mostly for less than a
-# second, and its log ends before what that one has appended since. Epochs do not tell it from the real one where nobody
-# here has heard of the successor either.
+# A broker that was paused or isolated considers itself the leader until it learns of its successor, usually for less
+# than a second, and its log lacks what the successor has appended. Epochs do not reveal this if the client does not
+# know the successor either.
 OUTDATED_LEADER_MS = 5_000
 
 _GROWTH = 2.0
 _SPREAD = 0.2
 _SOON = 0.005
-_TRIED = "It was tried again"
+_TRIED = "It was retried"
 
 Clock = Callable[[], float]  # seconds, monotonic
 
@@ -70,7 +70,7 @@ def delay_or_raise(error: KafkaEosError, react: Reaction, budget: Budget) -> flo
     """Seconds to wait before retrying after `error`; raises `error`, and how long was retried, if no time is left."""
     delay = budget.delay(soon=react is Reaction.RETRY_SOON)
     if delay is None:
-        if not error.action.startswith(_TRIED):  # an inner loop gave up first, and has said so
+        if not error.action.startswith(_TRIED):  # an inner loop gave up first and has added this
             error = error.replaced(action=f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip())
         raise error
     return delay

@@ -63,7 +63,7 @@ from spark_kafka_eos.model import OffsetRange, TopicPartition
 
 # How long a different topic id may come from outdated metadata, here or on the broker that was asked.
 _OUTDATED_METADATA_MS = 2_000
-_GO_ON = "Set failOnDataLoss to false to go on with what is left, or start with a new checkpoint."
+_GO_ON = "Set failOnDataLoss=false to continue with the remaining records, or start with a new checkpoint."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -315,17 +315,17 @@ def _failure(code: int, subject: Subject | str) -> tuple[KafkaEosError, Reaction
 
 def _created_again(cursor: _Cursor, place: Place) -> DataLoss:
     return DataLoss(
-        f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} was being read at "
-        f"offset {cursor.position}: offsets up to {cursor.end} were to be read of topic id {cursor.topic_id}, "
-        f"now it is {place.topic_id}",
+        f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} was read at offset "
+        f"{cursor.position}: offsets up to {cursor.end} of topic id {cursor.topic_id} were not read, "
+        f"the new topic id is {place.topic_id}",
         action=_GO_ON,
     )
 
 
 def _out_of_range(cursor: _Cursor, held: Bounds) -> DataLoss:
     return DataLoss(
-        f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were to be read, "
-        f"but the broker holds {held.first} to {held.end}",
+        f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were planned, "
+        f"but the broker has {held.first} to {held.end}",
         action=_GO_ON,
     )
 
@@ -333,22 +333,22 @@ def _out_of_range(cursor: _Cursor, held: Bounds) -> DataLoss:
 def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:
     return DataLoss(
         f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
-        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has those of epoch {diverging.epoch} "
-        f"up to {diverging.end_offset} only, and offsets from there to {cursor.end} are lost or replaced",
+        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has epoch {diverging.epoch} only up "
+        f"to {diverging.end_offset}; offsets from there to {cursor.end} are lost or replaced",
         action=_GO_ON,
     )
 
 
 def _stuck(where: str, cursors: Iterable[_Cursor]) -> DataLoss:
     return DataLoss(
-        f"{where} has had nothing to give for {_ranges(cursors)} within delivery.timeout.ms",
-        action="Either a transaction is still open below the end of the range, or the end of the log was lost.",
+        f"{where} returned no data for {_ranges(cursors)} within delivery.timeout.ms",
+        action="Either a transaction is still open before the end of the range, or the end of the log was lost.",
     )
 
 
 def _throttled(where: str, cursors: Iterable[_Cursor]) -> BrokerUnreachable:
     return BrokerUnreachable(
-        f"{where} throttled this client and sent no data of {_ranges(cursors)} within delivery.timeout.ms, not "
+        f"{where} throttled this client and returned no data for {_ranges(cursors)} within delivery.timeout.ms, not "
         "counting the throttle time",
         action="Increase the quota of this user or client id (consumer_byte_rate, request_percentage).",
     )

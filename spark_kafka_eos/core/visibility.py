@@ -16,7 +16,6 @@ from typing import Literal
 
 from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, RecordBatchHeader
 
-Isolation = Literal["read_committed", "read_uncommitted"]
 # The type of a control batch; "other" for one that does not end a transaction.
 Marker = Literal["abort", "commit", "other"]
 
@@ -25,7 +24,7 @@ def visible(
     batches: Iterable[RecordBatchHeader],
     aborted: Collection[AbortedTransaction],
     marker: Callable[[RecordBatchHeader], Marker],
-    isolation: Isolation = "read_committed",
+    isolation: IsolationLevel = "read_committed",
 ) -> list[RecordBatchHeader]:
     """The batches with visible records, for one partition of a Fetch response in log order.
 

@@ -96,4 +96,4 @@ def test_an_error_says_how_long_it_was_tried_but_says_it_once():
         with pytest.raises(BrokerUnreachable) as caught:
             delay_or_raise(error, Reaction.REFRESH_METADATA, tries)
         error = caught.value
-        assert error.action == "It was tried again for 10000 ms. Look at it."
+        assert error.action == "It was retried for 10000 ms. Look at it."

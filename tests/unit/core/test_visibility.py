@@ -72,7 +72,7 @@ class Log:
         self,
         batches: Sequence[RecordBatchHeader],
         aborted: Sequence[AbortedTransaction],
-        isolation: Isolation = "read_committed",
+        isolation: IsolationLevel = "read_committed",
     ) -> list[bool]:
         """Of each batch whether it is visible."""
         found = visible(batches, aborted, self.read_marker, isolation)
