@@ -5,8 +5,10 @@ its columns: nothing is searched for, and keys and values are copied out of all 
 read every byte but that of the attributes, which mean nothing yet, is taken or compared, so what comes out is what the
 records say. Where they are not alike nothing comes out, and the caller takes one field after the other.
 
-Measured with values of 100 bytes in batches of 9,000: 65 ns to read a record, and as many to write one, where that
-takes 115 to 150. With 500 in a batch reading is the other way round.
+Measured on one core, values of 100 bytes, with this file and without it: batches of 9,000 records take 45 and 78 ns a
+record to write, 53 and 94 ns to read. Batches of 16 KB: 1.25 times as fast to write, no difference to read. Records of
+different sizes: no difference (0.96 to 1.04). So it costs nothing where it does not apply, and records of one size
+(fixed-size formats, sensor data) need it for 10 million records a second.
 """
 
 from __future__ import annotations
