@@ -18,9 +18,8 @@ from spark_kafka_eos.options import from_properties, sink_options
 from spark_kafka_eos.writing.preflight import examine
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
-_PATIENCE = {
-    "kafka.request.timeout.ms": "10000"
-}  # short, because the command is interactive; a file or an option may set it
+# Short, because the command is interactive; a file or an option may set it.
+_PATIENCE = {"kafka.request.timeout.ms": "10000"}
 
 
 def preflight(

@@ -1,11 +1,11 @@
-"""The checker behind `kafka-eos verify`: was an output topic written exactly once?
+"""The checker of `kafka-eos verify`: checks that an output topic was written exactly once.
 
 verification                        `verify`: reads a topic in several ways and checks every invariant
 scan follower                       the two readers: this package's, and librdkafka's
-evidence history outcomes           what is known of a topic
-provenance_bytes provenance_column  where a record came from, written into its value
+evidence history outcomes           the data that is checked
+provenance_bytes provenance_column  the origin of a record, stored in its value
 invariants origins contents         the six invariants
-findings                            what was found
+findings                            the results
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Invariants 1 and 2 of values that do not say where they come from: the output's keys and values against the source's.
+"""Invariants 1 and 2 for values without provenance: compares keys and values of the output with those of the source.
 
-Two records are alike if the digests of their keys and values are the same. The source's records, up to where the output
-must have got, and the committed output are compared as multisets. Where they are equal, nothing is lost and nothing is
-there twice, whatever wrote it. Where they differ, a job that filters or transforms cannot be told from a loss: that
-refutes something only of an output that is said to be a plain copy. Nor does it where the difference may come from what
-the topics no longer have (deleted, compacted), or from source records behind the end that the output must have reached.
+Two records are equal if the digests of their keys and values are equal. The source's records, up to the offset that the
+output must have reached, and the committed output are compared as multisets. If they are equal, nothing is lost or
+duplicated, whatever wrote the output. If they differ, a job that filters or transforms cannot be distinguished from a
+loss, so this is only a violation if the output is declared a plain copy. It is not a violation either if the difference
+may be due to records that the topics no longer have (deleted, compacted), or to source records after that offset.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _GONE = "but some of the {} is deleted or compacted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Records:
-    """A topic's records, partition after partition: `content` is a number that alike ones share, `partition` a place in
-    `partitions`."""
+    """A topic's records, partition by partition. Equal records have the same number `content`; `partition` is an index
+    into `partitions`.
+    """
 
     partitions: Sequence[TopicPartition]
     partition: Int64s
@@ -41,7 +42,7 @@ class _Records:
 def compare(
     logs: Sequence[PartitionLog], source: Mapping[int, SourcePartition], *, copy: bool
 ) -> tuple[CheckedInvariant, CheckedInvariant]:
-    """Invariants 1 and 2. Needs the contents of all; `copy`: the output is said to be a plain copy."""
+    """Invariants 1 and 2. Needs the contents of all topics. `copy`: the output is declared a plain copy."""
     origins = [origin for _, origin in sorted(source.items())]
     shown = [origin.start + np.flatnonzero(origin.visible) for origin in origins]
     number = _numbered([*(each.shown_contents for each in origins), *(each.committed_contents for each in logs)])
@@ -67,7 +68,7 @@ def _records(partitions: Sequence[TopicPartition], offsets: Sequence[Int64s], co
 
 
 def _numbered(contents: Sequence[Contents]) -> Int64s:
-    """Numbers from 0 on in the place of contents, laid end to end."""
+    """A number from 0 on for each content, concatenated."""
     every = np.concatenate([np.zeros((0, 2), np.uint64), *contents])
     if not len(every):
         return np.zeros(0, np.int64)
@@ -91,7 +92,7 @@ def _once(
     output_is_whole: bool,
 ) -> CheckedInvariant:
     wanted = source.content[due]
-    # Of records that are alike, the last ones count as those that are lost, or there too often.
+    # Of equal records, the last ones count as lost or duplicated.
     lost = np.flatnonzero(due)[_rank(wanted) >= _count(output.content, of=wanted)]
     rank = _rank(output.content)
     possible = rank < _count(source.content, of=output.content)
@@ -107,19 +108,21 @@ def _once(
         if surplus and not source_is_whole:
             unchecked.append(f"{surplus[0]}; {_GONE.format('source')}")
         if later.size:
-            unchecked.append(f"{len(later):,} may be copies of records that the query's group does not count as read")
+            unchecked.append(
+                f"{len(later):,} may be copies of records after the offsets that the query's group has committed"
+            )
     elif lost.size or later.size or more.size:
         unchecked.append(
-            f"the values do not say where they come from, and the contents differ: {len(lost):,} of the source's "
-            f"records are not in the output, {len(later) + len(more):,} of the output's are not in the source. That "
-            "may be what the job makes of them; --copy says that it copies them as they are"
+            f"the values have no provenance, and the contents differ: {len(lost):,} of the source's records are not in "
+            f"the output, {len(later) + len(more):,} of the output's records are not in the source. The job may filter "
+            "or transform records; set --copy if it does not"
         )
     return CheckedInvariant(
         invariant=Invariant.ONCE,
         checked=len(output.content),
         violations=merged(found),
         unchecked="; ".join(unchecked),
-        note="" if found or unchecked else "keys and values are the source's, compared by their digests",
+        note="" if found or unchecked else "keys and values are those of the source, compared by digest",
     )
 
 
@@ -130,7 +133,7 @@ def _count(content: Int64s, *, of: Int64s) -> Int64s:
 
 
 def _rank(content: Int64s) -> Int64s:
-    """How many records before it are alike, for each."""
+    """For each record, the number of equal records before it."""
     by_content = np.argsort(content, kind="stable")
     first = np.concatenate([[True], np.diff(content[by_content]) != 0])[: len(content)]
     place = np.arange(len(content))
@@ -142,7 +145,7 @@ def _rank(content: Int64s) -> Int64s:
 def _missing(source: _Records, lost: Int64s, output: _Records) -> Iterator[Violation]:
     if lost.size:
         there = int((output.content == source.content[lost[0]]).sum())
-        what = "is not in the committed output" + (f" once more, only {there:,} alike" if there else "")
+        what = "is not in the committed output" + (f" often enough, only {there:,} equal" if there else "")
         yield _violation("missing", source, lost, what)
 
 
@@ -151,10 +154,10 @@ def _surplus(output: _Records, more: Int64s, source: _Records) -> Iterator[Viola
     if (again := more[known]).size:
         content = output.content[again[0]]
         origin, first = (int(np.flatnonzero(each.content == content)[0]) for each in (source, output))
-        what = f"is one more copy of {source.at(origin)}, which is at {output.at(first)}"
+        what = f"is another copy of {source.at(origin)}, which is at {output.at(first)}"
         yield _violation("more than once", output, again, what)
     if (foreign := more[~known]).size:
-        yield _violation("not in the source", output, foreign, "has a key and value that no record of the source has")
+        yield _violation("not in the source", output, foreign, "has a key and value that no source record has")
 
 
 def _violation(kind: str, records: _Records, concerned: Int64s, what: str) -> Violation:
@@ -166,9 +169,9 @@ def _violation(kind: str, records: _Records, concerned: Int64s, what: str) -> Vi
 
 
 def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> CheckedInvariant:
-    """Of records that no other one is like: only of those it is known where they come from."""
+    """The order of unique records, because only their origin is known."""
     if not (copy or same):
-        return CheckedInvariant(invariant=Invariant.ORDER, unchecked="the contents are not the source's")
+        return CheckedInvariant(invariant=Invariant.ORDER, unchecked="the contents differ from the source's")
     unique = [_count(each.content, of=output.content) == 1 for each in (source, output)]
     alone = np.flatnonzero(unique[0] & unique[1])
     by_content = np.argsort(source.content)
@@ -180,15 +183,15 @@ def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Che
         pairs = backwards(source.partition[of], source.offset[of])
         if pairs:
             earlier, later = pairs[0]
-            what = f"is a copy of {source.at(of[later])}, behind that of a later one, "
+            what = f"is a copy of {source.at(of[later])}, after that of a later record, "
             what += f"{source.at(of[earlier])}, at {output.at(record[earlier])}"
             where = output.at(record[later])
             found.append(Violation(kind="out of order", where=where, what=what, count=len(pairs)))
     unchecked = []
     if found and not copy:
-        unchecked.append(f"{merged(found)[0]}; that may be what the job does, --copy says that it does not")
+        unchecked.append(f"{merged(found)[0]}; the job may reorder records; set --copy if it does not")
     if others := len(output.content) - len(alone):
-        unchecked.append(f"of {others:,} records it cannot be told which ones of the source they are")
+        unchecked.append(f"the source records of {others:,} records are ambiguous")
     return CheckedInvariant(
         invariant=Invariant.ORDER,
         checked=len(alone),

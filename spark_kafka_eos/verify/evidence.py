@@ -1,4 +1,4 @@
-"""What a checker knows of an output topic: its log, its source, what its readers were shown, its ledger."""
+"""The data for a check: an output topic's log, its source, what its readers saw, its ledger."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, Outcomes, ou
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, Provenance
 
 Int64s = NDArray[np.int64]
-Contents = NDArray[np.uint64]  # a digest of each record's key and value, two halves a row
+Contents = NDArray[np.uint64]  # a digest of each record's key and value, two halves per row
 
 _NO_OFFSETS: Int64s = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionLog:
-    """All of one output partition: its record batches, and every data record, aborted ones too, in log order.
+    """The log of one output partition: its record batches, and all data records, including aborted ones, in log order.
 
-    `high_watermark` and `last_stable_offset` are the broker's word; `start` is the first offset that it still has.
-    `contents` of the data records, None where nobody took them.
+    `high_watermark` and `last_stable_offset` are the broker's; `start` is its first available offset. `contents` are
+    those of the data records, None if they were not computed.
     """
 
     partition: TopicPartition
@@ -41,12 +41,12 @@ class PartitionLog:
 
     @cached_property
     def batch_of(self) -> NDArray[np.int64]:
-        """For each record the index of its record batch."""
+        """For each record, the index of its record batch."""
         return np.repeat(np.arange(len(self.batches.records)), self.batches.records)
 
     @cached_property
     def committed(self) -> NDArray[np.bool_]:
-        """Which records are."""
+        """Which records are committed."""
         return np.repeat(self.outcomes.of == Outcome.COMMITTED, self.batches.records)
 
     @cached_property
@@ -64,14 +64,14 @@ class PartitionLog:
 
     @cached_property
     def traced(self) -> int:
-        """How many data records, committed or not, say where they come from."""
+        """How many data records, committed or not, have provenance."""
         return int((self.provenance["magic"] == MAGIC).sum())
 
     @cached_property
     def gone(self) -> Int64s:
-        """The offsets from `start` to `high_watermark` that hold neither a record nor a marker: compaction took them.
+        """The offsets from `start` to `high_watermark` without a record or a marker: compaction removed them.
 
-        A broker leaves out no offset by itself. Nor does compaction leave out a batch's last one, but the record there.
+        A broker does not skip offsets by itself. Compaction keeps a batch's last offset, but may remove its record.
         """
         held = np.zeros(self.high_watermark - self.start, np.bool_)
         for offsets in (self.offset, self.batches.base_offset[self.batches.kind != Kind.DATA]):
@@ -80,7 +80,7 @@ class PartitionLog:
 
     @property
     def whole(self) -> bool:
-        """Whether everything that was ever written is still there: neither deleted nor compacted."""
+        """Whether everything that was ever written still exists: nothing is deleted or compacted."""
         return not self.start and not self.gone.size
 
     def at(self, record: int) -> str:
@@ -90,11 +90,11 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePartition:
-    """The records of one source partition: `visible[i]` is whether offset `start + i` holds one for its readers.
+    """The records of one source partition: `visible[i]` is whether offset `start + i` has a record that readers see.
 
-    The output must have those below `end`; later ones may be there. What was before `start` is deleted, what was at the
-    offsets `gone` is compacted away. `contents` of the visible ones, None where nobody took them; `traced` of them say
-    where they come from in their turn.
+    The output must contain those below `end`, and may contain later ones. Records before `start` are deleted, those at
+    the offsets `gone` are compacted. `contents` are those of the visible records, None if they were not computed;
+    `traced` of them have provenance themselves.
     """
 
     partition: TopicPartition
@@ -112,12 +112,12 @@ class SourcePartition:
 
     @property
     def whole(self) -> bool:
-        """Whether everything that was ever written is still there: neither deleted nor compacted."""
+        """Whether everything that was ever written still exists: nothing is deleted or compacted."""
         return not self.start and not self.gone.size
 
 
 def source_partition(log: PartitionLog, end: int) -> SourcePartition:
-    """What readers of a source see of its log. `end`: how far the output must have got."""
+    """What readers of a source see of its log. `end`: the offset that the output must have reached."""
     stable = log.last_stable_offset
     shown = log.committed & (log.offset >= log.start) & (log.offset < stable)
     visible = np.zeros(stable - log.start, np.bool_)
@@ -135,7 +135,7 @@ def source_partition(log: PartitionLog, end: int) -> SourcePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a reader was shown of a partition in `[start, end)`, in the order in which it was shown."""
+    """The offsets that a reader saw of a partition in `[start, end)`, in the order of reading."""
 
     start: int
     end: int
@@ -144,9 +144,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Where the ledger stands, and the coordinator's word on the transaction ("Empty", "Ongoing", …), if asked.
+    """The ledger's last batch, and the state of the transaction on its coordinator ("Empty", "Ongoing", …), if known.
 
-    `record` is the last one in the ledger's topic, `pointer` what its group says of it; None for none.
+    `record` is the last one in the ledger topic, `pointer` the entry in its group; None if there is none.
     """
 
     batch_id: int | None

@@ -1,4 +1,4 @@
-"""What a checker finds: one finding for each invariant, in it the first violation of each kind."""
+"""The results of a check: one finding per invariant, with the first violation of each kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Verdict = Literal["holds", "violated", "not checked"]
 
 
 class Invariant(IntEnum):
-    """What must hold of an output that is written exactly once; see core.invariants."""
+    """What holds for an output that is written exactly once; see verify.invariants."""
 
     ONCE = 1
     ORDER = 2
@@ -23,8 +23,9 @@ class Invariant(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """The first of its `kind`: where, as `topic-partition@offset` or a batch, and what is wrong there; how many in
-    all, and where a few of the others are."""
+    """The first violation of its `kind`: where, as `topic-partition@offset` or a batch, and what is wrong; the total
+    number, and the places of a few others.
+    """
 
     kind: str
     where: str
@@ -42,7 +43,7 @@ class Violation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedInvariant:
     """One invariant's verdict. `checked` counts its `unit`s; `unchecked` says why it, or a part of it, could not be
-    checked, `note` what else there is to know of it. `asked`: whoever asked relies on it, so not to know is no success.
+    checked; `note` is additional information. `asked`: the user requested it, so an unknown result is not a success.
     """
 
     invariant: Invariant
@@ -61,12 +62,12 @@ class CheckedInvariant:
 
     @property
     def unproven(self) -> bool:
-        """Asked for, neither proven nor refuted."""
+        """Requested, but neither proven nor refuted."""
         return self.asked and self.verdict == "not checked"
 
 
 def merged(violations: Iterable[Violation]) -> tuple[Violation, ...]:
-    """The first of each kind, with all of the kind counted."""
+    """The first violation of each kind, with the number of its kind."""
     kinds: dict[str, Violation] = {}
     for each in violations:
         first = kinds.setdefault(each.kind, each)

@@ -1,6 +1,6 @@
 """Independent readers of an output topic: librdkafka's consumers, read_committed; they share no code with this package.
 
-A `Follower` reads all along, while transactions come and go and brokers die, and remembers what it was shown.
+A `Follower` reads continuously, while transactions run and brokers fail, and remembers what it read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.verify.evidence import Seen
 
 _BATCH, _POLL_SECONDS = 10_000, 0.05
-# What no patience mends; all else (a broker that is away) librdkafka tries again by itself.
+# Errors that are final; librdkafka retries all others (such as an unavailable broker) itself.
 _FINAL = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Follower:
-    """Reads `topic` from its start in a thread of its own, from `start()` until `stop()`, as any consumer would.
+    """Reads `topic` from its start in a separate thread, from `start()` until `stop()`, like any consumer.
 
-    Broken connections are librdkafka's to mend. One object, one run.
+    librdkafka handles lost connections. Use an object for one run only.
     """
 
     def __init__(self, client: ClientOptions, topic: str, partitions: int) -> None:
@@ -51,24 +51,24 @@ class Follower:
 
     @property
     def records(self) -> int:
-        """How many it was shown so far."""
+        """The number of records read so far."""
         return self._reader.records
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def stop(self, until: Mapping[TopicPartition, int], timeout: float = 30.0) -> dict[TopicPartition, Seen]:
-        """What it was shown, once it got to the last stable offsets `until`, or had nothing new for `timeout` s.
+        """What was read up to the last stable offsets `until`, or until there was nothing new for `timeout` s.
 
-        A reader that cannot get there shows too little, and that is what the check finds. ToolFailed if it broke.
+        If a reader cannot reach them, the check finds missing records. Raises ToolFailed if the reader failed.
         """
         while self._thread.is_alive() and not self._reader.reached(until) and self._reader.idle < timeout:
             self._thread.join(_POLL_SECONDS)
         self._stopping.set()
         self._thread.join()
         if self._error is not None:
-            raise ToolFailed(f"a follower broke: {self._error}") from self._error
+            raise ToolFailed(f"a follower failed: {self._error}") from self._error
         return self._reader.seen(until)
 
     def _run(self) -> None:
@@ -82,13 +82,15 @@ class Follower:
 
 
 def witness(client: ClientOptions, ranges: Sequence[OffsetRange], timeout: float = 30.0) -> dict[TopicPartition, Seen]:
-    """What librdkafka shows of `ranges`, which end at the last stable offset. BrokerUnreachable if it gets nowhere."""
+    """What librdkafka reads of `ranges`, which end at the last stable offset. Raises BrokerUnreachable without
+    progress.
+    """
     until = {wanted.partition: wanted.end for wanted in ranges}
     reader = _Reader(client, {wanted.partition: wanted.start for wanted in ranges})
     try:
         while not reader.reached(until):
             if reader.idle > timeout:
-                raise BrokerUnreachable(f"librdkafka has read nothing for {timeout:g} s, before the end")
+                raise BrokerUnreachable(f"librdkafka has read nothing for {timeout:g} s, and has not reached the end")
             reader.read()
         return reader.seen(until)
     finally:
@@ -96,21 +98,21 @@ def witness(client: ClientOptions, ranges: Sequence[OffsetRange], timeout: float
 
 
 class _Reader:
-    """A consumer and all that it was shown."""
+    """A consumer and what it read."""
 
     def __init__(self, client: ClientOptions, start: Mapping[TopicPartition, int]) -> None:
         self._start = dict(start)
-        self._shown = {tp: array("q") for tp in start}  # 8 bytes an offset: a soak test reads for days
+        self._shown = {tp: array("q") for tp in start}  # 8 bytes per offset, because a soak test reads for days
         self._position = dict(start)
         self._heard = time.monotonic()
         config = client.librdkafka() | {
-            "log_level": 2,  # what matters is raised, or shows in what was read
+            "log_level": 2,  # relevant errors are raised, or visible in what was read
             "group.id": "nobody",
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # a follower is to be close behind, and a witness at the end soon
+            "fetch.wait.max.ms": 10,  # so that a follower has little lag, and a witness reaches the end soon
             "fetch.queue.backoff.ms": 1,
         }
         self._consumer = Consumer(config)
@@ -123,11 +125,11 @@ class _Reader:
 
     @property
     def records(self) -> int:
-        """How many were shown so far."""
+        """The number of records read so far."""
         return sum(len(shown) for shown in self._shown.values())
 
     def read(self) -> None:
-        """Take what is there, for a moment."""
+        """Read what is available, for a moment."""
         for message in self._consumer.consume(_BATCH, _POLL_SECONDS):
             tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
             offset, error = int(message.offset() or 0), message.error()
@@ -135,7 +137,7 @@ class _Reader:
                 self._shown[tp].append(offset)
                 self._moved(tp, offset + 1)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                self._moved(tp, offset)  # behind the markers, which no message tells of
+                self._moved(tp, offset)  # after the markers, which are not messages
             elif error.fatal() or error.code() in _FINAL:
                 raise KafkaException(error)
 

@@ -1,11 +1,11 @@
-"""What drivers planned and did, batch by batch: the history a checker compares the topic with.
+"""What drivers planned and did, by batch: the history that a check compares with the topic.
 
-A file of JSON lines, one for each thing that happened, in the order in which it did:
+A file of JSON lines, one per event, in the order of events:
 
     {"batch": 3, "verdict": "committed", "query": "9f3…", "start": {"in": {"0": 20}}, "end": {"in": {"0": 30}},
      "producer_id": 4711, "epoch": 7, "time_ms": 1700000000000}
 
-A line is written in one piece, so a driver that is killed leaves no half of it. Only `batch` and `verdict` are needed.
+A line is written at once, so a killed driver leaves no partial line. Only `batch` and `verdict` are required.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Verdict = Literal["planned", "committed", "skipped", "aborted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One thing that a driver did. The range covers every source; `producer_id` and `epoch` are -1 where unknown.
+    """One event of a driver. The range covers all sources; `producer_id` and `epoch` are -1 if unknown.
 
-    `query_id` matters where one query goes on where another ended: batch ids begin anew.
-    `skipped`: the ledger showed that the batch was committed before; `aborted`: one try of it.
+    `query_id` matters if a query continues where another one ended, because batch ids then restart.
+    `skipped`: the ledger showed that the batch was already committed; `aborted`: one try of it was aborted.
     """
 
     batch_id: int
@@ -39,7 +39,7 @@ class HistoryEntry:
 
 
 def to_line(entry: HistoryEntry) -> str:
-    """The entry as a line of the file, its end included."""
+    """The entry as a line of the file, including the line end."""
     fields: dict[str, Any] = {"batch": entry.batch_id, "verdict": entry.verdict}
     if entry.query_id:
         fields["query"] = entry.query_id
@@ -51,12 +51,12 @@ def to_line(entry: HistoryEntry) -> str:
 
 
 def from_lines(lines: Iterable[str]) -> Iterator[HistoryEntry]:
-    """The entries of a file. Raises ValueError naming the line that is none."""
+    """The entries of a file. Raises ValueError with the number of an invalid line."""
     for number, line in enumerate(lines, 1):
         try:
             yield _entry(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"line {number} of the history is no entry ({error}): {line.strip()[:200]!r}") from None
+            raise ValueError(f"line {number} of the history is not valid ({error}): {line.strip()[:200]!r}") from None
 
 
 def _entry(fields: Mapping[str, Any]) -> HistoryEntry:
@@ -77,7 +77,7 @@ def _entry(fields: Mapping[str, Any]) -> HistoryEntry:
 
 
 def committed(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """The committed batches in order; a start that nobody noted is the end of the batch before."""
+    """The committed batches in order; a start that is missing is the end of the previous batch."""
     found: list[HistoryEntry] = []
     for entry in entries:
         if entry.verdict == "committed":
@@ -87,5 +87,5 @@ def committed(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def follows(before: HistoryEntry, entry: HistoryEntry) -> bool:
-    """Whether `entry` is the batch behind `before`: of the same query, or the first one of its successor."""
+    """Whether `entry` is the batch after `before`: of the same query, or the first one of its successor."""
     return entry.batch_id == (before.batch_id + 1 if entry.query_id == before.query_id else 0)

@@ -1,18 +1,18 @@
-"""What "exactly once" means of an output topic, as six invariants over its whole log; each is proven or refuted here.
+"""Defines "exactly once" for an output topic as six invariants over its whole log, and proves or refutes each.
 
-    1 once         every source offset is in the committed output exactly once, and nothing else is
+    1 once         the committed output contains every source offset exactly once, and nothing else
     2 order        records of one source partition keep their order in each output partition
-    3 identity     a batch was committed under one (producer id, epoch), which committed no other batch, and holds the
-                   records that were planned for it
-    4 visibility   what readers were shown is what the log says: everything committed, nothing aborted, in order
-    5 ledger       batch ids follow one another, each batch starts where the one before ended, and the ledger's record
-                   is the one that its pointer speaks of
-    6 healed       no transaction is open, and readers get to the end
+    3 identity     a batch was committed under one (producer id, epoch), which committed no other batch, and contains
+                   the records that were planned for it
+    4 visibility   readers saw what is in the log: all committed records and no aborted ones, in order
+    5 ledger       batch ids are consecutive, each batch starts where the previous one ended, and the ledger's record
+                   matches its pointer
+    6 healed       no transaction is open, and readers reach the end
 
-4 to 6 are checked of any topic. 1 to 3 need to know where a record comes from. Either its value says so
+4 to 6 are checked for any topic. 1 to 3 need to know where a record comes from. Either its value contains this
 (`verify.provenance_bytes`, `verify.origins`), or its key and value are compared (`verify.contents`: 1, and 2 as far as
-possible). Else they are not checked. Whatever has another explanation is no violation, however unlikely: nobody
-believes a checker again that was wrong once. Everything is computed over arrays: ten million records take seconds.
+possible). Otherwise they are not checked. Anything with another explanation, however unlikely, is not a violation,
+because nobody trusts a checker that was wrong once. All computations use arrays: ten million records take seconds.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def check(
     history: Sequence[HistoryEntry] = (),
     ledger: Ledger | None = None,
 ) -> list[CheckedInvariant]:
-    """All six, in their order. `source` is the one topic whose records the output holds, by partition number; `copy`:
-    it holds them as they are, which somebody must know.
+    """All six findings, in order. `source` is the topic whose records the output contains, by partition number. `copy`:
+    the output is declared a plain copy of it.
 
-    A source and the output need their contents where `copy` is set, and where no value of the output has provenance.
+    The contents of source and output are needed if `copy` is set, or if no value of the output has provenance.
     """
     done = committed(history)
     values = sum(len(log.offset) for log in logs)
@@ -60,7 +60,7 @@ def check(
     elif source is not None and (copy or not traced):
         in_source, in_order = contents.compare(logs, source, copy=copy)
         unbatched = CheckedInvariant(
-            invariant=Invariant.IDENTITY, unit="batches", unchecked="the values do not say their batch"
+            invariant=Invariant.IDENTITY, unit="batches", unchecked="the values do not contain their batch"
         )
         provable = [replace(in_source, asked=True), in_order, unbatched]
     else:
@@ -71,19 +71,19 @@ def check(
 
 
 def _not_by_provenance(logs: Sequence[PartitionLog], values: int, traced: int) -> str:
-    """Why nobody knows where the records come from."""
+    """Why the origin of the records is unknown."""
     if not values:
-        return "there is nothing"
+        return "the topic is empty"
     if not traced:
-        return "the values do not say where they come from"
+        return "the values have no provenance"
     if traced == values:
         return (
-            "values of the source say where they come from as well, so the output's may be theirs as they were; --copy "
-            "compares the contents"
+            "values of the source have provenance, too, so the output may have copied it; set --copy to compare the "
+            "contents"
         )
     log = next(log for log in logs if log.traced < len(log.offset))
     bare = f"{log.partition}@{log.offset[np.argmax(log.provenance['magic'] != MAGIC)]}"
-    return f"{values - traced:,} of {values:,} values do not say where they come from, {bare} for one"
+    return f"{values - traced:,} of {values:,} values have no provenance, for example {bare}"
 
 
 # -- 4
@@ -94,17 +94,17 @@ def _visibility(logs: Sequence[PartitionLog], readers: Mapping[str, Mapping[Topi
     for log in logs:
         stable = log.outcomes.last_stable_offset(log.high_watermark)
         if log.last_stable_offset > stable:
-            what = f"is in an open transaction, yet the broker's last stable offset is {log.last_stable_offset}"
+            what = f"is in an open transaction, but the broker's last stable offset is {log.last_stable_offset}"
             found.append(Violation(kind="not stable", where=f"{log.partition}@{stable}", what=what))
         log_start = int(log.batches.base_offset[0]) if len(log.batches.base_offset) else log.high_watermark
         for name, partitions in readers.items():
             if (seen := partitions.get(log.partition)) is None:
                 continue
             checked += len(seen.offset)
-            start = max(seen.start, log_start)  # retention may have gone on after it read
+            start = max(seen.start, log_start)  # retention may have deleted records after they were read
             shown = seen.offset[seen.offset >= start] if start > seen.start else seen.offset
             found += _compare(log, name, start, min(seen.end, log.last_stable_offset), shown)
-    unchecked = "" if readers else "nobody read"
+    unchecked = "" if readers else "there was no reader"
     return CheckedInvariant(
         invariant=Invariant.VISIBILITY, checked=checked, unit="readings", violations=merged(found), unchecked=unchecked
     )
@@ -138,7 +138,7 @@ def _ledger(
 ) -> CheckedInvariant:
     found = [] if ledger is None else list(_record_and_pointer(ledger))
     if not done and (ledger is None or not by_provenance):
-        nothing = "transactional.id" if ledger is None else "values that tell batches"
+        nothing = "transactional.id" if ledger is None else "values with batches"
         return _of_ledger(found, unchecked=f"neither history nor {nothing}")
     for before, entry in itertools.pairwise(done):
         if not follows(before, entry):
@@ -147,17 +147,17 @@ def _ledger(
         elif before.end is not None and entry.start is not None:
             found += _gaps(before.end, entry)
     if ledger is not None:
-        stands = "has no entry" if ledger.batch_id is None else f"stands at batch {ledger.batch_id}"
+        stands = "has no entry" if ledger.batch_id is None else f"is at batch {ledger.batch_id}"
         batches = [int(log.committed_provenance["batch"].max()) for log in logs if len(log.committed_offset)]
         newest = max(batches, default=-1)
         if not done and newest > (-1 if ledger.batch_id is None else ledger.batch_id):
             if begins_anew(logs):
-                why = "batch numbers begin anew, as another query's do: only a history tells which the ledger is about"
+                why = "batch ids restart, as for another query; a history is needed to match them with the ledger"
                 return _of_ledger(found, unchecked=why)
-            what = f"is in the committed output, yet the ledger {stands}"
+            what = f"is in the committed output, but the ledger {stands}"
             found.append(Violation(kind="ahead of the ledger", where=f"batch {newest}", what=what))
         if done and ledger.batch_id != done[-1].batch_id:
-            what = f"was committed last, yet the ledger {stands}"
+            what = f"was committed last, but the ledger {stands}"
             found.append(Violation(kind="not in the ledger", where=f"batch {done[-1].batch_id}", what=what))
     return _of_ledger(found, checked=max(len(done), 1))
 
@@ -169,19 +169,19 @@ def _of_ledger(found: Sequence[Violation], *, checked: int = 0, unchecked: str =
 
 
 def _record_and_pointer(ledger: Ledger) -> Iterator[Violation]:
-    """One transaction writes both. A pointer may expire, so it may be missing or behind; a record never does."""
+    """One transaction writes both. A pointer can expire, so it may be missing or older; a record cannot."""
     record, pointer = ledger.record, ledger.pointer
     if pointer is None or pointer.serial == 0:  # earlier releases wrote no record
         return
     where = f"commit {pointer.serial}"
-    told = f"is batch {pointer.batch_id} of query {pointer.query_id} by the ledger's group"
+    told = f"is batch {pointer.batch_id} of query {pointer.query_id} in the ledger's group"
     if record is None or record.serial < pointer.serial:
-        last = "none at all" if record is None else f"commit {record.serial} as its last (batch {record.batch_id})"
-        what = f"{told}, yet the ledger's topic has {last}: it lost records"
+        last = "no record" if record is None else f"commit {record.serial} as its last (batch {record.batch_id})"
+        what = f"{told}, but the ledger topic has {last}: it lost records"
         yield Violation(kind="behind its pointer", where=where, what=what)
     elif record.serial == pointer.serial and _says(record) != _says(pointer):
-        what = f"{told}, digest {pointer.digest}, yet batch {record.batch_id} of query {record.query_id}, digest "
-        yield Violation(kind="not its pointer's", where=where, what=f"{what}{record.digest}, by its topic")
+        what = f"{told}, digest {pointer.digest}, but batch {record.batch_id} of query {record.query_id}, digest "
+        yield Violation(kind="not its pointer's", where=where, what=f"{what}{record.digest}, in its topic")
 
 
 def _says(entry: LedgerEntry) -> tuple[str, int, str]:
@@ -192,7 +192,7 @@ def _gaps(end: Mapping[TopicPartition, int], entry: HistoryEntry) -> Iterator[Vi
     assert entry.start is not None
     for tp in sorted(end.keys() & entry.start.keys()):
         if end[tp] != entry.start[tp]:
-            what = f"starts at {tp}@{entry.start[tp]}, the batch before ended at {end[tp]}"
+            what = f"starts at {tp}@{entry.start[tp]}, but the previous batch ended at {end[tp]}"
             yield Violation(kind="gap", where=f"batch {entry.batch_id}", what=what)
 
 
@@ -203,10 +203,10 @@ def _healed(logs: Sequence[PartitionLog], ledger: Ledger | None) -> CheckedInvar
     found = []
     for log in logs:
         for producer, offset in log.outcomes.open.items():
-            what = f"begins a transaction of producer {producer} that nobody ended"
+            what = f"starts a transaction of producer {producer} that has not ended"
             found.append(Violation(kind="open transaction", where=f"{log.partition}@{offset}", what=what))
         if log.last_stable_offset != log.high_watermark:
-            what = f"is the last stable offset, the high watermark is {log.high_watermark}"
+            what = f"is the last stable offset, but the high watermark is {log.high_watermark}"
             found.append(Violation(kind="held readers", where=f"{log.partition}@{log.last_stable_offset}", what=what))
     if ledger is not None and ledger.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "Dead"):
         what = f"is in state {ledger.transaction_state}"

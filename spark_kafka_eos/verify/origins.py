@@ -1,6 +1,6 @@
-"""Invariants 1 to 3 of values that say where they come from: once, in order, in one batch of one identity.
+"""Invariants 1 to 3 for values with provenance: once, in order, in one batch with one identity.
 
-Each value of the log has its provenance; `verify.contents` is for those that have none.
+Each value of the log has provenance; `verify.contents` is for values without.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _more_than_once(offsets: Int64s) -> Int64s:
 
 
 def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
-    """Committed records that no source record is the origin of, nor one that the source had once."""
+    """Committed records that do not come from a source record, not even from a deleted one."""
     provenance = log.committed_provenance
     wrong = np.ones(len(provenance), np.bool_)
     for number, origin in source.items():
@@ -81,23 +81,25 @@ def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
 
 
 def _repeated(logs: Sequence[PartitionLog], topic: str, number: int, offsets: Int64s) -> Iterator[Violation]:
-    """One violation for source offsets that are in the output more than once, where the first's second copy is."""
+    """One violation for source offsets that are in the output more than once, at the second copy of the first of
+    them.
+    """
     if not offsets.size:
         return
     copies = _copies(logs, number, int(offsets[0]), Outcome.COMMITTED)
-    what = f"is one more copy of {topic}@{offsets[0]}, which is at {copies[0]}"
+    what = f"is another copy of {topic}@{offsets[0]}, which is at {copies[0]}"
     yield Violation(kind="more than once", where=copies[1], what=what, count=len(offsets))
 
 
 def _elsewhere(logs: Sequence[PartitionLog], number: int, offset: int) -> str:
-    """Where copies are that are not committed."""
+    """Where uncommitted copies are."""
     kinds = ((Outcome.ABORTED, "aborted"), (Outcome.OPEN, "in an open transaction"))
     where = [f"{at} ({name})" for kind, name in kinds for at in _copies(logs, number, offset, kind)]
     return f", only at {', '.join(where[:3])}" if where else ""
 
 
 def _copies(logs: Sequence[PartitionLog], number: int, offset: int, outcome: Outcome) -> list[str]:
-    """Where the records of this outcome are that come from one source offset: by batch, then by place."""
+    """Where the records with this outcome are that come from one source offset, by batch and place."""
     found = []
     for log in logs:
         same = (log.provenance["offset"] == offset) & (log.provenance["partition"] == number)
@@ -117,7 +119,7 @@ def order(logs: Sequence[PartitionLog]) -> CheckedInvariant:
         pairs = backwards(provenance["partition"].astype(np.int64), provenance["offset"].astype(np.int64))
         if pairs:
             earlier, later = pairs[0]
-            what = f"is {_origin(provenance[later])}, behind a later one, offset "
+            what = f"is {_origin(provenance[later])}, after a later record, offset "
             what += f"{provenance['offset'][earlier]} at {log.at(earlier)}"
             found.append(Violation(kind="out of order", where=log.at(later), what=what, count=len(pairs)))
     checked = sum(len(log.committed_offset) for log in logs)
@@ -125,8 +127,9 @@ def order(logs: Sequence[PartitionLog]) -> CheckedInvariant:
 
 
 def backwards(number: Int64s, offset: Int64s) -> list[tuple[int, int]]:
-    """Of records from these source partitions and offsets, in the order of the log: pairs of places whose second is the
-    next record of the same partition, and has a lower offset; by the second."""
+    """Pairs of consecutive records of a source partition, in log order, whose second has a lower offset; sorted by the
+    second. Arguments are the records' source partitions and offsets; results are their indexes.
+    """
     if number.size and int(number.min()) >= 0 and int(number.max()) < 1 << 16:
         number = number.astype(np.uint16)  # which numpy sorts by radix
     by_source = np.argsort(number, kind="stable")
@@ -142,7 +145,7 @@ def identity(
     history: Sequence[HistoryEntry],
     done: Sequence[HistoryEntry],
 ) -> CheckedInvariant:
-    first: dict[tuple[int, Identity], str] = {}  # where a batch's first record under an identity is
+    first: dict[tuple[int, Identity], str] = {}  # where a batch's first record with an identity is
     counts: dict[int, int] = {}
     for log in logs:
         for batch, identity, records, where in _runs(log):
@@ -161,12 +164,12 @@ def identity(
         checked=len(counts),
         unit="batches",
         violations=merged(found),
-        unchecked="batch numbers begin anew, as another query's do: only a history tells them apart" if anew else "",
+        unchecked="batch ids restart, as for another query; a history is needed to distinguish them" if anew else "",
     )
 
 
 def begins_anew(logs: Sequence[PartitionLog]) -> bool:
-    """Whether batch 0 goes on behind later batches, in some source partition: it is another query's, then."""
+    """Whether batch 0 continues after later batches in some source partition: then it is another query's."""
     ends: dict[int, int] = {}
     starts: dict[int, int] = {}
     for log in logs:
@@ -180,7 +183,7 @@ def begins_anew(logs: Sequence[PartitionLog]) -> bool:
 
 
 def _runs(log: PartitionLog) -> Iterator[tuple[int, Identity, int, str]]:
-    """Neighbours of one batch and one identity: batch, identity, records, where the first is."""
+    """Runs of records with the same batch and identity: batch, identity, number of records, place of the first."""
     batch = log.committed_provenance["batch"].astype(np.int64)
     if not batch.size:
         return
@@ -194,7 +197,7 @@ def _runs(log: PartitionLog) -> Iterator[tuple[int, Identity, int, str]]:
 
 
 def _several_identities(first: Mapping[tuple[int, Identity], str], done: Sequence[HistoryEntry]) -> Iterator[Violation]:
-    """Batches of one number are one batch, unless they were committed by several queries, one after the other."""
+    """Batches with the same id are one batch, unless several queries committed them one after the other."""
     queries: dict[int, set[str]] = {}
     for entry in done:
         queries.setdefault(entry.batch_id, set()).add(entry.query_id)
@@ -203,7 +206,7 @@ def _several_identities(first: Mapping[tuple[int, Identity], str], done: Sequenc
         batches.setdefault(batch, []).append(identity)
     for batch, under in batches.items():
         if len(under) > max(1, len(queries.get(batch, ()))):
-            what = f"belongs to batch {batch} under {_name(under[1])}, which was committed under {_name(under[0])}, too"
+            what = f"belongs to batch {batch} under {_name(under[1])}, which was also committed under {_name(under[0])}"
             yield Violation(kind="several identities", where=first[batch, under[1]], what=what)
 
 
@@ -213,21 +216,23 @@ def _several_batches(first: Mapping[tuple[int, Identity], str]) -> Iterator[Viol
         identities.setdefault(identity, []).append(batch)
     for identity, held in identities.items():
         if len(held) > 1 and identity[0] >= 0:
-            what = f"was committed in batch {held[1]} under {_name(identity)}, which had served batch {held[0]}"
+            what = (
+                f"was committed in batch {held[1]} under {_name(identity)}, which was already used for batch {held[0]}"
+            )
             yield Violation(kind="several batches", where=first[held[1], identity], what=what)
 
 
 def _given_up(first: Mapping[tuple[int, Identity], str], history: Sequence[HistoryEntry]) -> Iterator[Violation]:
-    """What a driver aborted and is committed all the same."""
+    """Tries that a driver aborted, but that are committed."""
     aborted = {(entry.producer_id, entry.epoch) for entry in history if entry.verdict == "aborted"} - {(-1, -1)}
     for (batch, identity), where in first.items():
         if identity in aborted:
-            what = f"was committed under {_name(identity)}, a try of batch {batch} that was given up"
+            what = f"was committed under {_name(identity)}, a try of batch {batch} that was aborted"
             yield Violation(kind="given up", where=where, what=what)
 
 
 def _other_identity(first: Mapping[tuple[int, Identity], str], done: Sequence[HistoryEntry]) -> Iterator[Violation]:
-    """What is committed under an identity that its batch was not committed under."""
+    """Records that are committed under another identity than their batch."""
     noted: dict[int, list[Identity]] = {}
     for entry in done:
         if entry.producer_id >= 0:
@@ -239,7 +244,7 @@ def _other_identity(first: Mapping[tuple[int, Identity], str], done: Sequence[Hi
 
 
 def _out_of_plan(log: PartitionLog, source: Source, done: Sequence[HistoryEntry]) -> Iterator[Violation]:
-    """Records in another batch than the one that was to read them."""
+    """Records in another batch than the one for which they were planned."""
     for number, origin in source.items():
         planned = np.full(len(origin.visible), -1, np.int64)
         for entry in done:
@@ -268,12 +273,12 @@ def _wrong_counts(counts: Mapping[int, int], source: Source, done: Sequence[Hist
                 gone.add(entry.batch_id)
     for batch, records in planned.items():
         if batch not in gone and counts.get(batch, 0) != records:
-            what = f"has {counts.get(batch, 0)} records in the committed output, planned were {records}"
+            what = f"has {counts.get(batch, 0)} records in the committed output, but {records} were planned"
             yield Violation(kind="wrong count", where=f"batch {batch}", what=what)
 
 
 def _is_gone(entry: HistoryEntry, origin: SourcePartition) -> bool:
-    """Whether the source may lack something that a batch was to read of it."""
+    """Whether the source may lack records that were planned for a batch."""
     if entry.start is None or entry.end is None or origin.partition not in entry.end:
         return False
     start, end = entry.start.get(origin.partition, 0), entry.end[origin.partition]
@@ -281,10 +286,10 @@ def _is_gone(entry: HistoryEntry, origin: SourcePartition) -> bool:
 
 
 def _range(entry: HistoryEntry, origin: SourcePartition) -> tuple[int, int]:
-    """The positions in `origin.visible` that a batch was to read; nothing if nobody noted them."""
+    """The positions in `origin.visible` that were planned for a batch; empty if they are unknown."""
     if entry.start is None or entry.end is None or origin.partition not in entry.end:
         return 0, 0
-    # A partition that was not there before the batch begins with it.
+    # A partition that did not exist before starts with this batch.
     start, end = entry.start.get(origin.partition, 0), entry.end[origin.partition]
     return max(0, start - origin.start), max(0, end - origin.start)
 

@@ -1,9 +1,9 @@
-"""What became of each record batch of a partition, from its log alone: everything in it, and the control batches.
+"""Determines the outcome of each record batch of a partition from its log alone, with the control batches.
 
-`core.visibility` answers this from a Fetch response's list of aborted transactions, as readers do. This is the same
-question answered without that list, to check both it and its readers: a producer's transactional batches wait for its
-next control batch, which says what they become. What still waits at the log's end is open, and nothing from the first
-such batch on is stable yet. Source: KIP-98 ("control messages", "last stable offset").
+`core.visibility` uses the list of aborted transactions in a Fetch response, as readers do. This module does not use
+that list, in order to check both it and the readers: a producer's transactional batches wait for its next control
+batch, which commits or aborts them. Batches that still wait at the end of the log are open, and nothing from the first
+such batch on is stable. Source: KIP-98 ("control messages", "last stable offset").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class Kind(IntEnum):
-    """A record batch: data, or a control batch and what it marks."""
+    """A record batch: data, or a type of control batch."""
 
     DATA = 0
     COMMIT = 1
@@ -26,7 +26,7 @@ class Kind(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a record batch; data outside of transactions is committed."""
+    """The outcome of a record batch; data outside of transactions is committed."""
 
     CONTROL = 0
     COMMITTED = 1
@@ -55,7 +55,7 @@ class Outcomes:
     open: Mapping[int, int]
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where a read_committed reader must stop, in a log that ends at `high_watermark`."""
+        """Where a read_committed reader must stop in a log that ends at `high_watermark`."""
         return min(self.open.values(), default=high_watermark)
 
 
@@ -63,7 +63,7 @@ def outcomes(batches: Batches) -> Outcomes:
     """Follow every producer through the log."""
     of = np.where(batches.kind == Kind.DATA, np.int8(Outcome.COMMITTED), np.int8(Outcome.CONTROL))
     waiting: dict[int, list[int]] = {}
-    # Only transactional data and markers take part; the loop is over batches, of which there are few.
+    # Only transactional data and markers matter. The loop is over batches, of which there are few.
     columns = (batches.transactional | (batches.kind != Kind.DATA), batches.kind, batches.producer_id)
     concerned = np.flatnonzero(columns[0])
     kinds, producers = (column[concerned].tolist() for column in columns[1:])

@@ -1,12 +1,12 @@
-"""Where a record came from, written into its value, so that a checker can tell what became of every source record.
+"""The origin of a record, stored in its value, so that a checker can trace every source record.
 
     magic             uint32  "eos" and a version byte
     source partition  int32
     source offset     int64
     batch             int64   the micro-batch that wrote it
-    attempt           int32   whatever tells tries apart: a task's attempt, a driver's start; -1 for unknown
+    attempt           int32   distinguishes tries: a task's attempt, a driver's start; -1 if unknown
 
-28 bytes, big-endian as all of Kafka's own; what follows them in the value is the payload and not looked at.
+28 bytes, big-endian as in Kafka; the rest of the value is the payload, which is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Provenance = NDArray[np.void]  # one element per record, of dtype PROVENANCE
 
 
 def pack(partition: Any, offset: Any, batch: Any, attempt: Any = -1, *, payload: bytes = b"") -> pa.BinaryArray:
-    """Values that tell where they come from: integers or arrays of one length; `payload` follows in each of them."""
+    """Values with provenance. Arguments are integers or arrays of equal length; `payload` is appended to each value."""
     columns = np.broadcast_arrays(*(np.atleast_1d(column) for column in (partition, offset, batch, attempt)))
     rows = len(columns[0])
     values = np.zeros(rows, [("provenance", PROVENANCE), ("payload", f"S{len(payload)}")])
@@ -38,7 +38,7 @@ def pack(partition: Any, offset: Any, batch: Any, attempt: Any = -1, *, payload:
 
 
 def unpack(values: pa.BinaryArray) -> Provenance:
-    """The provenance of each value, copied; all zeros (so without the magic) where a value has none."""
+    """The provenance of each value, copied; all zeros (without the magic) if a value has none."""
     rows = len(values)
     found = np.zeros(rows, PROVENANCE)
     _, offsets, data = values.buffers()

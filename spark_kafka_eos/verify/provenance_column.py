@@ -1,4 +1,4 @@
-"""The column that `kafka-eos verify` needs: where a record of the built-in columns came from."""
+"""The column that `kafka-eos verify` needs: the origin of a record, from the source's columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_eos.verify.provenance_bytes import MAGIC
 def provenance(batch_id: int, *, attempt: int = -1) -> Column:
     """Binary, 28 bytes, from the source's columns `partition` and `offset` (verify.provenance_bytes).
 
-    A payload may follow it.
+    The payload may be appended to it.
 
     In foreachBatch: `batch_df.select("key", F.concat(provenance(batch_id), "value").alias("value"))`.
     """

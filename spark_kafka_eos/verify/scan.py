@@ -1,4 +1,4 @@
-"""Reads topics whole, through this package's own fetcher and decoder, into the columns that a checker works on."""
+"""Reads whole topics with this package's fetcher and decoder into the columns for a check."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenanc
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 from spark_kafka_eos.wire.digests import digests
 
-Progress = Callable[[int], None]  # is told how many offsets more were read
+Progress = Callable[[int], None]  # gets the number of offsets that were read since
 TakeContents = Literal["never", "without provenance", "always"]
 
 _KINDS: Mapping[Marker, Kind] = {"commit": Kind.COMMIT, "abort": Kind.ABORT, "other": Kind.OTHER}
@@ -48,8 +48,8 @@ def logs(
 ) -> list[PartitionLog]:
     """Everything in `ranges`, which end at the high watermark, read uncommitted; `stable`: the last stable offsets.
 
-    The records' contents cost about as much as all else. "without provenance": only if no value says where it comes
-    from, so the first one that does spares the others. Raises what `Fetcher.fetch` and `decode` raise.
+    Computing the records' contents costs about as much as everything else. "without provenance": compute them only
+    until the first value with provenance. Raises what `Fetcher.fetch` and `decode` raise.
     """
     found = {wanted.partition: _Columns() for wanted in ranges}
     at = {wanted.partition: wanted.start for wanted in ranges}
@@ -106,9 +106,9 @@ def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: 
 
 
 def seen(cluster: Cluster, topic: str, ranges: Sequence[OffsetRange], progress: Progress) -> dict[TopicPartition, Seen]:
-    """The offsets that this package's source shows of `ranges` of `topic`, which end at the last stable offset.
+    """The offsets that this package's source reads of `ranges` of `topic`, which end at the last stable offset.
 
-    Exactly what a query reads: `reading.records`. Raises what that raises.
+    This is what a query reads (`reading.records`). Raises what that raises.
     """
     found: dict[TopicPartition, list[NDArray[np.int64]]] = {wanted.partition: [] for wanted in ranges}
     for rows in read(ranges, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):

@@ -1,11 +1,11 @@
-"""Proves or refutes "exactly once" of an output topic: reads it whole, several ways, and checks every invariant.
+"""Proves or refutes that an output topic was written exactly once: reads it in several ways and checks all invariants.
 
     report = verify("localhost:9092", "orders-clean", source="orders", transactional_id="orders-clean")
     assert report.holds, report
 
-To be asked when the query stands still: an open transaction is waited for, and counts as a violation if it stays. What
-is read: the output's log with everything in it, the output as this package's source shows it, the output as librdkafka
-shows it where it is not too large, the source's log (which may be on another cluster), the ledger, the group's offsets.
+Call it when the query is idle: it waits for open transactions, and reports a violation if one stays open. It reads the
+whole log of the output, the output through this package's source, the output through librdkafka if it is not too large,
+the source's log (which may be on another cluster), the ledger, and the group's offsets.
 See `verify.invariants`.
 """
 
@@ -39,14 +39,14 @@ from spark_kafka_eos.verify.invariants import check
 _POLL_SECONDS = 0.1
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
 
-Progress = Callable[[str, int, int], None]  # what is read, how many offsets of how many
+Progress = Callable[[str, int, int], None]  # what is read, number of offsets so far, total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The verdict on one topic: six findings in their order, and what it took to get them.
+    """The verdict on one topic: the six findings in order, and statistics.
 
-    `records` are the committed ones, `uncommitted` all others that the log holds.
+    `records` is the number of committed records, `uncommitted` that of all others in the log.
     """
 
     topic: str
@@ -62,19 +62,19 @@ class Report:
 
     @property
     def unproven(self) -> tuple[Invariant, ...]:
-        """What was asked for and could not be checked."""
+        """What was requested but could not be checked."""
         return tuple(finding.invariant for finding in self.findings if finding.unproven)
 
     @property
     def verdict(self) -> Verdict:
-        """ "not checked": nothing is violated, but something that was asked for could not be checked."""
+        """ "not checked": nothing is violated, but a requested invariant could not be checked."""
         if self.violated:
             return "violated"
         return "not checked" if self.unproven else "holds"
 
     @property
     def holds(self) -> bool:
-        """Whether everything that was asked for was checked and holds."""
+        """Whether all requested invariants were checked and hold."""
         return self.verdict == "holds"
 
     def __str__(self) -> str:
@@ -106,22 +106,22 @@ def verify(
 ) -> Report:
     """Check `topic`. `client`: options, or the brokers' addresses.
 
-    `source`: the topic of which it is to hold every record, once; as far as the query's `group` (default:
-    `transactional_id`) has committed, else as its ledger says, else to its end. `source_client` leads to the source's
-    cluster, where that is another one: how far is the ledger's word alone then. Records are told by the provenance in
-    their values, or by what they hold; `copy`: the output is a plain copy, so that what it holds may differ in nothing.
-    `transactional_id` leads to the ledger, in `ledger_topic`. `history`: entries, or their file. `followers` are
-    stopped, and what they saw all along is checked, as is what other `readers`, by name, were shown. Topics of at most
-    `witness_records` are read through librdkafka, too. An open transaction is waited for `wait_s`. Raises UnknownTopic,
-    BrokerUnreachable and the like; ToolFailed for a history that cannot be read, ValueError for a `copy` of nothing.
+    `source` is the topic whose records it must contain, each once: up to the offsets that the query's `group` (default:
+    `transactional_id`) has committed, else those in its ledger, else its end. `source_client` connects to the source's
+    cluster if that is another one; then only the ledger is used. Records are identified by the provenance in their
+    values, or by their contents. `copy`: the output is a plain copy, so that any difference is a violation.
+    `transactional_id` identifies the ledger, in `ledger_topic`. `history`: entries, or their file. `followers` are
+    stopped, and what they read is checked, as is what other `readers`, by name, have read. Topics with at most
+    `witness_records` are also read through librdkafka. Waits `wait_s` for open transactions. Raises UnknownTopic,
+    BrokerUnreachable and the like; ToolFailed for an invalid history, ValueError for `copy` without `source`.
     """
     if copy and source is None:
-        raise ValueError("a copy of which source?")
+        raise ValueError("copy requires source")
     started = time.monotonic()
     options = _options(client)
     entries = _read_history(history) if isinstance(history, Path) else list(history)
     with Cluster(options) as cluster, Cluster(_options(source_client or options)) as origin:
-        # Before the output is read, as what comes into the source meanwhile need not be there.
+        # Before the output is read, because the output need not contain newer records of the source.
         due: Mapping[TopicPartition, int] = {}
         if source is not None:
             read = _partitions(origin, source)
@@ -177,7 +177,7 @@ def _read_history(path: Path) -> list[HistoryEntry]:
         with path.open() as lines:
             return list(histories.from_lines(lines))
     except (OSError, ValueError) as error:
-        raise ToolFailed(f"the history {path} cannot be read: {error}") from error
+        raise ToolFailed(f"cannot read the history {path}: {error}") from error
 
 
 def _partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
@@ -187,9 +187,9 @@ def _partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
 def _ends(
     cluster: Cluster, partitions: Sequence[TopicPartition], wait_s: float
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """High watermarks and last stable offsets, once they agree or the time is over.
+    """High watermarks and last stable offsets, when they are equal or the time is up.
 
-    The stable ones are asked first: what is stable then, is so because of markers below the high watermark of later.
+    The stable offsets are requested first, so that their markers are below the high watermarks.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -220,9 +220,9 @@ def _committed(
     transactional_id: str | None,
     ledger_topic: str,
 ) -> Mapping[TopicPartition, int]:
-    """Up to where the query has committed these partitions of its source; nothing where nobody tells.
+    """The offsets up to which the query has committed these partitions of its source; empty if unknown.
 
-    The group on the sink's cluster knows the topics of that cluster only: of another one it may have the same names.
+    The group on the sink's cluster only has topics of that cluster; another cluster may have topics of the same name.
     """
     group = group or transactional_id
     if group is not None and origin.cluster_id() == cluster.cluster_id():
@@ -238,14 +238,14 @@ def _committed(
 
 
 def _ended(history: Sequence[HistoryEntry]) -> Mapping[TopicPartition, int]:
-    """Where the history's last batch ended."""
+    """Where the last batch in the history ended."""
     ends = (entry.end for entry in reversed(histories.committed(history)) if entry.end is not None)
     return next(ends, {})
 
 
 def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
     kept = LedgerTopic(cluster, topic, transactional_id)
-    # In this order: what is committed meanwhile leaves the pointer behind, which proves nothing.
+    # In this order, so that a commit in between only makes the pointer older, which is not a violation.
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
     settled = kept.read_settled()
     value = None if settled is None else settled.value
@@ -254,7 +254,7 @@ def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
     if isinstance(found, ledgers.Unreadable):
         if record is None:
             raise ToolFailed(found.found)
-        found = record  # it contradicts its pointer, which is a finding
+        found = record  # it contradicts its pointer, which is reported
     state = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1000))
     return Ledger(
         batch_id=None if found is None else found.batch_id,
@@ -265,7 +265,7 @@ def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
 
 
 def _entries(value: bytes | None, committed: OffsetAndMetadata | None) -> tuple[LedgerEntry | None, LedgerEntry | None]:
-    """The record and its pointer; neither where one cannot be read, as `newest` says then."""
+    """The record and its pointer; None for both if one of them is unreadable, which `newest` reports."""
     try:
         return (
             None if value is None else ledgers.decode_record(value),

@@ -1,13 +1,13 @@
-"""Where records begin and end: the chain of their lengths.
+"""Finds where records start and end, by the chain of their lengths.
 
-Only this is sequential about records: where one begins follows from the length of the one before. But records of one
-batch often are of one size, except that the offset delta grows by a byte at 64, 8192, …. So the places are first
-guessed from each batch's first record, for all batches at once. If that comes out at the batch's end, and every length
-that stands at a guessed place leads to the next one, the guess is the chain. Other batches are walked.
+Only this is sequential: the start of a record depends on the length of the previous one. But records of a batch often
+have equal size, except that the offset delta grows by a byte at 64, 8192, …. So the positions are first guessed from
+each batch's first record, for all batches at once. The guess is right if it ends at the end of the batch and every
+length at a guessed position leads to the next one. Other batches are walked.
 
-The walk goes in strides where lengths repeat, and is the dearest part of decoding where they don't: 100 of 250 ns a
-record, where equal ones take 100 in all. A compiled loop takes 4 ns, but to compile it at run time, or only to load it
-compiled, costs every Python worker more than a second.
+The walk proceeds in strides where lengths repeat. Where they do not, it is the most expensive part of decoding: 100 of
+250 ns per record, while equal records take 100 ns in total. A compiled loop takes 4 ns, but compiling it at run time,
+or only loading it, takes more than a second in every Python worker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DELTA_EDGES = np.array([0, *_LONGER_FROM, 1 << 31])
 def record_bounds(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
     """Where each record's attributes begin and where the record ends, for batches of `count` records in `[start, end)`.
 
-    CorruptRecordBatch unless the records of each batch fill its range exactly. `count` must be positive.
+    Raises CorruptRecordBatch unless the records of each batch fill its range exactly. `count` must be positive.
     """
     last = np.cumsum(count) - 1
     limit = np.repeat(end, count)
@@ -123,7 +123,7 @@ def _walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
             places[done : done + single], position = _walk_singly(view, position, single)
             done, patience = done + single, patience * 2
     except IndexError:
-        raise CorruptRecordBatch("the records of a batch run over its end") from None
+        raise CorruptRecordBatch("the records of a batch exceed its end") from None
     return places
 
 
@@ -152,7 +152,7 @@ def _run(data: NDArray[np.uint8], view: memoryview, position: int, records: int)
 
 
 def _walk_singly(view: memoryview, position: int, records: int) -> tuple[list[int], int]:
-    """The places of the next records, and the one behind them."""
+    """The positions of the next records, and the one after them."""
     places = [0] * records
     short, medium = _SHORT, _MEDIUM
     for i in range(records):

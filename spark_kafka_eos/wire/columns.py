@@ -1,6 +1,6 @@
-"""Binary columns and plain bytes: lay columns end to end, cut columns out of a buffer. Both move the bytes in C.
+"""Binary columns and bytes: concatenates columns, and cuts columns from a buffer. Both copy the bytes in C.
 
-pa.binary() has 32-bit offsets, so whatever passes here at once stays below 2 GiB; callers check that.
+pa.binary() has 32-bit offsets, so everything here must be below 2 GiB; callers check that.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def lengths(column: pa.BinaryArray) -> NDArray[np.int32]:
 
 
 def interleave(columns: Sequence[pa.BinaryArray]) -> tuple[memoryview, NDArray[np.int32]]:
-    """All bytes of row 0, column by column, then of row 1, …; and where each row begins (one more than there are rows).
+    """All bytes of row 0, column by column, then of row 1, …; and where each row starts (with an additional end).
 
-    Columns are pa.binary() of one length, slices welcome; a null takes no bytes.
+    Columns are pa.binary() of equal length, and may be slices; a null has no bytes.
     """
     rows, width = len(columns[0]), len(columns)
     order = np.empty((rows, width), np.int32)

@@ -1,11 +1,11 @@
-"""The five compression types of a record batch, as the Java client and librdkafka write and read them.
+"""The five compression types of a record batch, compatible with the Java client and librdkafka.
 
-gzip, lz4 and zstd are their usual stream formats; what is Kafka's own:
+gzip, lz4 and zstd use their usual stream formats. Specific to Kafka:
 
-- snappy: the Java client writes the framing of snappy-java ("xerial": a 16-byte header, then blocks, each behind its
+- snappy: the Java client writes the framing of snappy-java ("xerial": a 16-byte header, then blocks, each after its
   32-bit length), librdkafka writes a bare snappy block. Both are read; the framing is written, as Java readers expect.
-- lz4: the Java client refuses frames whose blocks depend on each other, which is what pyarrow's own frames hold. So the
-  frame is put together here, from independent 64 KiB blocks.
+- lz4: the Java client rejects frames with dependent blocks, as pyarrow creates them. So the frame is built here, from
+  independent 64 KiB blocks.
 
 Source: KIP-110 (zstd), KIP-57 (lz4 framing), LZ4 frame format 1.6.1, snappy-java's SnappyOutputStream.
 """
@@ -48,19 +48,19 @@ def compress(codec: Compression, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def codec_of(name: str) -> Compression:
-    """The codec named none, gzip, snappy, lz4 or zstd; ConfigurationError for an unknown one."""
+    """The codec none, gzip, snappy, lz4 or zstd. Raises ConfigurationError for an unknown name."""
     try:
         return Compression[name.upper()]
     except KeyError:
         known = ", ".join(each.name.lower() for each in Compression)
-        raise ConfigurationError("compression", f"no codec {name!r}; there are: {known}") from None
+        raise ConfigurationError("compression", f"unknown codec {name!r}; use one of {known}") from None
 
 
 def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes:
     """`data` decompressed by the codec of a record batch's attributes; at most `limit` bytes.
 
-    Raises CorruptRecordBatch for an unknown code, for data that is not of that codec, cut short or followed by other
-    bytes, and for more than `limit` bytes (what was unpacked until then is thrown away: memory stays bounded).
+    Raises CorruptRecordBatch for an unknown code, for data that is not of that codec, truncated or followed by other
+    bytes, and for more than `limit` bytes (so that memory stays limited).
     """
     try:
         match code:
@@ -71,7 +71,7 @@ def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -
             case Compression.GZIP | Compression.LZ4 | Compression.ZSTD:
                 return _decompress_stream(Compression(code).name.lower(), data, limit)
     except (OSError, pa.ArrowInvalid, struct.error) as error:
-        raise CorruptRecordBatch(f"{Compression(code).name.lower()} data cannot be decompressed: {error}") from error
+        raise CorruptRecordBatch(f"cannot decompress {Compression(code).name.lower()} data: {error}") from error
     raise CorruptRecordBatch(f"unknown compression code {code}")
 
 
@@ -79,7 +79,7 @@ def _decompress_stream(codec: str, data: bytes | bytearray | memoryview, limit: 
     parts: list[pa.Buffer] = []
     room = limit
     with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-        # Not `read`: where that fails, it never gives its buffer back (pyarrow 26).
+        # Not `read`: if that fails, it never frees its buffer (pyarrow 26).
         while (part := stream.read_buffer(min(_READ_STEP, room + 1))).size:
             room -= part.size
             if room < 0:
@@ -106,7 +106,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
         (length,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 < length <= len(data) - position:
-            raise CorruptRecordBatch(f"a snappy block of {length} bytes where {len(data) - position} are left")
+            raise CorruptRecordBatch(f"a snappy block has {length} bytes, but only {len(data) - position} are left")
         parts.append(_decompress_snappy_block(data[position : position + length], room, limit))
         room -= len(parts[-1])
         position += length
@@ -114,7 +114,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
-    """One block, if there is `room` for it; `limit` is what there was room for at first."""
+    """One block, if there is `room` for it; `limit` is the initial room."""
     # A block begins with its size as an unsigned varint; pyarrow has to be told.
     size = shift = 0
     for byte in block[:5]:
@@ -123,10 +123,10 @@ def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
         if byte < 0x80:
             break
     else:
-        raise CorruptRecordBatch("a snappy block without a size")
+        raise CorruptRecordBatch("a snappy block has no size")
     if size > room:
         raise _too_large(limit)
-    # No element of a block yields more than 64 bytes: refuse a size beyond that before memory is taken for it.
+    # No element of a block yields more than 64 bytes: reject a larger size before memory is allocated for it.
     if size > 64 * len(block):
         raise CorruptRecordBatch(f"a snappy block of {len(block)} bytes claims to hold {size}")
     return pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True)  # type: ignore[no-any-return]
@@ -149,5 +149,5 @@ def _compress_lz4(data: bytes | bytearray | memoryview) -> bytes:
 def _too_large(limit: int) -> CorruptRecordBatch:
     return CorruptRecordBatch(
         f"a record batch decompresses to more than {limit} bytes",
-        action="If such batches are meant, raise kafka.max.partition.fetch.bytes.",
+        action="If such batches are intended, increase kafka.max.partition.fetch.bytes.",
     )

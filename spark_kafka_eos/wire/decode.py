@@ -1,10 +1,10 @@
-"""Record batches v2 -> Arrow columns, all batches of a buffer in one pass.
+"""Decodes record batches v2 to Arrow columns, all batches of a buffer in one pass.
 
-Records of one size are read as a table (`stride`). Of others `chain` finds where each one begins; from there on every
-field is read for all records at once, and keys and values are cut out of the buffer in C.
+Records of equal size are read as a table (`stride`). For others, `chain` finds where each one starts; then every field
+is read for all records at once, and keys and values are cut from the buffer in C.
 
-Everything read from the bytes is checked before it is used as a position, so damaged bytes end in CorruptRecordBatch
-whatever they say, and memory stays in proportion to the bytes at hand.
+Every number is validated before it is used as a position, so corrupt bytes always raise CorruptRecordBatch, and memory
+is proportional to the size of the input.
 
 Source: KIP-98, "Message Format"; Kafka documentation, sections "Record Batch" and "Control Batches".
 """
@@ -61,10 +61,10 @@ def decode(
 ) -> pa.RecordBatch:
     """The records of `batches` (of `buffer`, as `scan` yields them) as columns, in that order.
 
-    Columns: `SCHEMA` or `SCHEMA_WITH_HEADERS`, timestamps in milliseconds. They hold copies: `buffer` may be reused.
-    CorruptRecordBatch for a wrong CRC, for bytes that do not make the records a header promises, and for batches that
-    decompress to more than `max_bytes` together. ValueError for control batches, which are not data, and for a buffer
-    of 2 GiB or more: the columns' offsets have 32 bits.
+    Columns: `SCHEMA` or `SCHEMA_WITH_HEADERS`, timestamps in milliseconds. They are copies, so `buffer` may be reused.
+    Raises CorruptRecordBatch for a wrong CRC, for records that do not match their header, and for batches that
+    decompress to more than `max_bytes` in total. Raises ValueError for control batches, which are not data, and for a
+    buffer of 2 GiB or more, because the columns have 32-bit offsets.
     """
     view, parts, room = memoryview(buffer), [], min(max_bytes, MAX_BYTES)
     for header in batches:
@@ -82,9 +82,9 @@ def decode_in_parts(
     part_bytes: int = 64 << 20,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """As `decode`, a part after the other, since a few megabytes may decompress to gigabytes.
+    """Like `decode`, but in parts, because a few megabytes may decompress to gigabytes.
 
-    A part holds at most `part_bytes` of decompressed records, but at least one record batch, of at most `max_bytes`.
+    A part has at most `part_bytes` of decompressed records, but at least one record batch, of at most `max_bytes`.
     """
     view, room = memoryview(buffer), min(max_bytes, MAX_BYTES)
     parts: list[_Part] = []
@@ -103,7 +103,7 @@ def decode_in_parts(
 def control_marker(
     buffer: Bytes, header: RecordBatchHeader, *, check_crc: bool = True
 ) -> Literal["abort", "commit", "other"]:
-    """What the control batch says of its producer's transaction; "other" for markers that end none.
+    """How the control batch ends its producer's transaction; "other" for a marker that does not.
 
     Its one record's key is version int16, type int16 (0 abort, 1 commit). Source: Kafka documentation, "Control
     Batches". CorruptRecordBatch as in `decode`, and for a control record without such a key. Where compaction has
@@ -122,9 +122,7 @@ def control_marker(
 
 def _data(header: RecordBatchHeader) -> RecordBatchHeader:
     if header.is_control:
-        raise ValueError(
-            f"the batch at offset {header.base_offset} is a control batch: leave it out, see control_marker"
-        )
+        raise ValueError(f"the batch at offset {header.base_offset} is a control batch: skip it, see control_marker")
     return header
 
 
@@ -132,14 +130,14 @@ def _open(view: memoryview, header: RecordBatchHeader, check_crc: bool, max_byte
     """The batch, checked as far as that goes without reading records."""
     where, end = f"the record batch at offset {header.base_offset}", header.position + header.size
     if end > len(view):
-        raise CorruptRecordBatch(f"{where} is cut short")
+        raise CorruptRecordBatch(f"{where} is truncated")
     if check_crc:
         check_crc_of(view, header)
     records: memoryview | bytes = view[header.position + HEADER.size : end]
     if header.record_count and header.compression_code != Compression.NONE:
         records = decompress(header.compression_code, records, limit=max_bytes)
     if header.record_count * SMALLEST_RECORD > len(records) or (len(records) and not header.record_count):
-        raise CorruptRecordBatch(f"{where} claims {header.record_count} records in {len(records)} bytes")
+        raise CorruptRecordBatch(f"{where} declares {header.record_count} records in {len(records)} bytes")
     return _Part(header, records)
 
 
@@ -155,7 +153,7 @@ def _decode(view: memoryview, parts: Sequence[_Part], include_headers: bool) -> 
     else:
         start = np.array([part.header.position + HEADER.size for part in parts])
     if len(view) > MAX_BYTES:
-        raise ValueError(f"a buffer of {len(view)} bytes: only up to 2 GiB can be decoded at once")
+        raise ValueError(f"the buffer has {len(view)} bytes, but at most 2 GiB can be decoded at once")
     data = np.frombuffer(view, np.uint8)
     return pa.RecordBatch.from_arrays(
         _columns(data, start, start + size, [part.header for part in parts], include_headers), schema=schema
@@ -213,24 +211,24 @@ def _fields(
     value_length, value_at = read_varints(data, _behind(key_at, key_length, stop), stop)
     header_count, at = read_varints(data, _behind(value_at, value_length, stop), stop)
     if ((header_count < 0) | (header_count * SMALLEST_HEADER > stop - at)).any():
-        raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
+        raise CorruptRecordBatch("a record declares more headers than fit into its bytes")
     if ((header_count == 0) & (at != stop)).any():
-        raise CorruptRecordBatch("bytes are left behind a record's last field")
+        raise CorruptRecordBatch("a record has bytes after its last field")
     fields = Fields(timestamp, offset, cut(data, key_at, key_length), cut(data, value_at, value_length))
     return fields, [decode_headers(data, at, stop, header_count)] if include_headers else []
 
 
 def _check_offsets(delta: NDArray[np.int64], last: NDArray[np.int64], count: NDArray[np.int64]) -> None:
-    """Offsets must ascend within each batch, up to its last: whoever reads a range relies on it."""
+    """Offsets must ascend within each batch, up to its last offset; reading a range relies on this."""
     descends = np.diff(delta) <= 0
     descends[np.cumsum(count)[:-1] - 1] = False
     if descends.any() or int(delta.min()) < 0 or (delta > last).any():
-        raise CorruptRecordBatch("records' offsets do not ascend, or lie outside their batch")
+        raise CorruptRecordBatch("records' offsets do not ascend, or are outside their batch")
 
 
 def _behind(at: NDArray[np.int64], length: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the key or value that begins `at` ends; null has length -1 and no bytes."""
+    """Where the key or value that starts `at` ends; null has length -1 and no bytes."""
     behind = at + np.maximum(length, 0)
     if int(length.min()) < -1 or (behind > stop).any():
-        raise CorruptRecordBatch("a key or value runs over the end of its record")
+        raise CorruptRecordBatch("a key or value exceeds the end of its record")
     return behind

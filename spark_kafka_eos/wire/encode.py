@@ -1,10 +1,10 @@
-"""Arrow columns -> one record batch v2.
+"""Encodes Arrow columns as one record batch v2.
 
     Record: length varint, attributes int8 (0), timestampDelta varlong, offsetDelta varint,
             keyLength varint, key, valueLength varint, value, headerCount varint, headers
 
-Every field becomes a binary column: numbers as varints, keys and values as they are. Laid end to end, row by row, they
-are the payload: the bytes move in C, and what Python does hardly grows with the rows. A null has length -1.
+Every field becomes a binary column: numbers as varints, keys and values as they are. Concatenated row by row, they are
+the payload. C copies the bytes, and the work in Python hardly depends on the number of rows. A null has length -1.
 
 Source: KIP-98, "Message Format"; Kafka documentation, section "Record Batch".
 """
@@ -44,7 +44,7 @@ def encode(
     """
     rows = len(values)
     if rows == 0:
-        raise ValueError("a record batch has at least one record")
+        raise ValueError("a record batch must have at least one record")
     if any(len(column) != rows for column in (keys, timestamps, headers) if isinstance(column, pa.Array | np.ndarray)):
         raise ValueError(f"columns of different lengths for {rows} values")
     codec = codec_of(compression)
@@ -77,7 +77,7 @@ def _payload(
         alike = write_alike(keys, values, delta, before_key, before_value, _LARGEST_PAYLOAD)
         if alike is not None:
             return alike
-    attributes = ZERO  # a byte, but 0 all the same
+    attributes = ZERO  # a byte, which is 0 like the varint
     first = [attributes, delta, varints(np.arange(rows, dtype=np.int32)), before_key]
     length = np.maximum(key_length, 0, dtype=np.int64) + np.maximum(value_length, 0)
     if header_bytes is not None:
@@ -85,7 +85,9 @@ def _payload(
     for field in (*first, before_value, header_count):
         length += field.width
     if int(length.sum()) + MAX_VARINT_BYTES * rows > _LARGEST_PAYLOAD:
-        raise ValueError(f"{rows} records of together {int(length.sum())} bytes: a record batch stays below 2 GiB")
+        raise ValueError(
+            f"{rows} records have {int(length.sum())} bytes in total, but a record batch must be below 2 GiB"
+        )
     columns = [
         varint_column([varints(length), *first], rows),
         keys,

@@ -1,4 +1,4 @@
-"""Record headers, both ways: list<struct<key: string, value: binary>> <-> bytes.
+"""Encodes and decodes record headers: list<struct<key: string, value: binary>> <-> bytes.
 
     Header: keyLength varint, key (UTF-8), valueLength varint (-1: null), value
 
@@ -20,11 +20,11 @@ from spark_kafka_eos.wire.varint import ZERO, Varints, read_varint, read_varints
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SMALLEST_HEADER = 2  # an empty key and a null value: two lengths
-_FEW = 8  # so many records are read one by one: cheaper than an array operation, and no record can make it a long wait
+_FEW = 8  # up to this number, records are read one by one, which is cheaper than array operations
 
 
 class EncodedHeaders(NamedTuple):
-    """What each record ends with: its header count, and its headers' bytes (None when no record has any)."""
+    """The end of each record: its header count, and its headers' bytes (None if no record has any)."""
 
     counts: Varints
     content: pa.BinaryArray | None
@@ -37,7 +37,9 @@ def encode_headers(headers: pa.Array | None) -> EncodedHeaders:
         return EncodedHeaders(ZERO, None)
     keys, values = (column.cast(pa.binary()) for column in each.flatten())
     if keys.null_count:
-        raise InvalidRow("a record header is null or has no key", action="Name every header; its value may be null.")
+        raise InvalidRow(
+            "a record header is null or has no key", action="Set the key of every header; its value may be null."
+        )
     key_lengths, value_lengths = (varint_column([varints(lengths(column))], len(each)) for column in (keys, values))
     data, starts = interleave([key_lengths, keys, value_lengths, values])
     counts = pc.list_value_length(headers).fill_null(0).to_numpy().astype(np.int64)
@@ -52,7 +54,7 @@ def decode_headers(
     All first headers are read at once, then all second ones, …; the last few records one by one.
     """
     if (counts < 0).any() or (counts * SMALLEST_HEADER > end - at).any():
-        raise CorruptRecordBatch("a record claims more headers than its bytes can hold")
+        raise CorruptRecordBatch("a record declares more headers than fit into its bytes")
     first = _firsts(counts)
     # One column per header: where its key is and how long, where its value is and how long (-1: null).
     place = np.empty((4, first[-1]), np.int64)
@@ -69,7 +71,7 @@ def decode_headers(
     for one in record.tolist():
         at[one] = _read_one(data, int(at[one]), int(end[one]), place[:, first[one] + done : first[one + 1]])
     if (at != end).any():
-        raise CorruptRecordBatch("a record's headers do not end where it ends")
+        raise CorruptRecordBatch("a record's headers do not end at its end")
     if (place[1] < 0).any() or (place[3] < -1).any():
         raise CorruptRecordBatch("a header has a negative length")
     keys, values = _strings(cut(data, place[0], place[1])), cut(data, place[2], place[3])
@@ -78,7 +80,7 @@ def decode_headers(
 
 
 def _read_one(data: NDArray[np.uint8], position: int, end: int, place: NDArray[np.int64]) -> int:
-    """Fill `place` with one record's headers from `position` on; returns the position behind them."""
+    """Fill `place` with one record's headers from `position` on; return the position after them."""
     for slot in range(place.shape[1]):
         for where in (0, 2):
             length, start = read_varint(data, position, end)

@@ -1,4 +1,4 @@
-"""The record batch v2 itself: its 61-byte header, where batches begin in a buffer, their checksum.
+"""The record batch v2: its 61-byte header, the positions of batches in a buffer, and their checksum.
 
     baseOffset            int64       attributes       int16    bits 0-2 compression, 3 timestamp type,
     batchLength           int32                                 4 transactional, 5 control
@@ -47,15 +47,15 @@ _PRODUCER_AT = HEADER.size - 4 - _PRODUCER.size  # before recordCount
 
 
 def read_header(buffer: Bytes, position: int) -> RecordBatchHeader:
-    """The header at `position`; CorruptRecordBatch if it is cut short, of another magic or full of nonsense."""
+    """The header at `position`. Raises CorruptRecordBatch if it is truncated, invalid, or has another magic."""
     if len(buffer) - position < HEADER.size:
-        raise CorruptRecordBatch(f"{len(buffer) - position} bytes are too few for a record batch's header")
+        raise CorruptRecordBatch(f"{len(buffer) - position} bytes are too few for the header of a record batch")
     _check_magic(buffer, position)
     (base_offset, batch_length, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
      producer_id, producer_epoch, base_sequence, record_count) = HEADER.unpack_from(buffer, position)  # fmt: skip
     if batch_length < HEADER.size - LENGTH_END or record_count < 0 or last_offset_delta < 0:
         raise CorruptRecordBatch(
-            f"record batch at offset {base_offset} claims length {batch_length}, {record_count} records and last "
+            f"record batch at offset {base_offset} declares length {batch_length}, {record_count} records and last "
             f"offset delta {last_offset_delta}"
         )
     return RecordBatchHeader(
@@ -86,8 +86,8 @@ def _check_magic(buffer: Bytes, position: int) -> None:
 def scan(buffer: Bytes) -> Iterator[RecordBatchHeader]:
     """The header of each whole record batch, in order.
 
-    Stops before a batch that the broker cut short (it fills a Fetch response to the byte). A length that is wrong, but
-    only too large, looks the same: whoever fetches from there again and gets no whole batch must say so. Anything else
+    Stops before a truncated batch (a broker fills a Fetch response to the last byte). A wrong length that is too large
+    looks the same, so the caller must raise an error if the next fetch from there returns no whole batch. Anything else
     that is not a record batch raises CorruptRecordBatch.
     """
     position = 0
@@ -103,7 +103,7 @@ def scan(buffer: Bytes) -> Iterator[RecordBatchHeader]:
 
 
 def crc_of(buffer: Bytes, position: int, end: int) -> int:
-    """The CRC-32C that the record batch in `[position, end)` should carry."""
+    """The CRC-32C that the record batch in `[position, end)` should have."""
     # google-crc32c takes no memoryview or bytearray. An array saves the copy, which costs as much as the sum; but where
     # numpy is not loaded, in the process of a sink's commit, loading it would cost more than copying 200 MB.
     numpy = sys.modules.get("numpy")
@@ -133,6 +133,6 @@ def check_crc(buffer: Bytes, header: RecordBatchHeader) -> None:
     crc = crc_of(buffer, header.position, header.position + header.size)
     if crc != header.crc:
         raise CorruptRecordBatch(
-            f"record batch at offset {header.base_offset} has CRC {crc:#010x} and claims {header.crc:#010x}",
-            action="It was damaged on the wire or on the broker's disk; reading it again may help.",
+            f"record batch at offset {header.base_offset} has CRC {crc:#010x}, but its header has {header.crc:#010x}",
+            action="It was corrupted on the network or on the broker's disk; reading it again may help.",
         )

@@ -1,7 +1,7 @@
-"""Record batches of one record, or few, without numpy and Arrow: for processes that live as long as one commit.
+"""Encodes and decodes record batches with few records, without numpy and Arrow, for processes that run one commit.
 
-The format is `wire.encode`'s and `wire.decode`'s, which take a thousand records at once and longer to load than such a
-process runs.
+The format is that of `wire.encode` and `wire.decode`, which handle thousands of records at once, but take longer to
+load than such a process runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def encode_record(key: bytes, value: bytes, timestamp: int) -> bytearray:
 
 
 def records(buffer: Bytes, header: RecordBatchHeader) -> Iterator[Record]:
-    """The records of the batch. Raises CorruptRecordBatch for any that is not whole."""
+    """The records of the batch. Raises CorruptRecordBatch for a record that is not whole."""
     check_crc(buffer, header)
     view = memoryview(buffer)[header.position + HEADER.size : header.position + header.size]
     if header.record_count and header.compression_code != Compression.NONE:
@@ -60,7 +60,7 @@ def records(buffer: Bytes, header: RecordBatchHeader) -> Iterator[Record]:
 
 
 def marker(buffer: Bytes, header: RecordBatchHeader) -> Literal["abort", "commit"] | None:
-    """What the control batch says of its producer's transaction; None for one that ends none."""
+    """How the control batch ends its producer's transaction; None if it does not."""
     for _, key, _ in records(buffer, header):
         if key is None or len(key) < 4:
             raise CorruptRecordBatch(f"the control batch at offset {header.base_offset} has no control record")
@@ -79,7 +79,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """The number at `at`, and where the next field begins."""
+    """The number at `at`, and the position of the next field."""
     found = shift = 0
     while True:
         byte = view[at]

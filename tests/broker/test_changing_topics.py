@@ -361,7 +361,7 @@ def test_a_damaged_record_batch_is_named_by_topic_partition_and_offset(kafka, bo
         at = log.read_bytes().index(b"batch-1")
         file.seek(at)
         file.write(b"B")
-    with pytest.raises(CorruptRecordBatch, match=f"{name}-0: record batch at offset 10 has CRC .* and claims"):
+    with pytest.raises(CorruptRecordBatch, match=f"{name}-0: record batch at offset 10 has CRC .*, but its header has"):
         ours(bootstrap, name)
     assert len(ours(bootstrap, name, endingOffsets=f'{{"{name}": {{"0": 10}}}}')) == 10
     assert ours(bootstrap, name, **{"kafka.check.crcs": "false"})[10][5] == b"Batch-1"

@@ -17,7 +17,7 @@ from spark_kafka_eos.verify.verification import Report, verify
 
 MISSING = Violation(kind="missing", where="in-0@7", what="is not in the committed output [sic]", count=3,
                     also=("in-0@8",))  # fmt: skip
-TWICE = Violation(kind="more than once", where="out-1@9", what="is one more copy of in-0@2, which is at out-1@3")
+TWICE = Violation(kind="more than once", where="out-1@9", what="is another copy of in-0@2, which is at out-1@3")
 UNPROVEN = "the contents differ"
 
 
@@ -45,7 +45,7 @@ def test_every_invariant_has_a_row_with_its_verdict_and_the_first_violation_of_e
     assert "1,234" in text
     assert "violated" in text and "not checked: no history" in text and "holds" in text
     assert "in-0@7 is not in the committed output [sic] (and 2 more, in-0@8)" in text
-    assert "out-1@9 is one more copy of in-0@2, which is at out-1@3" in text
+    assert "out-1@9 is another copy of in-0@2, which is at out-1@3" in text
 
 
 def test_the_summary_says_what_was_read_and_what_is_violated():

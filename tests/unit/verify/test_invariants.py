@@ -151,7 +151,7 @@ def test_where_only_some_values_have_provenance_nothing_is_concluded_from_it(ori
     assert violations(findings) == []
     assert unproven(findings) == [Invariant.ONCE, Invariant.ORDER, Invariant.IDENTITY]
     assert {findings[each].unchecked for each in list(Invariant)[:3]} == {
-        "1 of 4 values do not say where they come from, out-0@4 for one"
+        "1 of 4 values have no provenance, for example out-0@4"
     }
 
 
@@ -160,7 +160,7 @@ def test_where_the_sources_values_have_provenance_nothing_is_concluded_from_the_
     findings = checked(log(Data([1, 1], 5), COMMIT, Data([1], 5, epoch=1), COMMIT), origin=origin)
     assert violations(findings) == []
     assert unproven(findings) == [Invariant.ONCE, Invariant.ORDER, Invariant.IDENTITY]
-    assert "--copy compares the contents" in findings[Invariant.ONCE].unchecked
+    assert "set --copy to compare the contents" in findings[Invariant.ONCE].unchecked
 
 
 def test_without_a_batch_in_the_values_or_a_history_there_is_nothing_to_compare_the_ledger_with():
@@ -191,7 +191,7 @@ def test_a_record_that_is_there_twice_is_named_where_its_later_copy_is():
     findings = checked(log(Data([10, 11, 12, 13, 14, 15]), COMMIT), log(again, COMMIT, number=1))
     assert violations(findings) == [(Invariant.ONCE, "more than once", "out-1@0", 2)]
     (violation,) = findings[Invariant.ONCE].violations
-    assert violation.what == "is one more copy of in-0@11, which is at out-0@1"
+    assert violation.what == "is another copy of in-0@11, which is at out-0@1"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,9 @@ def test_a_record_behind_a_later_one_of_its_partition_is_out_of_order():
     )
     assert violations(findings) == [(Invariant.ORDER, "out of order", "out-0@3", 2)]
     (violation,) = findings[Invariant.ORDER].violations
-    assert violation.what == ("is offset 11 of source partition 0 (batch 0), behind a later one, offset 12 at out-0@1")
+    assert violation.what == (
+        "is offset 11 of source partition 0 (batch 0), after a later record, offset 12 at out-0@1"
+    )
 
 
 def test_many_records_of_several_partitions_are_in_order_when_each_partition_is():
@@ -465,13 +467,13 @@ def test_a_record_that_was_lost_is_named_where_values_do_not_tell_batches_or_beg
     finding = checked(plain, origin=None, ledger=lost)[Invariant.LEDGER]
     assert finding.verdict == "violated" and finding.unchecked
     assert str(finding.violations[0]) == (
-        "commit 7 is batch 1 of query q by the ledger's group, yet the ledger's topic has commit 6 as its last "
+        "commit 7 is batch 1 of query q in the ledger's group, but the ledger topic has commit 6 as its last "
         "(batch 0): it lost records"
     )
     first = Data([10]), COMMIT, Data([11], 1, epoch=1), COMMIT, Data([12], 2, epoch=2), COMMIT
     anew = log(*first, Data([13, 14], 0, epoch=3), COMMIT, Data([15], 1, epoch=4), COMMIT)
     finding = checked(anew, ledger=lost)[Invariant.LEDGER]
-    assert finding.verdict == "violated" and "begin anew" in finding.unchecked
+    assert finding.verdict == "violated" and "restart" in finding.unchecked
 
 
 # -- 6

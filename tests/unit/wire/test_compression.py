@@ -84,7 +84,7 @@ def test_snappy_is_framed_as_snappy_java_does_it() -> None:
 @pytest.mark.parametrize("length", [-1, 0, 1 << 30])
 def test_a_snappy_frame_with_a_wrong_block_length_is_refused(length: int) -> None:
     frame = compress(Compression.SNAPPY, b"")
-    with pytest.raises(CorruptRecordBatch, match=f"block of {length} bytes"):
+    with pytest.raises(CorruptRecordBatch, match=f"block has {length} bytes"):
         decompress(Compression.SNAPPY, frame + struct.pack(">i", length) + b"\x01\x00a", limit=1 << 20)
 
 

@@ -179,12 +179,12 @@ def test_a_marker_with_a_wrong_crc_is_refused() -> None:
 def test_an_absurd_record_count_takes_no_memory(records: int, codec: str) -> None:
     batch = encode(pa.array([b"k"]), pa.array([b"v"]), T, compression=codec)
     struct.pack_into(">i", batch, 57, records)
-    with pytest.raises(CorruptRecordBatch, match=f"claims {records} records in 9 bytes"):
+    with pytest.raises(CorruptRecordBatch, match=f"declares {records} records in 9 bytes"):
         check(signed(batch))
 
 
 def test_no_records_in_some_bytes_are_refused() -> None:
-    with pytest.raises(CorruptRecordBatch, match="claims 0 records in 3 bytes"):
+    with pytest.raises(CorruptRecordBatch, match="declares 0 records in 3 bytes"):
         check(with_payload(b"abc", 0))
 
 
@@ -193,7 +193,7 @@ def test_no_records_in_some_bytes_are_refused() -> None:
     [
         ([2 * 6, 0, 0, 0, 1, 1, 2], "headers"),
         ([2 * 6, 0, 0, 0, 1, 1, 1], "headers"),
-        ([2 * 7, 0, 0, 0, 1, 1, 0, 0], "left behind"),
+        ([2 * 7, 0, 0, 0, 1, 1, 0, 0], "after its last field"),
         ([2 * 6, 0, 0, 0, 1, 3, 0], "key or value"),
         ([2 * 6, 0, 0, 0, 3, 1, 0], "key or value"),
         ([2 * 6, 0, 0, 0, 1, 20, 0], "key or value"),
@@ -210,7 +210,7 @@ def test_a_record_with_wrong_lengths_is_refused(payload: list[int], why: str) ->
 
 def test_bytes_behind_a_record_are_refused_also_where_others_have_headers() -> None:
     payload = bytes([2 * 8, 0, 0, 0, 1, 1, 2, 0, 1, 2 * 7, 0, 0, 2, 1, 1, 0, 0])
-    with pytest.raises(CorruptRecordBatch, match="left behind"):
+    with pytest.raises(CorruptRecordBatch, match="after its last field"):
         check(with_payload(payload, 2))
     assert check(with_payload(payload[:9], 1), include_headers=True)["headers"].to_pylist() == [
         [{"key": "", "value": None}]
@@ -235,7 +235,7 @@ def test_the_bound_of_decode_is_for_all_batches_together() -> None:
 
 def test_a_batch_that_is_not_whole_is_refused() -> None:
     batch = encode(pa.array([b"k"]), pa.array([b"v"]), T)
-    with pytest.raises(CorruptRecordBatch, match="cut short"):
+    with pytest.raises(CorruptRecordBatch, match="truncated"):
         decode(batch[:-1], [read_header(batch, 0)])
 
 

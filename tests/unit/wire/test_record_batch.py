@@ -54,7 +54,7 @@ def test_an_unknown_magic_is_refused() -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, 48, -(2**31)])
 def test_a_length_below_a_headers_is_refused(length: int) -> None:
-    with pytest.raises(CorruptRecordBatch, match=f"claims length {length}"):
+    with pytest.raises(CorruptRecordBatch, match=f"declares length {length}"):
         list(scan(with_field(ONE, 8, ">i", length)))
 
 
