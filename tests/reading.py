@@ -19,7 +19,7 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 
 Headers = tuple[tuple[str, bytes | None], ...] | None
 Row = tuple[str, int, int, int, bytes | None, bytes | None, Headers]

@@ -34,7 +34,7 @@ from spark_kafka_eos.testing.driver import (
 )
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 
 INPUT, OUTPUT = "flights", "flights-delayed"
 TRANSACTIONAL_ID = "flight-delays"

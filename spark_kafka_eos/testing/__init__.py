@@ -4,7 +4,7 @@
     jars repository java             where its jars come from
     proxy proxy_rules proxy_frames   chosen requests meet chosen faults
     driver supervised                processes that can be killed
-    read_topic read_offsets          what librdkafka sees
+    topic_reader read_offsets        what librdkafka sees
 
 Needs `pip install "spark-kafka-eos[testing]"` and Java 17. For users' own tests:
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.testing.driver import Driver
     from spark_kafka_eos.testing.embedded import EmbeddedKafka
     from spark_kafka_eos.testing.proxy import Proxy
-    from spark_kafka_eos.testing.read_topic import read_topic
+    from spark_kafka_eos.testing.topic_reader import read_topic
 
 __all__ = ["Driver", "EmbeddedKafka", "Proxy", "read_topic"]
 
@@ -35,6 +35,6 @@ __getattr__ = lazy(
         "Driver": "spark_kafka_eos.testing.driver",
         "EmbeddedKafka": "spark_kafka_eos.testing.embedded",
         "Proxy": "spark_kafka_eos.testing.proxy",
-        "read_topic": "spark_kafka_eos.testing.read_topic",
+        "read_topic": "spark_kafka_eos.testing.topic_reader",
     },
 )

@@ -1,14 +1,15 @@
-"""How far a topic and a group are, as librdkafka's admin client sees them."""
+"""How far a topic and a group are, as librdkafka sees them."""
 
 from __future__ import annotations
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from spark_kafka_eos import model
 
 _LEVEL = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
+_TIMEOUT_S = 60.0
 
 
 def ends(bootstrap: str, topic: str, isolation: model.IsolationLevel) -> dict[int, int]:
@@ -21,10 +22,19 @@ def ends(bootstrap: str, topic: str, isolation: model.IsolationLevel) -> dict[in
 
 
 def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """By partition, the offset that `group` committed for `topic`; partitions without one are left out."""
-    admin = _admin(bootstrap)  # named, so that it lives until its answer is there
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
-    return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.topic == topic and tp.offset >= 0}
+    """By partition, the offset that `group` committed for `topic`; partitions without one are left out.
+
+    A consumer asks, not the admin client: librdkafka's crashes while a broker still loads its group coordinator.
+    """
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 2}
+    # Offsets of an open transaction do not count, and are not waited for.
+    consumer = Consumer(settings | {"isolation.level": "read_uncommitted"})
+    try:
+        partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
+        found = consumer.committed([TopicPartition(topic, number) for number in partitions], _TIMEOUT_S)
+    finally:
+        consumer.close()
+    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
 
 
 def _admin(bootstrap: str) -> AdminClient:

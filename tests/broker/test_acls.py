@@ -18,7 +18,7 @@ from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.commit import Appended, commit_batch, committer

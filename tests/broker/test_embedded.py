@@ -15,7 +15,7 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.kraft import INTERNAL
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.certificates import issue
 from tests.conftest import SecuredKafka, release
 

@@ -8,7 +8,7 @@ from spark_kafka_eos.lab.soak import evidence
 from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE
 from spark_kafka_eos.lab.soak.source import KEYS, Source
 from spark_kafka_eos.testing.proxy import Proxy
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 
 pytestmark = pytest.mark.broker
 

@@ -25,7 +25,7 @@ from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Fault, Proxy
 from spark_kafka_eos.testing.read_offsets import group_offsets
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
 from spark_kafka_eos.verify.verification import verify
 from tests.faults import driver

@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, TopicPartition
 from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.ports import free_ports, is_free
-from spark_kafka_eos.testing.read_topic import read_topic
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
+from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.matrix import Cell
 from tests.producing import transact
 from tests.reading import await_stable

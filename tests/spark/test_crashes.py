@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.matrix import Cell
 from tests.reading import await_stable
 

@@ -14,7 +14,7 @@ import pytest
 
 from spark_kafka_eos.testing.driver import Driver, committed_batches, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 

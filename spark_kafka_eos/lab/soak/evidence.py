@@ -16,7 +16,7 @@ from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
 from spark_kafka_eos.reading.sink_progress import cluster_id, committed_by
 from spark_kafka_eos.testing.driver import batch_in_flight, committed_batches
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
 from spark_kafka_eos.writing.checkpoint import micro_batch

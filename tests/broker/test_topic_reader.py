@@ -11,7 +11,7 @@ from spark_kafka_eos.lab.flights import Flight
 from spark_kafka_eos.lab.flights_producer import Produced, produce
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
-from spark_kafka_eos.testing.read_topic import read_topic
+from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
