@@ -1,10 +1,10 @@
-"""The test kit: real brokers on the loopback interface, a proxy that makes faults, and Spark drivers to kill.
+"""The test kit: real brokers on the loopback interface, a fault-injecting proxy, and Spark drivers to kill.
 
-    embedded kraft ports             a real Kafka: one broker or three
-    jars repository java             where its jars come from
-    proxy proxy_rules proxy_frames   chosen requests meet chosen faults
-    driver supervised                processes that can be killed
-    read_topic read_offsets          what librdkafka sees
+    embedded kraft ports             real Kafka with one or more brokers
+    jars repository java             downloads its jars, checks Java
+    proxy proxy_rules proxy_frames   injects faults into selected requests
+    driver supervised                processes to kill
+    read_topic read_offsets          reads with librdkafka
 
 Needs `pip install "spark-kafka-eos[testing]"` and Java 17. For users' own tests:
 

@@ -1,4 +1,4 @@
-"""How far a topic and a group are, as librdkafka's admin client sees them."""
+"""Reads the offsets of a topic and a group with librdkafka's admin client."""
 
 from __future__ import annotations
 
