@@ -119,7 +119,7 @@ def test_a_group_with_a_live_consumer_stops_the_query_until_the_consumer_leaves(
 
 def test_min_insync_replicas_above_the_replicas_stops_the_query(sink, topic):
     found = only_error(sink(topic("out", 2, {"min.insync.replicas": 2})))
-    assert found.found == "min.insync.replicas is 2, but the replication factor 1"
+    assert found.found == "min.insync.replicas is 2, but the replication factor is 1"
 
 
 def test_an_unknown_topic_stops_the_query(sink, name):
