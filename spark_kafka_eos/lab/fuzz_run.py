@@ -1,6 +1,6 @@
 """`python -m spark_kafka_eos.lab.fuzz_run TARGET FOLDER|FILE [libFuzzer's options]`: a target under atheris.
 
-A module of its own, because what is to be led by coverage has to be imported after atheris.
+A separate module, because code whose coverage is measured must be imported after atheris.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker whose answers to one API are whatever a fuzzer says; all its other answers are good ones.
+"""A broker whose responses to one API come from a fuzzer; all other responses are valid.
 
 It is met over a real `Connection`, with a socket that is none: what the package sends is looked at just enough to be
 answered. So the bytes go through frames, decoding, and the code that uses what was decoded.

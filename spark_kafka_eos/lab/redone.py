@@ -1,4 +1,4 @@
-"""Which micro-batches a writer had to write again, from the lines that it logs."""
+"""Finds the micro-batches that a writer had to write again in its log."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A Spark driver as a process that can be killed in the middle of a micro-batch, or lose an executor there, and what
-its checkpoint tells then."""
+"""A Spark driver as a process that can be killed, or lose an executor, during a micro-batch; reads its checkpoint."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A real Kafka (KRaft, combined mode) on this machine for tests, demos and benchmarks: one broker or three.
 
-What is not obvious:
-- Nodes are named by their `node.id`, 1 to `brokers`: the ids that metadata shows as leaders and coordinators.
-- Readiness is what a client sees: each started node's own answer to Metadata names all of them. Nodes hear of each
-  other up to 0.3 s apart (4.3.1 and 3.9.1), and a client that is told by one that another is gone drops its requests.
+Not obvious:
+- Nodes are identified by `node.id`, 1 to `brokers`: the ids of leaders and coordinators in metadata.
+- Nodes are ready when a client sees them: the Metadata response of each started node contains all of them. Nodes learn
+  of each other up to 0.3 s apart (4.3.1 and 3.9.1), and a client drops its requests to a node that another one lacks.
 - Nothing survives this process (see supervised.py); a temporary directory is removed by `close()` or at a normal exit.
 - `start()` after `kill()` or `stop()` finds the same data and ports. A new object given the same `directory` finds the
   data, on new ports unless `port` is given.
@@ -89,7 +89,7 @@ class EmbeddedKafka:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
         if port is not None and not is_free(port):
-            raise ToolFailed(f"port {port} is in use", action="Choose another port, or none for a free one.")
+            raise ToolFailed(f"port {port} is in use", action="Choose another port, or omit it to use a free one.")
         self.version = version
         self.nodes: Sequence[int] = range(1, brokers + 1)
         self._config = dict(config or {})
@@ -203,7 +203,7 @@ class EmbeddedKafka:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_WAIT_SECONDS)
                     raise ToolFailed(
-                        f"Kafka {self.version}, node {node}, ended with code {process.returncode}",
+                        f"Kafka {self.version}, node {node}, exited with code {process.returncode}",
                         action=f"From its log:\n{self._tail(node)}",
                     )
 
@@ -336,7 +336,7 @@ class EmbeddedKafka:
                 while missing := set(nodes) - _known_to(cluster):
                     for node in nodes:
                         if not self.is_running(node):
-                            raise self._failure(node, f"it ended with code {self._processes[node].returncode}")
+                            raise self._failure(node, f"it exited with code {self._processes[node].returncode}")
                     if time.monotonic() > deadline:
                         raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
                     time.sleep(_POLL_SECONDS)  # nothing tells when a broker listens, or has heard of another

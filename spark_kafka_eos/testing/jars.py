@@ -1,8 +1,8 @@
-"""Jars that are not on PyPI: a broker with all it needs, Spark's own Kafka connector. Fetched once into a user cache.
+"""Jars that are not on PyPI: a broker with its dependencies, Spark's Kafka connector. Downloaded once to a user cache.
 
-PySpark brings Ivy and Spark needs Java, so nothing else has to be installed. `<cache>/<name>/<version>` is filled
-beside its final place and moved there whole, with a manifest of names and sizes: what is missing or cut short is
-noticed before anything starts on it, and fetched again. A filled cache needs no network. Where from: repository.py.
+PySpark includes Ivy, and Spark needs Java, so nothing else must be installed. `<cache>/<name>/<version>` is filled in a
+temporary directory and then moved, with a manifest of names and sizes: missing or truncated files are detected before
+use and downloaded again. A filled cache needs no network. repository.py determines the repository.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _replace(place: Path, bundle: Bundle, fetch: Fetch) -> None:
         sizes = {jar.name: jar.stat().st_size for jar in sorted(filled.glob("*.jar"))}
         if not sizes:
             raise ToolFailed(
-                f"fetching {bundle} gave no jar", action=f"See the repository's answer for {bundle.version}."
+                f"downloading {bundle} returned no jar", action=f"Check whether the repository has {bundle.version}."
             )
         (filled / MANIFEST).write_text(json.dumps(sizes, indent=1))
         if place.exists():
@@ -181,7 +181,7 @@ def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ToolFailed(
-            "pyspark is not installed, and its Ivy fetches the broker", action="pip install 'pyspark>=4.3'"
+            "pyspark is not installed; its Ivy downloads the broker", action="Run: pip install 'pyspark>=4.3'"
         )
     homes = [Path(spec.origin).parent, *map(Path, filter(None, [os.environ.get("SPARK_HOME")]))]
     found = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
@@ -233,9 +233,9 @@ def _run(command: list[str | Path], what: str, source: str) -> None:
     if process.returncode:
         reasons = [line for line in lines if re.search(r"ERROR|UNRESOLVED|FAILED|not found|Exception", line)]
         raise ToolFailed(
-            f"{what} could not be fetched from {source}",
+            f"could not download {what} from {source}",
             action="Check the version, the network, the proxy (https_proxy or JAVA_TOOL_OPTIONS) and the mirror"
-            " (~/.m2/settings.xml or KAFKA_EOS_IVY_SETTINGS), then try again; once fetched it needs no network."
+            " (~/.m2/settings.xml or KAFKA_EOS_IVY_SETTINGS), then try again. After the download, no network is needed."
             " Ivy said:\n" + "\n".join(dict.fromkeys((reasons or lines)[-20:])),
         )
     console.print(f"Fetched {jars} jars in {time.monotonic() - started:.0f} s")

@@ -1,12 +1,12 @@
-"""A proxy in front of a cluster that makes chosen requests meet chosen faults (proxy_rules.py), for tests and by hand.
+"""A proxy in front of a cluster that injects faults into selected requests (proxy_rules.py), for tests and manual use.
 
     with Proxy(kafka.bootstrap) as proxy:
         lost = proxy.add("EndTxn:drop-response")
         …                                          # a client of proxy.bootstrap
-        lost.wait()                                # until an EndTxn was applied and its answer dropped
+        lost.wait()                                # until an EndTxn was applied and its response dropped
 
-Every broker has a listener here, and answers that name brokers are rewritten to lead to these, so that clients never
-find a way around. Not obvious:
+The proxy has a listener for every broker, and rewrites broker addresses in responses, so that clients cannot bypass it.
+Not obvious:
 - A client that hangs up takes nothing back: what it sent is forwarded, late if a rule says so, and the broker's
   connection stays open until all of it is answered. So a request that was held up can arrive after its sender's
   successor has finished.

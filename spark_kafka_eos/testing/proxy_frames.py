@@ -1,10 +1,9 @@
-"""What the protocol proxy understands of a frame: who asks for what, which addresses an answer names, how an error
-looks. Pure.
+"""What the protocol proxy parses in a frame: client and API, broker addresses in a response, error fields. Pure.
 
     request:  apiKey int16, apiVersion int16, correlationId int32, clientId nullable string, …
     response: correlationId int32, …
 
-A frame is the bytes after its length. What need not be understood is passed on as it came, byte for byte.
+A frame is the bytes after its length. Everything else is passed on unchanged.
 
 Source: Kafka's protocol guide; kafka-python's classes, generated from Kafka's schemas.
 """
@@ -129,7 +128,9 @@ def check_answerable(api: str) -> None:
     """Raises ToolFailed for an API that the proxy cannot answer with an error."""
     response = message_class(f"{api}Response")
     if api not in _PER_PARTITION and api not in _PER_ITEM and "error_code" not in response.fields:
-        raise ToolFailed(f"the proxy cannot answer {api} with an error, whose place in the answer it does not know")
+        raise ToolFailed(
+            f"the proxy cannot return an error for {api}: it does not know the position of error codes in the response"
+        )
 
 
 def _say_per_partition(

@@ -1,10 +1,10 @@
-"""Which request meets which fault: the protocol proxy's rules, pure.
+"""The rules of the protocol proxy: which fault is injected into which request. Pure.
 
     API[@CLIENT][:COUNT]:ACTION        EndTxn:1:drop-response    Produce@driver-*:2-4:error=NOT_LEADER_OR_FOLLOWER
 
-API is Kafka's name of a request, or `*`; CLIENT a pattern for its client.id (`*` and `?` stand for anything); COUNT
-says which of those requests: the third (`3`), the second to the fourth (`2-4`), all from the second on (`2-`), all
-(`*`); the first, where it is left out.
+API is Kafka's name of a request, or `*`. CLIENT is a pattern for its client.id (with `*` and `?`). COUNT selects the
+third such request (`3`), the second to the fourth (`2-4`), all from the second on (`2-`), or all (`*`); default: the
+first.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ def parse_rule(text: str) -> Rule:
     found = _RULE.fullmatch(text)
     if found is None:
         raise ToolFailed(
-            f"{text!r} is not a rule", action="A rule is API[@CLIENT][:COUNT]:ACTION, such as EndTxn:1:drop-response."
+            f"{text!r} is not a rule", action="Use API[@CLIENT][:COUNT]:ACTION, for example EndTxn:1:drop-response."
         )
     api, action = found["api"], found["action"]
     if api != "*" and api not in ApiKey.__members__:
-        raise ToolFailed(f"{text!r}: there is no API {api!r}", action="Use Kafka's name: EndTxn, Produce, ….")
+        raise ToolFailed(f"{text!r}: unknown API {api!r}", action="Use Kafka's name, for example EndTxn or Produce.")
     if action not in list(Action):
-        raise ToolFailed(f"{text!r}: there is no action {action!r}", action=f"The actions are {', '.join(Action)}.")
+        raise ToolFailed(f"{text!r}: unknown action {action!r}", action=f"Use one of {', '.join(Action)}.")
     first, last = _window(found)
     if last is not None and last < first:
-        raise ToolFailed(f"{text!r}: no number is from {first} to {last}")
+        raise ToolFailed(f"{text!r}: the range {first} to {last} is empty")
     return Rule(
         action=Action(action),
         api=api,
@@ -122,7 +122,7 @@ def _value(text: str, action: Action, value: str | None) -> dict[str, Any]:
         return {"code": int(value)}
     wanted = {Action.DELAY: "=SECONDS", **dict.fromkeys(WITH_CODE, "=CODE, a number or Kafka's name of an error")}
     if action in wanted:
-        raise ToolFailed(f"{text!r}: {action} needs {wanted[action]}")
+        raise ToolFailed(f"{text!r}: {action} requires {wanted[action]}")
     if value is not None:
-        raise ToolFailed(f"{text!r}: {action} takes no value")
+        raise ToolFailed(f"{text!r}: {action} does not have a value")
     return {}

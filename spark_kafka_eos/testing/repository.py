@@ -1,8 +1,8 @@
-"""Where jars come from and how to get there: the user's Ivy settings, Maven mirror and proxies, else Maven Central.
+"""Determines where to download jars: the user's Ivy settings, Maven mirror and proxies, else Maven Central.
 
-First of these that is there:
+The first of these that exists:
 1. Ivy settings: the file named by `KAFKA_EOS_IVY_SETTINGS`, by `spark.jars.ivySettings` in spark-defaults.conf, or
-   ~/.ivy2/ivysettings.xml. Taken as it is: mirrors that ask for a password belong here.
+   ~/.ivy2/ivysettings.xml. Used unchanged, for example for mirrors that need a password.
 2. A mirror of Central in ~/.m2/settings.xml or in the installed Maven's conf/settings.xml.
 3. Maven Central.
 Proxies: those in JAVA_TOOL_OPTIONS reach Java without our help; else https_proxy/http_proxy/no_proxy, else the active
@@ -68,7 +68,7 @@ def _ivy_settings(environment: Mapping[str, str], home: Path) -> Path | None:
     named = environment.get("KAFKA_EOS_IVY_SETTINGS") or _spark_default(environment, "spark.jars.ivySettings")
     if named:
         if not Path(named).is_file():
-            raise ToolFailed(f"the Ivy settings {named} do not exist", action="Mend the path or take the setting away.")
+            raise ToolFailed(f"the Ivy settings {named} do not exist", action="Correct the path or remove the setting.")
         return Path(named)
     own = home / ".ivy2" / "ivysettings.xml"
     return own if own.is_file() else None
@@ -99,7 +99,7 @@ def _parse(file: Path, environment: Mapping[str, str], home: Path) -> ET.Element
     try:
         root = ET.fromstring(text)  # noqa: S314 - the user's own file, which Maven trusts as well
     except ET.ParseError as error:
-        raise ToolFailed(f"{file} is not well-formed XML: {error}", action="Mend or remove it.") from error
+        raise ToolFailed(f"{file} is not well-formed XML: {error}", action="Correct or remove it.") from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]  # the namespace differs between Maven's versions, or is missing
     return root

@@ -1,4 +1,4 @@
-"""Processes that do not outlive this one, however it ends, SIGKILL included.
+"""Processes that end together with this one, even after SIGKILL.
 
 A tiny watcher holds the read end of a pipe whose only write end is here, and leads a process group that every process
 started here joins before it runs anything. When the pipe closes the watcher kills the group. This needs POSIX only

@@ -30,7 +30,7 @@ def test_an_input_holds_what_its_shape_says_and_is_filled_once(lab):
 
 def test_an_output_with_other_than_all_records_ends_the_benchmark(lab):
     data = lab.input(Shape(records=10))
-    with pytest.raises(ToolFailed, match="somebody: 10 records are in the output, 11 went in"):
+    with pytest.raises(ToolFailed, match="somebody: the output has 10 records, but the input has 11"):
         lab.check(data.topics, 11, "somebody")
 
 

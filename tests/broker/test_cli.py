@@ -62,5 +62,5 @@ def test_a_broker_that_dies_ends_the_command_with_an_error(running, tmp_path):
     broker.kill()
     _, notes = running.communicate(timeout=30)
     assert running.returncode == 1
-    assert "node 1, ended with code -9" in notes
+    assert "node 1, exited with code -9" in notes
     assert "Traceback" not in notes

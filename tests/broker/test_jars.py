@@ -78,7 +78,7 @@ def test_the_broker_and_what_it_needs_at_run_time_come_from_the_mirror(mirror, c
 def test_a_version_that_does_not_exist_is_an_error_that_names_the_mirror_and_leaves_no_cache(mirror, tmp_path):
     publish(mirror, SLF4J, "1.7.36")
     with pytest.raises(
-        ToolFailed, match=r"(?s)Kafka 9\.9\.9 could not be fetched from file:.*kafka_2\.13;9\.9\.9: not found"
+        ToolFailed, match=r"(?s)could not download Kafka 9\.9\.9 from file:.*kafka_2\.13;9\.9\.9: not found"
     ) as error:
         jars.class_path("9.9.9")
     assert mirror.as_uri() in str(error.value)

@@ -250,7 +250,7 @@ def disk_full(scene: Scene, state: State) -> Outcome:
     reach(scene, state)
     resource.prlimit(scene.kafka.pid(), resource.RLIMIT_FSIZE, (1, 1))
     fill_up(scene.kafka)
-    with pytest.raises(ToolFailed, match="ended with code"):
+    with pytest.raises(ToolFailed, match="exited with code"):
         scene.kafka.wait()
     release_markers(scene)
     scene.kafka.start()

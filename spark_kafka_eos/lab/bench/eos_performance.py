@@ -156,8 +156,8 @@ class _Polls:
             if time.perf_counter() > deadline:
                 raise ToolFailed(
                     f"{self._settings.input_topic} has fewer than {self._settings.num_records:,} records, "
-                    f"and none came for {self._settings.poll_timeout_ms} ms",
-                    action="Produce more, lower --num-records, or raise --poll-timeout.",
+                    f"and none arrived for {self._settings.poll_timeout_ms} ms",
+                    action="Produce more records, reduce --num-records, or increase --poll-timeout.",
                 )
             again.wait(_ASK_AGAIN_SECONDS)
 

@@ -94,5 +94,5 @@ def _run(tool: str, arguments: list[object]) -> str:
     command = [str(java()), "-Xmx512m", "-cp", class_path, f"org.apache.kafka.tools.{tool}", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
     if done.returncode:
-        raise ToolFailed(f"{tool} ended with code {done.returncode}", action=(done.stderr + done.stdout)[-2_000:])
+        raise ToolFailed(f"{tool} exited with code {done.returncode}", action=(done.stderr + done.stdout)[-2_000:])
     return done.stdout

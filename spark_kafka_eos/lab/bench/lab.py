@@ -99,7 +99,7 @@ class Lab:
         found = inputs.count(self.cluster, topics)
         self.kafka.delete_topics(topics)
         if found != records:
-            raise ToolFailed(f"{who}: {found:,} records are in the output, {records:,} went in")
+            raise ToolFailed(f"{who}: the output has {found:,} records, but the input has {records:,}")
 
 
 def cluster(bootstrap: str) -> Cluster:

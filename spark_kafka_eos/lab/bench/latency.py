@@ -128,7 +128,7 @@ def _await_batches(query: StreamingQuery, seen: _Seen, seconds: float, who: str)
     started = time.perf_counter()
     while len(seen.triggers) < _FEWEST or len(seen.records) < _FEWEST:
         if time.perf_counter() - started > _PATIENCE_SECONDS:
-            raise ToolFailed(f"{who}: {len(seen.triggers)} micro-batches in {_PATIENCE_SECONDS} s")
+            raise ToolFailed(f"{who}: only {len(seen.triggers)} micro-batches in {_PATIENCE_SECONDS} s")
         query.awaitTermination(math.ceil(seconds))
         seen.triggers[:] = [p.durationMs["triggerExecution"] for p in query.recentProgress if p.numInputRows]
 

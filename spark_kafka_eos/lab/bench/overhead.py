@@ -125,7 +125,7 @@ def _side(lab: Lab, shape: Shape, name: str, run: Produce, reads: dict[str, list
             found = _read(lab, everything, isolation)
             reads.setdefault(f"{isolation}, {name}", []).append(time.perf_counter() - started)
             if found != shape.records:
-                raise ToolFailed(f"{name}: {found:,} of {shape.records:,} records are there at {isolation}")
+                raise ToolFailed(f"{name}: only {found:,} of {shape.records:,} records were read with {isolation}")
         lab.kafka.delete_topics(output)
 
     return Side(name=name, run=lambda: run(output[0]), before=before, after=after)

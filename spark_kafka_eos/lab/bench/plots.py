@@ -45,7 +45,7 @@ def new_figure(width: float = 8, height: float = 4.5) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure  # not pyplot: no window, no global state
     except ImportError:
-        raise ToolFailed("matplotlib is not installed", action="pip install matplotlib") from None
+        raise ToolFailed("matplotlib is not installed", action="Run: pip install matplotlib") from None
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 

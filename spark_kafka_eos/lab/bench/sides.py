@@ -264,7 +264,7 @@ def _consume(lab: Lab, source: Input) -> Iterable[tuple[Consumer, list[Any]]]:
         while left:
             messages = consumer.consume(min(10_000, left), 5.0)
             if not messages:
-                raise ToolFailed(f"librdkafka: {left:,} records never came")
+                raise ToolFailed(f"librdkafka: {left:,} records were not read")
             left -= len(messages)
             yield consumer, messages
     finally:
@@ -338,4 +338,4 @@ def _run(writer: Any, records: int, who: str, batches: list[Mapping[str, int]]) 
 
 def _counted(found: int, records: int, who: str) -> None:
     if found != records:
-        raise ToolFailed(f"{who}: {found:,} of {records:,} records were read")
+        raise ToolFailed(f"{who}: only {found:,} of {records:,} records were read")

@@ -1,4 +1,4 @@
-"""A seeded simulation: the product's own code above a model of Kafka, in one process, with time that is only counted.
+"""A seeded simulation: runs the connector's code on a model of Kafka, in one process, with simulated time.
 
     coordinator  transactions          the model's transactions: the states of one transactional.id, the requests
     partition  stored                  a log with its producers' state; the bytes that readers get of it

@@ -1,4 +1,4 @@
-"""`kafka-eos chaos soak`: three queries for minutes or days, while everything they need is killed, paused and cut.
+"""`kafka-eos chaos soak`: runs three queries for minutes or days, while their processes are killed, paused or isolated.
 
 schedule    which fault when, of a seed; pure
 queries     the queries, the program of each driver

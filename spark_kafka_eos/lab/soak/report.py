@@ -1,4 +1,4 @@
-"""What a soak came to: a table, a file of JSON, and one page of HTML with the throughput and the faults in it."""
+"""The result of a soak: a table, a JSON file, and an HTML page with throughput and faults."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_healthy_cluster_has_a_finding_for_every_check_and_all_are_ok():
         "transaction.version",
         "kafka.transaction.timeout.ms",
         "offsets.retention.minutes",
-        "transactional.id copy",
+        "transactional id copy",
         "group copy",
         "group copy.ledger",
         "topics orders, kafka-eos-ledger, __consumer_offsets, __transaction_state",
@@ -135,7 +135,7 @@ def transaction(state, age_ms=None):
 
 def test_an_open_transaction_is_a_warning_since_a_crashed_predecessors_looks_like_a_live_owners():
     severity, subject, found = only(transaction("Ongoing", age_ms=45_000))
-    assert (severity, subject) == (Severity.WARNING, "transactional.id copy")
+    assert (severity, subject) == (Severity.WARNING, "transactional id copy")
     assert found.found == ("producer 9, epoch 4, has had an open transaction for 45 s (its timeout is 60 s)")
     assert "fences its producer" in found.meaning
 
@@ -149,7 +149,7 @@ def test_a_transactional_id_that_may_not_be_used_is_an_error():
     severity, subject, found = only(
         replace(HEALTHY, transaction=Unread(reason="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", grant=""))
     )
-    assert (severity, subject) == (Severity.ERROR, "transactional.id copy")
+    assert (severity, subject) == (Severity.ERROR, "transactional id copy")
     assert found.action == "Grant this principal Write on it"
 
 

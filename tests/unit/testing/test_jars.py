@@ -101,7 +101,7 @@ def test_a_failed_fetch_leaves_nothing_that_looks_complete(tmp_path):
 def test_a_failed_repair_leaves_the_damage_to_be_noticed_again(tmp_path):
     place = provide(kafka("9.9.9"), tmp_path, Fetch())
     (place / "slf4j-simple.jar").unlink()
-    with pytest.raises(ToolFailed, match="gave no jar"):
+    with pytest.raises(ToolFailed, match="returned no jar"):
         provide(kafka("9.9.9"), tmp_path, Fetch({}))
     assert not is_complete(place)
 

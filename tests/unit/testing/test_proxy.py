@@ -302,7 +302,7 @@ def test_a_rule_that_does_not_fire_is_an_error_of_the_one_who_waits(proxy):
 
 
 def test_an_error_that_an_answer_cannot_tell_is_refused_when_the_rule_is_given(proxy):
-    with pytest.raises(ToolFailed, match="cannot answer DescribeConfigs"):
+    with pytest.raises(ToolFailed, match="cannot return an error for DescribeConfigs"):
         proxy.add("DescribeConfigs:error=14")
 
 

@@ -206,7 +206,7 @@ def test_metadata_fails_for_each_topic():
 
 def test_an_answer_that_has_no_place_for_an_error_is_refused():
     check_answerable("EndTxn")
-    with pytest.raises(ToolFailed, match="cannot answer DescribeConfigs"):
+    with pytest.raises(ToolFailed, match="cannot return an error for DescribeConfigs"):
         check_answerable("DescribeConfigs")
     with pytest.raises(ToolFailed, match="does not know the fields of BeginQuorumEpoch"):
         check_answerable("BeginQuorumEpoch")
