@@ -135,7 +135,7 @@ def test_a_transaction_left_open_is_a_warning_until_it_is_ended(bootstrap, sink,
     producer.produce(options.topic, b"left behind")
     assert producer.flush(30) == 0
     (found,) = wrong(options)
-    assert (found.subject, found.severity) == (f"transactional.id {name}", Severity.WARNING)
+    assert (found.subject, found.severity) == (f"transactional id {name}", Severity.WARNING)
     assert "has had an open transaction for" in found.found
     producer.abort_transaction(30)
     assert wrong(options) == []
@@ -178,7 +178,7 @@ def test_what_the_query_may_not_do_is_an_error_and_what_only_the_preflight_may_n
         return {found.subject: found.action for found in wrong(options) if found.severity is Severity.ERROR}
 
     assert errors() == {
-        f"transactional.id {name}": "Grant this principal Write on it",
+        f"transactional id {name}": "Grant this principal Write on it",
         f"group {name}": "Grant this principal Read on it",
         f"group {name}.ledger": "Grant this principal Read on it",
         f"topic {out}": "Grant this principal Write on it",
