@@ -41,7 +41,7 @@ def errors(kafka: EmbeddedKafka, topic: str, tmp_path_factory: pytest.TempPathFa
 
 def test_the_driver_appends_and_the_executors_mode_is_refused(errors: dict[str, str | None]) -> None:
     assert errors["driver"] is None
-    assert "appendMode=executors requires a classic Spark session" in str(errors["executors"])
+    assert "'appendMode': executors requires a classic Spark session" in str(errors["executors"])
     assert "Set appendMode=driver or appendMode=auto" in str(errors["executors"])
 
 
