@@ -21,21 +21,21 @@ File map; imports point down only (`lint-imports` checks it):
 
 Not obvious:
 
-1. A transaction belongs to (transactional.id, producer id, epoch), not to a connection: processes share it by value.
-   Sequence numbers are per partition, so no two processes may append to the same partition within a transaction.
-2. EndTxn does not stop a straggler: until the marker reaches its partition, an append with the old epoch is accepted
+1. A transaction belongs to (transactional.id, producer id, epoch), not to a connection. Processes share it by value.
+   Sequence numbers count per partition, so no two processes may append to the same partition in one transaction.
+2. EndTxn does not stop a straggler. Until the marker reaches its partition, an append with the old epoch is accepted
    and committed. Hence the barrier (core/barrier.py): commit only what first attempts appended, else abort and redo.
-3. The broker detects duplicates by epoch and sequence, never by content: a second attempt's other data would be
-   acknowledged and dropped. Hence an append task that is not a first attempt appends nothing.
-4. The ledger is read after InitProducerId: before it, the transaction of a dying predecessor could still commit.
+3. The broker detects duplicates by epoch and sequence, never by content. It would acknowledge and drop the other data
+   of a second attempt. So an append task that is not a first attempt appends nothing.
+4. The ledger is read after InitProducerId. Before it, a dying predecessor's transaction could still commit.
 5. An unanswered EndTxn(commit) is sent again as a commit and never followed by an abort (KAFKA-17754).
-6. The ledger's record and its pointer are written in the batch's own transaction, and count by their serial number:
-   whichever was lost or comes from an outdated broker, the later one holds.
-7. An old batch id may come back with another range (a rewound checkpoint): a batch is skipped only when query, id and
+6. The batch's own transaction writes the ledger's record and its pointer. Both have a serial number, and the later one
+   counts: one of them may be lost or come from an outdated broker.
+7. A batch id may come back with another range (a rewound checkpoint). A batch is skipped only if query, id and the
    digest of its offsets match.
-8. Spark commits in another process than it writes in, with another instance: constructors initialise nothing.
-9. Importing this package imports next to nothing: Spark does so in every planning process, and executors, tools and
-   tests of the lower layers do without PySpark.
+8. Spark commits in another process than it writes in, with another instance: constructors initialize nothing.
+9. Importing this package imports next to nothing. Spark imports it in every planning process, and executors, the
+   laboratory and tests of the lower layers work without PySpark.
 """
 
 from __future__ import annotations
