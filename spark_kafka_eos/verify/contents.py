@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.verify.evidence import Contents, Int64s, PartitionLog, SourcePartition
+from spark_kafka_eos.verify.evidence import Contents, PartitionLog, SourcePartition
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation, merged
 from spark_kafka_eos.verify.origins import backwards
+from spark_kafka_eos.wire.columns import Int64s
 
 _EXAMPLES = 3
 _GONE = "but some of the {} is deleted or compacted"

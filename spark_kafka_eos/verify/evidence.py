@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from spark_kafka_eos.model import LedgerEntry, TopicPartition
 from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, Outcomes, outcomes
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, Provenance
+from spark_kafka_eos.wire.columns import Int64s
 
-Int64s = NDArray[np.int64]
 Contents = NDArray[np.uint64]  # a digest of each record's key and value, two halves per row
 
 _NO_OFFSETS: Int64s = np.zeros(0, np.int64)

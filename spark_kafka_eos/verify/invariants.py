@@ -25,12 +25,13 @@ import numpy as np
 
 from spark_kafka_eos.model import LedgerEntry, TopicPartition
 from spark_kafka_eos.verify import contents
-from spark_kafka_eos.verify.evidence import Int64s, Ledger, PartitionLog, Seen, SourcePartition
+from spark_kafka_eos.verify.evidence import Ledger, PartitionLog, Seen, SourcePartition
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation, merged
 from spark_kafka_eos.verify.history import HistoryEntry, committed, follows
 from spark_kafka_eos.verify.origins import begins_anew, identity, once, order
 from spark_kafka_eos.verify.outcomes import Outcome
 from spark_kafka_eos.verify.provenance_bytes import MAGIC
+from spark_kafka_eos.wire.columns import Int64s
 
 _PROVABLE = Invariant.ONCE, Invariant.ORDER, Invariant.IDENTITY
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from spark_kafka_eos.verify.evidence import Int64s, PartitionLog, SourcePartition
+from spark_kafka_eos.verify.evidence import PartitionLog, SourcePartition
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation, merged
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.outcomes import Outcome
+from spark_kafka_eos.wire.columns import Int64s
 
 Identity = tuple[int, int]  # producer id, epoch
 Source = Mapping[int, SourcePartition]

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.wire.columns import Int64s
 from spark_kafka_eos.wire.record_batch import SMALLEST_RECORD
 from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, read_varints
-
-Int64s = NDArray[np.int64]
 
 # The first records whose offset delta, or whose length, takes one byte more (of five at most).
 _LONGER_FROM = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])

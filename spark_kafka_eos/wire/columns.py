@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 MAX_BYTES = 2**31 - 1
+Int64s = NDArray[np.int64]
 
 
 def lengths(column: pa.BinaryArray) -> NDArray[np.int32]:
