@@ -41,13 +41,13 @@ class Fence:
         """Whether a straggler with an old epoch could still append."""
         return self._coordinator.transaction_version < 2 and not self._verified()
 
-    def last_owner(self, facts: TransactionFacts | object) -> ProducerIdentity | None:
+    def last_owner(self, facts: TransactionFacts) -> ProducerIdentity | None:
         """The producer whose stragglers must be fenced; None if there is none.
 
         There is none if the id was never used, or so long ago that no request can be in flight. Or an abort has just
         fenced the last epoch that a producer id has for transactions; nothing may be added under the one after it.
         """
-        if not isinstance(facts, TransactionFacts) or facts.producer_id < 0 or facts.epoch >= _LAST_EPOCH:
+        if facts.producer_id < 0 or facts.epoch >= _LAST_EPOCH:
             return None
         name = self._options.transactional_id
         return ProducerIdentity(transactional_id=name, producer_id=facts.producer_id, epoch=facts.epoch)

@@ -232,8 +232,7 @@ class SharedTransaction:
     def _shut_stragglers_out(self) -> None:
         """Apply the fence. The next InitProducerId is that of a new producer."""
         facts = self._facts()
-        last = self._fence.last_owner(facts)
-        if last is not None and isinstance(facts, TransactionFacts):
+        if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
             held = self._identity or last
             if (held.producer_id, held.epoch) != (last.producer_id, last.epoch) and not self._timed_out():
                 raise self._overtaken(facts)
