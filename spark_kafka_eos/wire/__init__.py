@@ -2,7 +2,7 @@
 
 record_batch.py legacy.py    the header of a record batch v2; errors for older formats
 encode.py decode.py          Arrow columns <-> record batches
-stride.py chain.py           reads records of equal size, and of different sizes
+stride.py chain.py           read records of equal size, and of different sizes
 headers.py varint.py         record headers, variable-length integers
 columns.py digests.py        binary columns, and digests of their rows
 compression.py               none, gzip, snappy, lz4, zstd

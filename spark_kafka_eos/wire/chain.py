@@ -24,13 +24,13 @@ from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, read_varints
 
 # The first records whose offset delta, or whose length, takes one byte more (of five at most).
 _LONGER_FROM = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
-# So many batches at least are walked abreast: from here on an array operation costs less than a loop.
+# At least this many batches are walked in parallel: from here on, an array operation costs less than a loop.
 _ABREAST = 128
-# Runs of equal lengths: the first window that is compared, what a run must have to be worth another look at once, and
-# how many records are walked singly before the next look, twice as many each time that it was in vain.
+# Runs of equal lengths: the size of the first window; the run length from which the next run is searched for at once;
+# and the number of records that are otherwise walked singly before the next search, doubled after each vain search.
 _WINDOW, _WORTH_A_RUN, _PATIENCE = 64, 32, 256
-# From the place of a length to the next one, by the length's first byte: the length's own bytes and half of its value,
-# for it is folded (zigzag); in the second table without what the second byte adds.
+# By a length's first byte: the distance from this length to the next one, which is the length's own bytes plus half of
+# its value (because of zigzag). The second table lacks what the second byte adds.
 _SHORT = [1 + (low >> 1) for low in range(0x80)]
 _MEDIUM = [0] * 0x80 + [2 + (low >> 1) for low in range(0x80)]
 _DELTA_WIDTHS = np.arange(1, 6)
@@ -47,14 +47,14 @@ def record_bounds(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: In
     at, guessed = _guess(data, start, end, count)
     _walk_some(at, ~guessed, data, start, end, count)
     if guessed.any():
-        with suppress(CorruptRecordBatch):  # a wrong guess, or bytes that are damaged: walking tells
+        with suppress(CorruptRecordBatch):  # a wrong guess or damaged bytes: the walk tells which
             return _bounds(data, at, limit, end, last)
         _walk_some(at, guessed, data, start, end, count)
     return _bounds(data, at, limit, end, last)
 
 
 def _bounds(data: NDArray[np.uint8], at: Int64s, limit: Int64s, end: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
-    """Follow the lengths that stand at `at`: whoever found these places, they are right if each leads to the next."""
+    """The bounds, if the lengths at positions `at` lead from each record to the next; otherwise CorruptRecordBatch."""
     length, begin = read_varints(data, at, limit)
     stop = begin + length
     follower = np.empty_like(at)
@@ -66,9 +66,11 @@ def _bounds(data: NDArray[np.uint8], at: Int64s, limit: Int64s, end: Int64s, las
 
 
 def _guess(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
-    """Where lengths stand if records differ in the width of their offset delta only; and where that may be so."""
+    """The positions of the lengths, if records differ only in the width of their offset delta; and for which batches
+    this is possible.
+    """
     length, _ = read_varints(data, start, end)
-    # Per batch and width of the delta: so many records, each so many bytes long with its own length.
+    # Per batch and width of the delta: the number of records, and the bytes of each, including its length field.
     records = np.diff(np.minimum(_DELTA_EDGES, count[:, None]))
     content = length[:, None] - 1 + _DELTA_WIDTHS
     size = content + 1 + (content[:, :, None] >= _LONGER_FROM).sum(axis=2)
@@ -87,7 +89,7 @@ def _walk_some(
     end: Int64s,
     count: Int64s,
 ) -> None:
-    """Fill in the places of `which` batches by walking them: abreast while they are many, then one by one."""
+    """Fill in the positions in the batches `which` by walking them: in parallel while there are many, then singly."""
     position, first, done = start.copy(), np.cumsum(count) - count, 0
     left = np.flatnonzero(which)
     while left.size >= _ABREAST:
@@ -103,10 +105,10 @@ def _walk_some(
 
 
 def _walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
-    """Where each record's length stands. What it finds in damaged bytes is nonsense, so it has to be checked.
+    """The position of each record's length. The caller must check the result: damaged bytes yield wrong positions.
 
-    Runs of equal lengths are found a window at a time: timestamp and offset deltas grow by a byte now and then, and in
-    between records of equal keys and values are equally long. Where there are none, looking for them costs little.
+    Runs of equal lengths are found one window at a time: records with keys and values of equal size differ only where
+    timestamp or offset deltas grow by a byte. If there are no runs, the search costs little.
     """
     places, view = np.empty(records, np.int64), data.data
     done, patience = 0, _PATIENCE
@@ -127,14 +129,14 @@ def _walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
 
 
 def _run(data: NDArray[np.uint8], view: memoryview, position: int, records: int) -> tuple[int, int]:
-    """The size of the record at `position` and how many of that size follow each other, itself included.
+    """The size of the record at `position`, and the number of consecutive records of that size, itself included.
 
-    A length that equals the one before stands where that one leads: so the places are right, one after the other.
+    If the bytes where a length leads equal that length, they are the next record's length. So the positions are right.
     """
     low = view[position]
     high = view[position + 1] if low >= 0x80 else 0
     if high >= 0x80:
-        return 1, 0  # a length of three bytes: so long a record is walked for next to nothing
+        return 1, 0  # a length of three bytes: walking costs almost nothing relative to such a long record
     step = _SHORT[low] if low < 0x80 else _MEDIUM[low] + (high << 6)
     run, window = 1, _WINDOW
     most = min(records, (len(data) - 2 - position) // step + 1)

@@ -1,6 +1,6 @@
-"""Binary columns and bytes: concatenates columns, and cuts columns from a buffer. Both copy the bytes in C.
+"""Concatenates binary columns row by row, and cuts columns from a buffer. Both copy the bytes in C.
 
-pa.binary() has 32-bit offsets, so everything here must be below 2 GiB; callers check that.
+pa.binary() has 32-bit offsets, so all data must be below 2 GiB; callers check this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Int64s = NDArray[np.int64]
 
 
 def lengths(column: pa.BinaryArray) -> NDArray[np.int32]:
-    """Bytes of each row (there is at least one); -1 for null."""
+    """The number of bytes of each row, -1 for null. There must be at least one row."""
     ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
     length = np.diff(ends)
     if column.null_count:
@@ -26,7 +26,7 @@ def lengths(column: pa.BinaryArray) -> NDArray[np.int32]:
 
 
 def interleave(columns: Sequence[pa.BinaryArray]) -> tuple[memoryview, NDArray[np.int32]]:
-    """All bytes of row 0, column by column, then of row 1, …; and where each row starts (with an additional end).
+    """All bytes of row 0, column by column, then of row 1, …; and the start of each row, followed by the end.
 
     Columns are pa.binary() of equal length, and may be slices; a null has no bytes.
     """
@@ -47,7 +47,7 @@ def from_offsets(offsets: NDArray[np.int32], data: memoryview | NDArray[np.uint8
 
 
 def cut(data: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]) -> pa.BinaryArray:
-    """The column whose row i is `length[i]` bytes of `data` from `start[i]` on, copied; null where the length is -1.
+    """A column whose row i is a copy of `length[i]` bytes of `data` from `start[i]` on; null if the length is -1.
 
     The ranges must lie within `data`, in ascending order.
     """

@@ -2,10 +2,10 @@
 
 gzip, lz4 and zstd use their usual stream formats. Specific to Kafka:
 
-- snappy: the Java client writes the framing of snappy-java ("xerial": a 16-byte header, then blocks, each after its
-  32-bit length), librdkafka writes a bare snappy block. Both are read; the framing is written, as Java readers expect.
-- lz4: the Java client rejects frames with dependent blocks, as pyarrow creates them. So the frame is built here, from
-  independent 64 KiB blocks.
+- snappy: the Java client writes snappy-java's framing ("xerial": a 16-byte header, then blocks, each preceded by its
+  32-bit length); librdkafka writes a bare snappy block. This module reads both and writes the framing.
+- lz4: the Java client rejects frames with dependent blocks, as pyarrow creates them. So this module builds the frame
+  itself, from independent 64 KiB blocks.
 
 Source: KIP-110 (zstd), KIP-57 (lz4 framing), LZ4 frame format 1.6.1, snappy-java's SnappyOutputStream.
 """
@@ -59,8 +59,8 @@ def codec_of(name: str) -> Compression:
 def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes:
     """`data` decompressed by the codec of a record batch's attributes; at most `limit` bytes.
 
-    Raises CorruptRecordBatch for an unknown code, for data that is not of that codec, truncated or followed by other
-    bytes, and for more than `limit` bytes (so that memory stays limited).
+    Raises CorruptRecordBatch for an unknown code, for data that is invalid, truncated or followed by other bytes, and
+    for more than `limit` bytes (to bound memory).
     """
     try:
         match code:
@@ -115,7 +115,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
 
 def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     """One block, if there is `room` for it; `limit` is the initial room."""
-    # A block begins with its size as an unsigned varint; pyarrow has to be told.
+    # A block begins with its decompressed size as an unsigned varint, which pyarrow needs as an argument.
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift
@@ -126,7 +126,7 @@ def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
         raise CorruptRecordBatch("a snappy block has no size")
     if size > room:
         raise _too_large(limit)
-    # No element of a block yields more than 64 bytes: reject a larger size before memory is allocated for it.
+    # A byte of a block yields at most 64 bytes: reject a larger size before memory is allocated for it.
     if size > 64 * len(block):
         raise CorruptRecordBatch(f"a snappy block of {len(block)} bytes claims to hold {size}")
     return pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Decodes record batches v2 to Arrow columns, all batches of a buffer in one pass.
+"""Decodes record batches v2 as Arrow columns, all batches of a buffer in one pass.
 
 Records of equal size are read as a table (`stride`). For others, `chain` finds where each one starts; then every field
 is read for all records at once, and keys and values are cut from the buffer in C.
@@ -45,7 +45,7 @@ _MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
 
 
 class _Part(NamedTuple):
-    """A record batch with its records' bytes, decompressed if need be."""
+    """A record batch and the bytes of its records, decompressed."""
 
     header: RecordBatchHeader
     records: memoryview | bytes
@@ -105,9 +105,9 @@ def control_marker(
 ) -> Literal["abort", "commit", "other"]:
     """How the control batch ends its producer's transaction; "other" for a marker that does not.
 
-    Its one record's key is version int16, type int16 (0 abort, 1 commit). Source: Kafka documentation, "Control
-    Batches". CorruptRecordBatch as in `decode`, and for a control record without such a key. Where compaction has
-    removed a marker, the leader keeps its batch without the record: that ends no transaction any more.
+    The key of its record has version int16 and type int16 (0 abort, 1 commit). Raises CorruptRecordBatch as `decode`
+    does, and for a control record without such a key. If compaction has removed the marker, the leader keeps the batch
+    without a record; such a batch no longer ends a transaction. Source: Kafka documentation, "Control Batches".
     """
     view = memoryview(buffer)
     part = _open(view, header, check_crc, _LARGEST_CONTROL_RECORD)
@@ -127,7 +127,7 @@ def _data(header: RecordBatchHeader) -> RecordBatchHeader:
 
 
 def _open(view: memoryview, header: RecordBatchHeader, check_crc: bool, max_bytes: int) -> _Part:
-    """The batch, checked as far as that goes without reading records."""
+    """The batch after all checks that do not read its records."""
     where, end = f"the record batch at offset {header.base_offset}", header.position + header.size
     if end > len(view):
         raise CorruptRecordBatch(f"{where} is truncated")
@@ -167,7 +167,7 @@ def _columns(
     headers: Sequence[RecordBatchHeader],
     include_headers: bool,
 ) -> list[pa.Array]:
-    """The records of all batches, which lie in `[start, end)` of `data`; there is at least one."""
+    """The columns of all batches' records, which are in `[start, end)` of `data`; there is at least one record."""
     count = np.array([header.record_count for header in headers])
 
     def per_record(values: Iterable[int]) -> NDArray[np.int64]:
@@ -180,7 +180,7 @@ def _columns(
     timestamp, offset, key, value = fields
     _check_offsets(offset, per_record(header.last_offset_delta for header in headers), count)
     offset += per_record(header.base_offset for header in headers)
-    # With LogAppendTime the records' own times, whatever they are, no longer count.
+    # With LogAppendTime, the timestamps in the records are not valid.
     timestamp_type = per_record(header.attributes & LOG_APPEND_TIME for header in headers)
     timestamp[timestamp_type != 0] = 0
     timestamp += per_record(
@@ -203,9 +203,9 @@ def _fields(
     count: NDArray[np.int64],
     include_headers: bool,
 ) -> tuple[Fields, list[pa.Array]]:
-    """Whatever the records look like; and one column of headers or none."""
+    """The fields of records of any layout, and a list with the column of headers if it is included."""
     at, stop = record_bounds(data, start, end, count)
-    timestamp, at = read_varints(data, at + 1, stop, MAX_VARLONG_BYTES)  # behind the attributes, which mean nothing yet
+    timestamp, at = read_varints(data, at + 1, stop, MAX_VARLONG_BYTES)  # after the attributes, which are not used yet
     offset, at = read_varints(data, at, stop)
     key_length, key_at = read_varints(data, at, stop)
     value_length, value_at = read_varints(data, _behind(key_at, key_length, stop), stop)
@@ -219,7 +219,7 @@ def _fields(
 
 
 def _check_offsets(delta: NDArray[np.int64], last: NDArray[np.int64], count: NDArray[np.int64]) -> None:
-    """Offsets must ascend within each batch, up to its last offset; reading a range relies on this."""
+    """Check that offsets ascend within each batch, up to its last offset: reading a range relies on this."""
     descends = np.diff(delta) <= 0
     descends[np.cumsum(count)[:-1] - 1] = False
     if descends.any() or int(delta.min()) < 0 or (delta > last).any():
@@ -227,7 +227,7 @@ def _check_offsets(delta: NDArray[np.int64], last: NDArray[np.int64], count: NDA
 
 
 def _behind(at: NDArray[np.int64], length: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the key or value that starts `at` ends; null has length -1 and no bytes."""
+    """The ends of the keys or values that start at `at`; null has length -1 and no bytes."""
     behind = at + np.maximum(length, 0)
     if int(length.min()) < -1 or (behind > stop).any():
         raise CorruptRecordBatch("a key or value exceeds the end of its record")

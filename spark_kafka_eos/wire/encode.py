@@ -3,8 +3,9 @@
     Record: length varint, attributes int8 (0), timestampDelta varlong, offsetDelta varint,
             keyLength varint, key, valueLength varint, value, headerCount varint, headers
 
-Every field becomes a binary column: numbers as varints, keys and values as they are. Concatenated row by row, they are
-the payload. C copies the bytes, and the work in Python hardly depends on the number of rows. A null has length -1.
+Every field becomes a binary column: numbers as varints, keys and values unchanged. Concatenated row by row, the columns
+are the payload. C code copies the bytes, so the work in Python hardly depends on the number of rows. A null has length
+-1.
 
 Source: KIP-98, "Message Format"; Kafka documentation, section "Record Batch".
 """
@@ -35,12 +36,12 @@ def encode(
     *,
     compression: str = "none",
 ) -> bytearray:
-    """One complete, valid record batch: base offset 0, no producer (all -1), right CRC.
+    """One complete, valid record batch: base offset 0, no producer (all -1), correct CRC. `stamp` sets a producer.
 
-    `keys`, `values`: binary or string arrays of one length, at least one row, nulls and slices welcome. `timestamps`:
-    milliseconds since the epoch, per row or one for all (CreateTime). `headers`: list<struct<key: string, value:
-    binary>>; a null list is an empty one. `compression`: none, gzip, snappy, lz4, zstd. InvalidRow for a header without
-    a key, ValueError for no rows or 2 GiB of them. `stamp` makes it a producer's.
+    `keys`, `values`: binary or string arrays of equal length, with at least one row; nulls and slices are allowed.
+    `timestamps`: CreateTime in milliseconds since the epoch, per row or one for all. `headers`: list<struct<key:
+    string, value: binary>>; a null list is an empty one. `compression`: none, gzip, snappy, lz4 or zstd. Raises
+    InvalidRow for a header without a key, ValueError for no rows or for 2 GiB and more.
     """
     rows = len(values)
     if rows == 0:
@@ -77,7 +78,7 @@ def _payload(
         alike = write_alike(keys, values, delta, before_key, before_value, _LARGEST_PAYLOAD)
         if alike is not None:
             return alike
-    attributes = ZERO  # a byte, which is 0 like the varint
+    attributes = ZERO  # one byte, 0, like the varint 0
     first = [attributes, delta, varints(np.arange(rows, dtype=np.int32)), before_key]
     length = np.maximum(key_length, 0, dtype=np.int64) + np.maximum(value_length, 0)
     if header_bytes is not None:

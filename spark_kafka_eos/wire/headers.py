@@ -49,14 +49,15 @@ def encode_headers(headers: pa.Array | None) -> EncodedHeaders:
 def decode_headers(
     data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> pa.ListArray:
-    """The headers of each record: `counts` of them from `at` on, ending exactly at `end`; else CorruptRecordBatch.
+    """The headers of each record: `counts` of them, from `at` to `end`. Raises CorruptRecordBatch if they do not end
+    exactly there.
 
-    All first headers are read at once, then all second ones, …; the last few records one by one.
+    All records' first headers are read at once, then all second ones, …; the last few records are read one by one.
     """
     if (counts < 0).any() or (counts * SMALLEST_HEADER > end - at).any():
         raise CorruptRecordBatch("a record declares more headers than fit into its bytes")
     first = _firsts(counts)
-    # One column per header: where its key is and how long, where its value is and how long (-1: null).
+    # One column per header: position and length of its key, position and length of its value (-1: null).
     place = np.empty((4, first[-1]), np.int64)
     record, at = np.flatnonzero(counts), at.copy()
     done = 0
@@ -65,7 +66,7 @@ def decode_headers(
         for where in (0, 2):
             length, start = read_varints(data, at[record], limit)
             place[where, slot], place[where + 1, slot] = start, length
-            at[record] = start + np.maximum(length, 0)  # past the end the next reading fails, or the comparison below
+            at[record] = start + np.maximum(length, 0)  # beyond the end, the next read or the check below fails
         done += 1
         record = record[counts[record] > done]
     for one in record.tolist():
@@ -96,7 +97,7 @@ def _firsts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _strings(keys: pa.BinaryArray) -> pa.StringArray:
-    """As strings; bytes that are not UTF-8 become U+FFFD, as in the Java client."""
+    """Keys as strings; invalid UTF-8 becomes U+FFFD, as in the Java client."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -35,7 +35,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_END = 12  # `batchLength` counts the bytes from here
 MAGIC_AT = 16
 CRC_AT = 17
-CRC_START = 21  # what the CRC covers begins here
+CRC_START = 21  # the CRC covers the bytes from here
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 # A record without key, value and headers: length, attributes, timestamp delta, offset delta, -1, -1, 0 headers.
@@ -86,9 +86,9 @@ def _check_magic(buffer: Bytes, position: int) -> None:
 def scan(buffer: Bytes) -> Iterator[RecordBatchHeader]:
     """The header of each whole record batch, in order.
 
-    Stops before a truncated batch (a broker fills a Fetch response to the last byte). A wrong length that is too large
-    looks the same, so the caller must raise an error if the next fetch from there returns no whole batch. Anything else
-    that is not a record batch raises CorruptRecordBatch.
+    Stops before a truncated batch (a broker fills a Fetch response to the last byte). A corrupt length that is too
+    large looks the same, so the caller must raise an error if the next fetch from there returns no whole batch either.
+    Raises CorruptRecordBatch for anything else that is not a record batch.
     """
     position = 0
     while len(buffer) - position > MAGIC_AT:
@@ -104,8 +104,8 @@ def scan(buffer: Bytes) -> Iterator[RecordBatchHeader]:
 
 def crc_of(buffer: Bytes, position: int, end: int) -> int:
     """The CRC-32C that the record batch in `[position, end)` should have."""
-    # google-crc32c takes no memoryview or bytearray. An array saves the copy, which costs as much as the sum; but where
-    # numpy is not loaded, in the process of a sink's commit, loading it would cost more than copying 200 MB.
+    # google-crc32c accepts neither memoryview nor bytearray. An array avoids a copy, which costs as much as the CRC.
+    # But if numpy is not loaded (in the process of a sink's commit), loading it costs more than copying 200 MB.
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return int(google_crc32c.value(bytes(memoryview(buffer)[position + CRC_START : end])))
@@ -115,7 +115,7 @@ def crc_of(buffer: Bytes, position: int, end: int) -> int:
 def stamp(
     batch: bytearray | memoryview, *, producer_id: int, epoch: int, base_sequence: int, transactional: bool
 ) -> None:
-    """Make the record batch that fills `batch` (writable) this producer's, in place, and renew its CRC."""
+    """Write the producer's identity and base sequence into the record batch `batch`, in place, and update its CRC."""
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, base_sequence)
     (attributes,) = _ATTRIBUTES.unpack_from(batch, CRC_START)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
@@ -124,12 +124,12 @@ def stamp(
 
 
 def sign(batch: bytearray | memoryview) -> None:
-    """Write its CRC into the record batch that fills `batch`."""
+    """Write the CRC of the record batch in `batch` into it."""
     _CRC.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))
 
 
 def check_crc(buffer: Bytes, header: RecordBatchHeader) -> None:
-    """CorruptRecordBatch unless the record batch, which must be whole, has the CRC it carries."""
+    """Raise CorruptRecordBatch if the CRC of the record batch, which must be complete, differs from its header's."""
     crc = crc_of(buffer, header.position, header.position + header.size)
     if crc != header.crc:
         raise CorruptRecordBatch(

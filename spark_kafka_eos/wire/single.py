@@ -35,7 +35,7 @@ def encode_record(key: bytes, value: bytes, timestamp: int) -> bytearray:
 
 
 def records(buffer: Bytes, header: RecordBatchHeader) -> Iterator[Record]:
-    """The records of the batch. Raises CorruptRecordBatch for a record that is not whole."""
+    """The records of the batch. Raises CorruptRecordBatch for a truncated record."""
     check_crc(buffer, header)
     view = memoryview(buffer)[header.position + HEADER.size : header.position + header.size]
     if header.record_count and header.compression_code != Compression.NONE:

@@ -1,8 +1,8 @@
-"""Variable-length integers (zigzag varint and varlong), a column at a time.
+"""Encodes and decodes variable-length integers (zigzag varint and varlong), a column at a time.
 
-A signed number n is first folded to `(n << 1) ^ (n >> 63)`, so that small negatives are small, then written in groups
-of seven bits, the lowest first; bit 7 of a byte says that another one follows. Kafka uses the same code for 32-bit
-numbers (at most five bytes) and 64-bit ones (at most ten).
+Zigzag maps a signed number n to `(n << 1) ^ (n >> 63)`, so that small negative numbers become small. The result is
+written in groups of seven bits, lowest first; bit 7 of a byte states that another byte follows. Kafka uses the same
+code for 32-bit numbers (at most five bytes) and 64-bit numbers (at most ten).
 
 Source: Kafka protocol guide, types VARINT and VARLONG; KIP-98.
 """
@@ -21,14 +21,14 @@ from spark_kafka_eos.wire.columns import from_offsets
 
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
-_UNFOLDED = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x80)], np.int64)  # the numbers of one byte
+_UNFOLDED = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x80)], np.int64)  # the numbers that take one byte
 
 
 class Varints(NamedTuple):
-    """Numbers ready to be written: their zigzag form and the bytes each takes.
+    """Numbers ready to be written: their zigzag form and the bytes that each takes.
 
-    A number that is the same in every row is kept once (an array of one), and so is a width that all rows share (an
-    int): lengths and timestamps mostly are, and it saves most of the work.
+    If all rows have the same number, `zigzag` is an array of one; if all have the same width, `width` is an int. This
+    is usually so for lengths and timestamps, and saves most of the work.
     """
 
     zigzag: NDArray[np.unsignedinteger[Any]]
@@ -36,7 +36,7 @@ class Varints(NamedTuple):
 
 
 def varints(values: NDArray[np.signedinteger[Any]] | int) -> Varints:
-    """Fold `values` (int32 or int64) and find the bytes each one takes."""
+    """Zigzag-encode `values` (int32 or int64) and compute the bytes that each takes."""
     number = np.asarray(values, None if isinstance(values, np.ndarray) else np.int64)
     bits = 8 * number.itemsize
     zigzag = np.asarray((number << 1) ^ (number >> bits - 1)).view(f"u{number.itemsize}")
@@ -60,7 +60,7 @@ ZERO = varints(0)
 
 
 def varint_column(fields: Sequence[Varints], rows: int) -> pa.BinaryArray:
-    """One binary value per row: the row's numbers, one after the other."""
+    """One binary value per row: the row's numbers, concatenated."""
     uniform = [field.width for field in fields if isinstance(field.width, int)]
     if len(uniform) == len(fields):
         table = np.empty((rows, sum(uniform)), np.uint8)
@@ -79,8 +79,8 @@ def varint_column(fields: Sequence[Varints], rows: int) -> pa.BinaryArray:
 
 
 def put(out: NDArray[np.uint8], at: NDArray[np.int64] | int, field: Varints) -> None:
-    """Write `field` from `at` on: a column of the table `out`, or each row's position in the bytes `out`. In a table
-    its width must be one for all rows.
+    """Write `field` from `at` on, which is a column if `out` is a table, or each row's position if `out` is flat. In a
+    table, all rows must have the same width.
     """
     zigzag, width = field
     if isinstance(width, int):
@@ -90,23 +90,23 @@ def put(out: NDArray[np.uint8], at: NDArray[np.int64] | int, field: Varints) -> 
     assert isinstance(at, np.ndarray)
     for k in range(int(width.max())):
         rows = np.flatnonzero(width > k)
-        # Offset deltas only grow: the longer ones are the last ones, and need no gathering.
+        # Offset deltas only grow, so the longer ones come last, and a slice is enough.
         some = slice(rows[0], None) if len(rows) == len(width) - rows[0] else rows
         out[at[some] + k] = _group(zigzag[some], k) | (width[some] > k + 1).view(np.uint8) << 7
 
 
 def _group(zigzag: NDArray[np.unsignedinteger[Any]], k: int) -> NDArray[np.uint8]:
-    """Group `k` of seven bits. Bit 7 may be the next group's lowest: where there is one, that bit is set anyway."""
+    """The k-th group of seven bits. Bit 7 may belong to the next group; if there is one, the caller sets it anyway."""
     return (zigzag >> 7 * k).astype(np.uint8)
 
 
 def read_varints(
     data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64], max_bytes: int = MAX_VARINT_BYTES
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Read the number at each position of `at`; returns the numbers and the positions behind them.
+    """Read the number at each position of `at`; return the numbers and the positions after them.
 
-    `end` bounds each number (exclusive). A number that runs over its end, or is longer than `max_bytes`, raises
-    CorruptRecordBatch; so nothing outside `data` is ever read.
+    Raises CorruptRecordBatch for a number that reaches beyond its `end` (exclusive) or has more than `max_bytes` bytes,
+    so nothing outside `data` is read.
     """
     if (at >= end).any():
         raise CorruptRecordBatch("a record ends where another number should begin")
@@ -116,7 +116,7 @@ def read_varints(
         return _UNFOLDED[byte], after
     if (wide & (after >= end)).any():
         raise CorruptRecordBatch("a number runs over the end of its record")
-    # A second byte for all, which costs less than telling who has one; from the third on only for those who do.
+    # Read a second byte for all numbers: this is cheaper than selecting those that have one. Select from the third on.
     second = data.take(after, mode="clip")
     after += wide
     value = (byte & 0x7F).astype(np.int64) | ((second & 0x7F) * wide).astype(np.int64) << 7
@@ -135,7 +135,7 @@ def read_varints(
 
 
 def read_varint(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
-    """Read the one number at `position`, as `read_varints` does."""
+    """Read one number, like `read_varints`; return it and the position after it."""
     folded = 0
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
         if position >= end:
