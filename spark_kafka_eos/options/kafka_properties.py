@@ -41,8 +41,17 @@ REFUSED: dict[str, str] = {
         ),
         _KERBEROS: ("sasl.kerberos.service.name",),
         _GRANT: (
+            "sasl.oauthbearer.assertion.algorithm",
+            "sasl.oauthbearer.assertion.claim.aud",
+            "sasl.oauthbearer.assertion.claim.exp.seconds",
+            "sasl.oauthbearer.assertion.claim.iss",
+            "sasl.oauthbearer.assertion.claim.jti.include",
+            "sasl.oauthbearer.assertion.claim.nbf.seconds",
+            "sasl.oauthbearer.assertion.claim.sub",
             "sasl.oauthbearer.assertion.file",
             "sasl.oauthbearer.assertion.private.key.file",
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            "sasl.oauthbearer.assertion.template.file",
             "sasl.oauthbearer.config",
             "sasl.oauthbearer.jwt.retriever.class",
             "sasl.oauthbearer.jwt.validator.class",
@@ -51,7 +60,7 @@ REFUSED: dict[str, str] = {
     for name in names
 }
 
-_MEMBERSHIP = "the query does not join a consumer group; Spark assigns the partitions"
+_MEMBERSHIP = "the query does not join a consumer group or share group; Spark assigns the partitions"
 _BATCHING = "each task encodes its rows as complete record batches"
 _SOCKETS = "there are few connections, and each is kept open until its task ends"
 _METRICS = "there are no Java client metrics; use the query's progress"
@@ -62,10 +71,14 @@ WITHOUT_EFFECT: dict[str, str] = {
         _BATCHING: (
             "batch.size",
             "buffer.memory",
+            "buffer.memory.allocation.strategy",
             "linger.ms",
             "max.block.ms",
+        ),
+        "rows without a key are distributed evenly over all partitions": (
             "partitioner.adaptive.partitioning.enable",
             "partitioner.availability.timeout.ms",
+            "partitioner.rack.aware",
         ),
         "the codec's default level is used": (
             "compression.gzip.level",
@@ -84,6 +97,8 @@ WITHOUT_EFFECT: dict[str, str] = {
             "max.poll.interval.ms",
             "partition.assignment.strategy",
             "session.timeout.ms",
+            "share.acknowledgement.mode",
+            "share.acquire.mode",
         ),
         "a fetch returns whole record batches, limited by kafka.fetch.max.bytes": (
             "fetch.min.bytes",
@@ -91,6 +106,8 @@ WITHOUT_EFFECT: dict[str, str] = {
         ),
         "records are always fetched from the partition's leader": ("client.rack",),
         "topics are never created automatically": ("allow.auto.create.topics",),
+        "host names are resolved for each new connection": ("bootstrap.resolve.timeout.ms",),
+        "the connector does not ask brokers to check for misrouted connections": ("metadata.cluster.check.enable",),
         _SOCKETS: (
             "client.dns.lookup",
             "connections.max.idle.ms",
@@ -116,11 +133,27 @@ WITHOUT_EFFECT: dict[str, str] = {
             "sasl.login.retry.backoff.max.ms",
             "sasl.login.retry.backoff.ms",
         ),
-        "only the broker reads the token": (
+        "only the broker reads and verifies the token": (
+            "sasl.oauthbearer.allow.unverified.audience",
+            "sasl.oauthbearer.allow.unverified.issuer",
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.url",
             "sasl.oauthbearer.scope.claim.name",
             "sasl.oauthbearer.sub.claim.name",
         ),
+        _KERBEROS: (
+            "sasl.kerberos.kinit.cmd",
+            "sasl.kerberos.min.time.before.relogin",
+            "sasl.kerberos.ticket.renew.jitter",
+            "sasl.kerberos.ticket.renew.window.factor",
+        ),
         _METRICS: (
+            "auto.include.jmx.reporter",
             "enable.metrics.push",
             "metrics.num.samples",
             "metrics.recording.level",

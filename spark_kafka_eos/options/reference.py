@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
 from spark_kafka_eos.options.client import ClientOptions
@@ -14,6 +15,18 @@ def markdown(side: Side) -> str:
     """A Markdown table of the options on `side`: names, default, meaning."""
     rows = (f"| {_names(row)} | {default_of(row)} | {_cell(row.help)} |" for row in OPTIONS if row.side is side)
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def properties(reasons: Mapping[str, str]) -> str:
+    """A Markdown table of Kafka's properties that share a reason to be ignored or refused."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if name.startswith("kafka."):  # the built-in source's own are in docs/migrating.md
+            names.setdefault(reason, []).append(name)
+    rows = (
+        f"| {', '.join(f'`{name}`' for name in sorted(found))} | {_cell(reason)} |" for reason, found in names.items()
+    )
+    return "\n".join(["| property | reason |", "|---|---|", *rows])
 
 
 def default_of(row: Option) -> str:
