@@ -28,7 +28,9 @@ test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a p
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
-	$(BIN)/pytest -m slow $(ON) $(TESTS)
+	@mkdir -p build
+	$(BIN)/pytest -m slow --junitxml=build/slow-tests.xml $(ON) $(TESTS)
+	$(if $(filter tests,$(TESTS)),$(if $(KAFKA),,$(BIN)/python .ci/slow_run.py write build/slow-tests.xml))
 
 .PHONY: test-unit
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds

@@ -1,0 +1,173 @@
+"""CI's own rules: what a report must prove, that nothing outside narrows a run, the record of the slow tests."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+verdict, slow_run = script("verdict"), script("slow_run")
+
+
+def whole_run() -> dict[str, str]:
+    """A report's cases, as `module.name` to what is inside the element: as few as may pass, from every file."""
+    tests = ROOT / "tests"
+    cases = {f"{verdict.module(file, tests)}test_it": "" for file in verdict.expected(tests)}
+    for suite, least in verdict.LEAST.items():
+        have = sum(case.startswith(f"tests.{suite}.") for case in cases)
+        cases |= {f"tests.{suite}.test_more.case_{n}": "" for n in range(least - have)}
+    return cases
+
+
+def report(folder: Path, cases: dict[str, str]) -> Path:
+    elements = (
+        f'<testcase classname="{case.rpartition(".")[0]}" name="{case.rpartition(".")[2]}">{inside}</testcase>'
+        for case, inside in cases.items()
+    )
+    file = folder / "tests.xml"
+    file.write_text(f"<testsuites><testsuite>{''.join(elements)}</testsuite></testsuites>")
+    return file
+
+
+def faults(folder: Path, cases: dict[str, str]) -> list[str]:
+    return verdict.faults(report(folder, cases), ROOT / "tests")
+
+
+def test_a_whole_run_proves_something(tmp_path):
+    assert faults(tmp_path, whole_run()) == []
+
+
+@pytest.mark.parametrize("inside", ["<skipped/>", '<skipped type="pytest.xfail"/>', "<failure/>", "<error/>"])
+def test_a_case_that_did_not_pass_proves_nothing(tmp_path, inside):
+    cases = whole_run() | {"tests.unit.core.test_barrier.test_it": inside}
+    assert len(faults(tmp_path, cases)) == 1
+
+
+def test_one_case_of_broker_and_one_of_spark_are_not_a_run(tmp_path):
+    found = faults(tmp_path, {"tests.broker.test_acls.test_it": "", "tests.spark.test_soak.test_it": ""})
+    assert [f"{suite}, fewer" in " ".join(found) for suite in verdict.LEAST] == [True] * len(verdict.LEAST)
+
+
+@pytest.mark.parametrize("suite", verdict.LEAST)
+def test_a_suite_with_a_case_too_few_is_named(tmp_path, suite):
+    cases = whole_run()
+    dropped = next(case for case in reversed(cases) if case.startswith(f"tests.{suite}."))
+    del cases[dropped]
+    assert f"{verdict.LEAST[suite] - 1} cases of {suite}, fewer than {verdict.LEAST[suite]}" in faults(tmp_path, cases)
+
+
+def test_a_file_of_which_nothing_ran_is_named_however_many_cases_there_are(tmp_path):
+    cases = whole_run() | {f"tests.unit.test_more.more_{n}": "" for n in range(100)}
+    del cases["tests.unit.core.test_barrier.test_it"]
+    assert faults(tmp_path, cases) == [f"nothing ran of {ROOT / 'tests/unit/core/test_barrier.py'}"]
+
+
+def test_a_file_of_slow_tests_is_not_expected_and_one_with_others_beside_them_is():
+    expected = {str(file.relative_to(ROOT)) for file in verdict.expected(ROOT / "tests")}
+    assert "tests/faults/test_three_brokers.py" not in expected
+    assert {"tests/faults/test_matrix.py", "tests/broker/test_random_workload.py"} <= expected
+
+
+def test_every_folder_of_tests_is_a_suite_of_the_verdict():
+    assert {file.relative_to(ROOT / "tests").parts[0] for file in (ROOT / "tests").rglob("test_*.py")} == set(
+        verdict.LEAST
+    )
+
+
+@pytest.fixture
+def ci(tmp_path: Path) -> Path:
+    """A checkout whose `make` notes the environment it is called with and leaves build/tests.xml as it is."""
+    checkout, tools = tmp_path / "checkout", tmp_path / "tools"
+    for folder in (checkout / ".ci", checkout / ".venv" / "bin", checkout / "build", tools):
+        folder.mkdir(parents=True)
+    for name in ("run", "verdict.py", "slow_run.py"):
+        (checkout / ".ci" / name).write_text((ROOT / ".ci" / name).read_text())
+    (checkout / "tests").symlink_to(ROOT / "tests")
+    (checkout / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tools / "make").write_text('#!/bin/sh\nenv > "build/env-$1"\necho "== 2 passed in 1s =="\n')
+    (tools / "make").chmod(0o755)
+    report(checkout / "build", whole_run())
+    return checkout
+
+
+def run(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{checkout.parent / 'tools'}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", checkout / ".ci" / "run"],
+        env={**os.environ, "PATH": path} | environment, check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_nothing_in_the_environment_narrows_ci(ci):
+    narrowing = {
+        "TESTS": "tests/unit", "KAFKA": "3.9.1", "JOBS": "9", "VENV": "/elsewhere", "MAKEFLAGS": "n",
+        "PYTEST_ADDOPTS": "-k nothing", "PYTEST_PLUGINS": "x", "PYTHONPATH": "/elsewhere",
+    }  # fmt: skip
+    done = run(ci, **narrowing)
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = {line.partition("=")[0] for line in (ci / "build" / "env-test").read_text().splitlines()}
+    assert not seen & set(narrowing)
+
+
+def test_ci_fails_on_a_report_that_proves_nothing(ci):
+    report(ci / "build", {"tests.broker.test_acls.test_it": "", "tests.spark.test_session.test_it": ""})
+    done = run(ci)
+    assert done.returncode == 1
+    assert "nothing is proven" in done.stderr
+
+
+def test_ci_says_when_the_slow_tests_last_passed(ci):
+    assert "slow tests: no run on record" in run(ci).stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with one commit."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (folder / "file").write_text("1")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*GIT, "-C", folder, *command], check=True)
+    return folder
+
+
+def test_the_record_of_a_slow_run_names_date_commit_cases_and_how_long_ago_that_was(repository):
+    record = repository / "slow-run.txt"
+    date, commit, cases = slow_run.write(report(repository, {"a.b": "", "a.c": ""}), record).split()
+    assert slow_run.describe(record) == f"slow tests: all {cases} passed on {date} at {commit[:12]}, 0 commits ago"
+    assert cases == "2"
+    subprocess.run([*GIT, "-C", repository, "commit", "-q", "--allow-empty", "-m", "second"], check=True)
+    assert slow_run.describe(record).endswith(", 1 commits ago")
+
+
+def test_a_record_of_a_commit_that_is_not_there_says_so(repository):
+    (repository / "slow-run.txt").write_text(f"2026-01-01 {'0' * 40} 7\n")
+    assert slow_run.describe(repository / "slow-run.txt").endswith("which this clone does not have")
+
+
+def test_a_slow_run_with_a_failure_leaves_no_record(repository):
+    with pytest.raises(SystemExit, match="not every slow test passed"):
+        slow_run.write(report(repository, {"a.b": "<failure/>"}), repository / "slow-run.txt")
+    assert not (repository / "slow-run.txt").exists()
+
+
+def test_a_slow_run_on_uncommitted_changes_leaves_no_record(repository):
+    (repository / "file").write_text("2")
+    with pytest.raises(SystemExit, match="uncommitted changes"):
+        slow_run.write(report(repository, {"a.b": ""}), repository / "slow-run.txt")
+    assert not (repository / "slow-run.txt").exists()
