@@ -12,7 +12,7 @@
     ├── CorruptRecordBatch         a record batch is malformed (CRC, lengths, magic)
     ├── DataLoss                   offsets that the query still has to read are gone from Kafka
     ├── InvalidRow                 a row cannot be sent: null topic, partition out of range, too large, …
-    ├── StagingLost                the driver cannot read what the write tasks staged
+    ├── StagingLost                what the write tasks encoded is missing or damaged
     ├── CheckpointUnusable         the checkpoint does not say which offsets the batch covers
     ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
     ├── TriesExhausted             the batch was aborted `maxTries` times
@@ -134,7 +134,7 @@ class InvalidRow(KafkaEosError):
 
 
 class StagingLost(KafkaEosError):
-    """The driver cannot read the blocks that the write tasks staged, or not of every task."""
+    """Blocks that the write tasks encoded cannot be stored, are missing, or were damaged before they were appended."""
 
 
 class CheckpointUnusable(KafkaEosError):

@@ -115,7 +115,15 @@ def crc_of(buffer: Bytes, position: int, end: int) -> int:
 def stamp(
     batch: bytearray | memoryview, *, producer_id: int, epoch: int, base_sequence: int, transactional: bool
 ) -> None:
-    """Write the producer's identity and base sequence into the record batch `batch`, in place, and update its CRC."""
+    """Write the producer's identity and base sequence into the record batch `batch`, in place, and update its CRC.
+
+    Raises CorruptRecordBatch, without changing it, unless it has the CRC that it carries: a new one would hide damage
+    from the broker.
+    """
+    header = read_header(batch, 0)
+    if header.size != len(batch):
+        raise CorruptRecordBatch(f"a record batch of {header.size} bytes does not fill the {len(batch)} bytes it is in")
+    check_crc(batch, header)
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, base_sequence)
     (attributes,) = _ATTRIBUTES.unpack_from(batch, CRC_START)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL

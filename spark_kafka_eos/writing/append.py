@@ -15,6 +15,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.sequences import next_sequence
+from spark_kafka_eos.errors import CorruptRecordBatch, StagingLost
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.wire.record_batch import stamp
 
@@ -32,7 +33,8 @@ def append(
     acknowledgements.
 
     The blocks are stamped in place. On TV1, `partitions` that are known beforehand are added to the transaction in one
-    request, others when they occur. Raises what `Appender` raises; nothing is visible before the commit.
+    request, others when they occur. Raises what `Appender` raises, and StagingLost for a block that was damaged
+    since it was encoded; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
     transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
@@ -58,17 +60,28 @@ def append(
                 failpoints.failpoint("half appended", batch_id)
             add({partition})
             sequence = sequences.get(partition, 0)
-            stamp(
-                block,
-                producer_id=identity.producer_id,
-                epoch=identity.epoch,
-                base_sequence=sequence,
-                transactional=transactional,
-            )
+            _stamp(partition, block, identity, sequence)
             appender.append(partition, block, records=records, base_sequence=sequence)
             sequences[partition] = next_sequence(sequence, records)
         acks += appender.flush()
     return acks
+
+
+def _stamp(partition: TopicPartition, block: bytearray, identity: ProducerIdentity, sequence: int) -> None:
+    try:
+        stamp(
+            block,
+            producer_id=identity.producer_id,
+            epoch=identity.epoch,
+            base_sequence=sequence,
+            transactional=bool(identity.transactional_id),
+        )
+    except CorruptRecordBatch as error:
+        raise StagingLost(
+            f"a block of {len(block)} bytes for {partition} was damaged between encoding and appending: {error.what}",
+            action="Check the disks of stagingDir (appendMode=driver) or of Spark's shuffle (executors), and restart; "
+            "the batch is encoded again.",
+        ) from error
 
 
 def records_by_partition(acks: Iterable[Ack]) -> Mapping[TopicPartition, int]:

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.broker.transactions import idempotent_identity
+from spark_kafka_eos.errors import InvalidRow, StagingLost
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.writing.commit import StagedWrite, commit_batch
 from spark_kafka_eos.writing.layout import layout
@@ -36,19 +38,22 @@ def new_topic(either_kafka):
 
 
 @pytest.fixture
-def write(either_kafka, cluster):
-    """`write(columns, **options)`: batch 0 with these rows; its report."""
+def write(either_kafka, cluster, tmp_path):
+    """`write(columns, **options)`: batch 0 with these rows; its report. `damage` may change the staged file first."""
 
-    def write(columns, **options):
+    def write(columns, damage=None, **options):
         columns.setdefault("key", [None] * len(columns["value"]))
         rows = pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
         given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{next(numbers)}"}
         sink = sink_options(given | options)
-        staging = Staging(None)
+        staging = Staging(None) if damage is None else Staging(str(tmp_path), inline_bytes=0)
 
         def stage():
             encoder = BlockEncoder(layout(sink, sink.topic, cluster), 0, pytest.fail, now)
-            return [staging.stage("0", 0, itertools.chain(encoder.add(rows), encoder.finish()))]
+            report = staging.stage("0", 0, itertools.chain(encoder.add(rows), encoder.finish()))
+            if damage is not None:
+                damage(tmp_path / report.path)
+            return [report]
 
         transaction = SharedTransaction(sink, cluster, decide_micro_batch(sink))
         staged = StagedWrite(cluster, sink, staging, stage, 0)
@@ -82,3 +87,29 @@ def test_a_record_too_large_for_the_topic_fails_the_batch_and_nothing_of_it_is_v
         write({"value": [b"small", b"x" * LIMIT, b"small"]}, topic=topic)
     assert raised.value.committed == "nothing"
     assert consumed(topic) == consumed(topic, isolation="read_uncommitted") == []
+
+
+def test_a_row_that_changed_on_disk_fails_the_batch_and_nothing_of_it_is_visible(new_topic, write, consumed):
+    """Otherwise it is signed anew, and committed as if somebody had written it."""
+
+    def damage(file):
+        staged = file.read_bytes()
+        assert staged.count(b"third") == 1
+        file.write_bytes(staged.replace(b"third", b"THIRD"))
+
+    topic = new_topic()
+    values = [b"first" * LIMIT, b"second", b"third"]
+    with pytest.raises(StagingLost, match=rf"for {topic}-0 was damaged .* Nothing was committed") as raised:
+        write({"value": values}, damage=damage, topic=topic, **{"kafka.max.request.size": 6 * LIMIT})
+    assert raised.value.committed == "nothing"
+    assert consumed(topic) == []
+
+
+def test_a_shuffled_block_that_changed_is_not_appended(cluster, new_topic, record_batch, consumed):
+    topic = new_topic()
+    block = record_batch(None, 0, [b"value"])
+    block[-2] ^= 1
+    identity = idempotent_identity(cluster)
+    with pytest.raises(StagingLost, match="was damaged between encoding and appending"):
+        append(cluster, identity, [(TopicPartition(topic, 0), 1, block)])
+    assert consumed(topic) == []

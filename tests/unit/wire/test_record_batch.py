@@ -7,7 +7,17 @@ import pytest
 
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, MAGIC_AT, check_crc, crc_of, read_header, scan, stamp
+from spark_kafka_eos.wire.record_batch import (
+    CRC_AT,
+    CRC_START,
+    HEADER,
+    MAGIC_AT,
+    check_crc,
+    crc_of,
+    read_header,
+    scan,
+    stamp,
+)
 
 ONE = bytes(encode(pa.array([b"k"]), pa.array([b"v" * 50]), 1_700_000_000_000))
 TWO = bytes(encode(pa.array([b"k", None]), pa.array([b"v", b"w"]), 1_700_000_000_001))
@@ -95,3 +105,19 @@ def test_a_stamp_changes_the_producer_and_the_crc_in_place(batch: bytearray | me
     assert header.is_transactional is transactional
     assert bytes(batch[HEADER.size :]) == TWO[HEADER.size :]
     assert bytes(batch[:CRC_AT]) == TWO[:CRC_AT]
+
+
+@pytest.mark.parametrize("at", [CRC_AT, CRC_START, HEADER.size - 1, HEADER.size, len(ONE) - 1])
+def test_a_damaged_record_batch_is_not_stamped_and_stays_as_it_is(at: int) -> None:
+    damaged = bytearray(ONE)
+    damaged[at] ^= 4
+    before = bytes(damaged)
+    with pytest.raises(CorruptRecordBatch, match="has CRC"):
+        stamp(damaged, producer_id=1, epoch=0, base_sequence=0, transactional=True)
+    assert bytes(damaged) == before
+
+
+@pytest.mark.parametrize("batch", [ONE[:-1], ONE + b"x", TWO + ONE, ONE[:30], b""])
+def test_bytes_that_are_not_one_whole_record_batch_are_not_stamped(batch: bytes) -> None:
+    with pytest.raises(CorruptRecordBatch, match="does not fill|too few"):
+        stamp(bytearray(batch), producer_id=1, epoch=0, base_sequence=0, transactional=True)
