@@ -1,8 +1,8 @@
-"""The test kit: real brokers on the loopback interface, a proxy that makes faults, and Spark drivers to kill.
+"""The test kit: real brokers on the loopback interface, a proxy that injects faults, and Spark drivers to kill.
 
     embedded kraft ports             a real Kafka: one broker or three
-    jars repository java             where its jars come from
-    proxy proxy_rules proxy_frames   chosen requests meet chosen faults
+    jars repository java             download its jars, find Java
+    proxy proxy_rules proxy_frames   inject faults into selected requests
     driver supervised                processes that can be killed
     topic_reader read_offsets        what librdkafka sees
 

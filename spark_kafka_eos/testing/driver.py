@@ -1,4 +1,6 @@
-"""A Spark driver as a process that can be killed, or lose an executor, during a micro-batch; reads its checkpoint."""
+"""Runs a Spark driver as a process that can be killed, or can lose an executor, during a micro-batch; reads its
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +22,34 @@ import psutil
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
 
-# In a Spark log, what says why it ended is far from its end.
+# The cause of a failure is far from the end of a Spark log.
 _ROUTINE = re.compile(r"^\d\S* \S+ (INFO|WARN) |^\s+at |^\s*\.\.\. \d+ more")
-_TELLING = re.compile(r"Error|Exception|errors\.")
+_CAUSE = re.compile(r"Error|Exception|errors\.")
 
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
 
-_WORKERS = "pyspark.daemon"  # the module that makes workers
+_WORKERS = "pyspark.daemon"  # the module that forks workers
 
-_LOOK_EVERY = 0.1  # seconds between two looks at files that the driver writes
+_POLL_SECONDS = 0.1  # between two checks of files that the driver writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """Where a driver or an executor shall die: a failpoint of `failpoints.POINTS`, in micro-batch `batch`."""
+    """Where a driver or an executor is to be killed: at a failpoint of `failpoints.POINTS`, in micro-batch `batch`."""
 
     point: str
     batch: int
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What arms the failpoint in a driver or an executor, and its workers; `folder` must be empty and exist."""
+        """The variables that arm the failpoint in a driver or executor and its workers; `folder` must exist, empty."""
         return {"KAFKA_EOS_FAILPOINT": f"{self.point}@{self.batch}", "KAFKA_EOS_FAILPOINT_DIR": str(folder)}
 
 
 class Driver:
-    """`spark-submit` of one job: a context manager that leaves no process behind.
+    """`spark-submit` of one job, as a context manager that kills all of its processes at the end.
 
-    `conf` are spark-submit's own arguments, `arguments` the job's; `env` is added to this process's environment. What
-    the driver prints is appended to `log`, whose end is in the errors.
+    `conf` are the arguments of spark-submit, `arguments` those of the job; `env` is added to this process's
+    environment. The driver's output is appended to `log`, and errors quote it.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Driver:
         self._log = log
         self._supervised = SupervisedProcesses()
         settings = [f"{name}={value}" for name, value in env.items()]
-        # `env` and `spark-submit` replace themselves: the process started here becomes the driver's JVM.
+        # `env` and `spark-submit` use exec, so the process started here becomes the driver's JVM.
         command: list[str | Path] = ["env", *settings, spark_submit(), *conf, job, *arguments]
         self._process = self._supervised.spawn(command, log=log)
 
@@ -66,55 +68,58 @@ class Driver:
 
     @property
     def running(self) -> bool:
-        """Whether the driver has not ended, by itself or killed."""
+        """Whether the driver's process is alive."""
         return self._process.poll() is None
 
     @property
     def at_work(self) -> bool:
-        """Whether it has got as far as to have Python workers, its own or its executors': not while it is starting."""
+        """Whether the driver or an executor has Python workers yet."""
         return any(_runs(process, _WORKERS) for process in _tree(self.pid))
 
     def wait_until(self, condition: Callable[[], bool], *, meanwhile: Callable[[], None], timeout: float) -> None:
-        """Return when `condition` holds, calling `meanwhile` now and then.
+        """Return when `condition` holds; until then, call `meanwhile` regularly.
 
-        Raises ToolFailed when the driver ends first, or after `timeout` seconds.
+        Raises ToolFailed if the driver ends first, or after `timeout` seconds.
         """
-        for ended in self._looks(meanwhile, timeout):
+        for ended in self._polls(meanwhile, timeout):
             if condition():
                 return
             if ended:
                 raise self._failure(f"the driver ended by itself with exit code {self._process.returncode}")
 
     def wait(self, *, meanwhile: Callable[[], None], timeout: float) -> None:
-        """Return when the driver has ended well. Raises ToolFailed when it did not, or not in `timeout` seconds."""
-        for ended in self._looks(meanwhile, timeout):
+        """Return when the driver has ended with exit code 0. Raises ToolFailed for another code or after `timeout`
+        seconds.
+        """
+        for ended in self._polls(meanwhile, timeout):
             if ended and self._process.returncode == 0:
                 return
             if ended:
                 raise self._failure(f"the driver ended with exit code {self._process.returncode}")
 
-    def _looks(self, meanwhile: Callable[[], None], timeout: float) -> Iterator[bool]:
-        """Whether the driver has ended, again and again. Raises ToolFailed after `timeout` seconds."""
+    def _polls(self, meanwhile: Callable[[], None], timeout: float) -> Iterator[bool]:
+        """Yield regularly whether the driver has ended. Raises ToolFailed after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            ended = self._ended(_LOOK_EVERY)
+            ended = self._ended(_POLL_SECONDS)
             meanwhile()
             yield ended
         raise self._failure(f"the driver was not done within {timeout:g} s")
 
     def kill(self) -> int:
-        """SIGKILL to the whole tree (JVM, Python driver, workers, a local cluster's executors), the JVM first; returns
-        how many were alive."""
+        """Send SIGKILL to the whole process tree (JVM, Python driver, workers, a local cluster's executors), the JVM
+        first. Returns the number of processes that were alive.
+        """
         killed = _kill_tree(self.pid)
         self._process.wait()
         self._supervised.close()
         return killed
 
     def kill_executor(self, worker: int) -> int:
-        """SIGKILL to the executor of a `local-cluster` to which the Python worker belongs, JVM first; returns how many
-        processes were alive. The driver lives on. Raises ToolFailed when there is no such executor.
+        """Kill the executor of a `local-cluster` that owns a Python worker, as `kill` does; the driver continues.
 
-        `worker` is a process id. Such an executor is a child of the driver's JVM.
+        `worker` is a process id. The executor is a child of the driver's JVM. Returns the number of processes that were
+        alive. Raises ToolFailed if there is no such executor.
         """
         process = psutil.Process(worker)
         executor = next((parent for parent in process.parents() if parent.ppid() == self.pid), None)
@@ -123,18 +128,19 @@ class Driver:
         return _kill_tree(executor.pid)
 
     def kill_an_executor(self) -> int:
-        """SIGKILL to one executor of a `local-cluster`, JVM first; returns how many processes were alive, 0 if there is
-        no executor yet. The driver lives on."""
+        """Kill one executor of a `local-cluster`, as `kill` does; the driver continues. Returns the number of processes
+        that were alive, 0 if there is no executor yet.
+        """
         executor = next((child.pid for child in _children(self.pid) if _runs(child, _EXECUTOR)), None)
         return 0 if executor is None else _kill_tree(executor)
 
     def pause(self) -> None:
-        """SIGSTOP to the whole tree, the JVM first: connections stay open and nothing answers."""
+        """Send SIGSTOP to the whole process tree, the JVM first: connections stay open, and nothing answers."""
         for process in _tree(self.pid):
             _signal(process, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT to the same: the end of a pause."""
+        """Send SIGCONT to the same processes: the end of a pause."""
         for process in _tree(self.pid):
             _signal(process, signal.SIGCONT)
 
@@ -155,17 +161,17 @@ class Driver:
 
     def _failure(self, what: str) -> ToolFailed:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if not _ROUTINE.search(line)]
-        telling = [line for line in lines if _TELLING.search(line)] or lines
-        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *telling[-10:]]))
+        causes = [line for line in lines if _CAUSE.search(line)] or lines
+        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *causes[-10:]]))
 
 
 def committed_batches(checkpoint: Path) -> int:
-    """Micro-batches that Spark has noted as done: one more than the last id in the checkpoint's `commits`."""
+    """The number of micro-batches that Spark has recorded as done: the last id in the checkpoint's `commits` + 1."""
     return 1 + max(_ids(checkpoint / "commits"), default=-1)
 
 
 def batch_in_flight(checkpoint: Path) -> int | None:
-    """The micro-batch that is planned (`offsets`) and not done (`commits`), if there is one."""
+    """The micro-batch that is planned (`offsets`) but not done (`commits`), if any."""
     planned = max(_ids(checkpoint / "offsets"), default=-1)
     return planned if planned >= committed_batches(checkpoint) else None
 
@@ -176,11 +182,11 @@ def spark_submit() -> Path:
 
 
 def spark_home(folder: Path) -> Path:
-    """Make `folder` a SPARK_HOME of the installed pyspark, by links. A `local-cluster` leaves its executors' logs below
-    it, in `work`.
+    """Make `folder` a SPARK_HOME that links to the installed pyspark. A `local-cluster` stores its executors' logs in
+    its subfolder `work`.
 
-    Without `python/lib/pyspark.zip`, which comes before the package in each worker's path and has no bytecode: a
-    streaming source's Python process, which each query starts anew, takes half a second to compile it.
+    It omits `python/lib/pyspark.zip`, which precedes the package in each worker's path and has no bytecode: the Python
+    process that each query starts for its streaming source would take half a second to compile it.
     """
     folder.mkdir()
     for entry in _package("pyspark").iterdir():
@@ -190,7 +196,7 @@ def spark_home(folder: Path) -> Path:
 
 
 def python_environment() -> dict[str, str]:
-    """Makes driver and workers run this Python and this very package, installed or not."""
+    """The variables that make driver and workers use this Python and this package, even if it is not installed."""
     root = str(_package("spark_kafka_eos").parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
@@ -204,17 +210,17 @@ def _package(name: str) -> Path:
 
 
 def _ids(folder: Path) -> list[int]:
-    """Ids of a checkpoint log's entries; temporary files and checksums have other names."""
+    """The ids of a checkpoint log's entries; temporary files and checksums have other names."""
     return [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.exists() else []
 
 
 def _kill_tree(root: int) -> int:
-    """SIGKILL to a process and, after it, all below it; returns how many were alive."""
+    """Send SIGKILL to a process, then to its descendants. Returns the number of processes that were alive."""
     return sum(_signal(process, signal.SIGKILL) for process in _tree(root))
 
 
 def _tree(root: int) -> list[psutil.Process]:
-    """A process and all below it, itself first; nothing if it is gone."""
+    """A process followed by its descendants; empty if it has ended."""
     try:
         process = psutil.Process(root)
         return [process, *process.children(recursive=True)]
@@ -230,7 +236,7 @@ def _children(root: int) -> list[psutil.Process]:
 
 
 def _runs(process: psutil.Process, main: str) -> bool:
-    """Whether this class or module is among its command line's words."""
+    """Whether the process's command line contains this class or module."""
     try:
         return main in process.cmdline()
     except psutil.NoSuchProcess:
@@ -238,7 +244,7 @@ def _runs(process: psutil.Process, main: str) -> bool:
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> bool:
-    """Send it; whether the process was there to get it."""
+    """Send the signal; return whether the process was alive."""
     try:
         process.send_signal(number)
     except psutil.NoSuchProcess:

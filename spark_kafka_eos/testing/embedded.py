@@ -1,14 +1,15 @@
-"""A real Kafka (KRaft, combined mode) on this machine for tests, demos and benchmarks: one broker or three.
+"""Runs a real Kafka (KRaft, combined mode) on this machine for tests, demos and benchmarks: one broker or three.
 
 Not obvious:
 - Nodes are identified by `node.id`, 1 to `brokers`: the ids of leaders and coordinators in metadata.
-- Nodes are ready when a client sees them: the Metadata response of each started node contains all of them. Nodes learn
-  of each other up to 0.3 s apart (4.3.1 and 3.9.1), and a client drops its requests to a node that another one lacks.
-- Nothing survives this process (see supervised.py); a temporary directory is removed by `close()` or at a normal exit.
-- `start()` after `kill()` or `stop()` finds the same data and ports. A new object given the same `directory` finds the
-  data, on new ports unless `port` is given.
-- A node's log is `<directory>/node-<i>/broker.log`, all its starts together; a failed start's error ends with its
-  warnings and errors, which lie a hundred lines before its end.
+- Nodes are ready when clients see them: the Metadata response of each started node contains all of them. Nodes learn
+  of each other up to 0.3 s apart (4.3.1 and 3.9.1), and a client gives up requests to a node if another node does not
+  know it yet.
+- No process survives this one (see supervised.py). `close()` or a normal exit removes a temporary directory.
+- `start()` after `kill()` or `stop()` uses the same data and ports. A new object with the same `directory` uses the
+  same data, on new ports unless `port` is given.
+- A node's log is `<directory>/node-<i>/broker.log`, with all of its starts. The error of a failed start quotes the
+  log's warnings and errors, which may be a hundred lines before its end.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from spark_kafka_eos.testing.supervised import SupervisedProcesses
 
 JVM_OPTIONS = (
     "-Xmx512m",
-    # Measured: 2.4 s of CPU to start instead of 4.2, and no more of it per record over the first millions.
+    # Measured: a start takes 2.4 s of CPU instead of 4.2 s; CPU per record is the same for the first millions.
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
-    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # a thousand lines of settings at each start
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # else a thousand lines of settings per start
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
 )
-_IN_PASSING = re.compile(r"\S+ \S+ INFO |\tat |\t\.\.\. ")
+_ROUTINE = re.compile(r"\S+ \S+ INFO |\tat |\t\.\.\. ")
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.05
 _WAIT_SECONDS = 0.5
@@ -61,15 +62,15 @@ _STOP_SECONDS = 20.0
 
 
 class EmbeddedKafka:
-    """A broker, or a cluster of three, that answers once `start()` or the `with` statement returns.
+    """One broker or a cluster of three. It is ready when `start()` returns, or when the `with` block begins.
 
-    `version`: of `org.apache.kafka:kafka_2.13`, fetched once (see jars.py). `directory`: where data and logs lie and
-    stay; a temporary one by default. `config`: broker properties that override the ones chosen here (kraft.py).
-    `transaction_version`: the feature to format with (KIP-890), by default the release's own. `port`: of the first
-    node; the others take free ones. `listeners`: more of them, next to the plain one, named by their security protocol,
-    each with its properties (`{"SSL": {"ssl.keystore.type": "PEM", …}}`). `scram_users`: names and passwords that the
-    first start puts into the cluster (not for secrets: the process list shows them). Raises ToolFailed when Java, the
-    download or the start fails.
+    `version`: of `org.apache.kafka:kafka_2.13`, downloaded once (see jars.py). `directory`: for data and logs, which
+    are kept; by default a temporary one. `config`: broker properties that override the defaults (kraft.py).
+    `transaction_version`: the feature level to format with (KIP-890), by default the release's own. `port`: of the
+    first node; the other nodes use free ports. `listeners`: additional listeners, named by their security protocol,
+    with their properties (`{"SSL": {"ssl.keystore.type": "PEM", …}}`). `scram_users`: names and passwords that the
+    first start adds to the cluster; the process list shows them, so do not use real secrets. Raises ToolFailed if
+    Java, the download or the start fails.
     """
 
     def __init__(
@@ -134,17 +135,17 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of every node's plain listener, as `bootstrap.servers` takes it."""
+        """`host:port` of every node's plaintext listener, for `bootstrap.servers`."""
         return self.bootstrap_of(INTERNAL)
 
     def bootstrap_of(self, listener: str, nodes: Iterable[int] | None = None) -> str:
-        """The same for another listener (a security protocol), or for some nodes only."""
+        """The same for another listener (a security protocol), or only for some nodes."""
         return ",".join(f"{_HOST}:{self._ports[listener][node]}" for node in nodes or self.nodes)
 
-    # Nodes. Each method takes node ids; none named means all of them.
+    # Nodes. Each method takes node ids; without any, it applies to all nodes.
 
     def start(self, *nodes: int) -> None:
-        """Start what does not run of `nodes` and wait until they answer. A majority must be up for that."""
+        """Start those of `nodes` that do not run, and wait until they answer, which needs a majority of all nodes."""
         started = [node for node in nodes or self.nodes if not self.is_running(node)]
         self._log_begins |= {node: len(self.log(node)) for node in started}
         self._format(started)
@@ -155,7 +156,7 @@ class EmbeddedKafka:
         self._await_ready(started)
 
     def stop(self, *nodes: int) -> None:
-        """Shut down cleanly: SIGTERM, and SIGKILL for what is still there after 20 s. Data stays."""
+        """Shut down cleanly with SIGTERM, and after 20 s with SIGKILL. Data is kept."""
         self.resume(*nodes)
         self._signal(signal.SIGTERM, nodes)
         deadline = time.monotonic() + _STOP_SECONDS
@@ -167,7 +168,7 @@ class EmbeddedKafka:
                     self.kill(node)
 
     def kill(self, *nodes: int) -> None:
-        """SIGKILL: no shutdown, no flush; what the operating system holds in its page cache stays."""
+        """Send SIGKILL: no shutdown and no flush, but the operating system's page cache is kept."""
         self._signal(signal.SIGKILL, nodes)
         for node in nodes or self.nodes:
             if node in self._processes:
@@ -175,29 +176,31 @@ class EmbeddedKafka:
             self._paused.discard(node)
 
     def restart(self, *nodes: int) -> None:
-        """A clean bounce: stop, start, and wait until they answer."""
+        """Stop cleanly, start, and wait until the nodes answer."""
         self.stop(*nodes)
         self.start(*nodes)
 
     def pause(self, *nodes: int) -> None:
-        """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection. Returns once it holds."""
+        """Send SIGSTOP and wait until the nodes have stopped: sockets stay open, and nothing answers, as in a long
+        garbage collection.
+        """
         self._signal(signal.SIGSTOP, nodes)
         for node in nodes or self.nodes:
             if self.is_running(node):
-                os.waitid(os.P_PID, self.pid(node), os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # takes nothing from Popen
+                os.waitid(os.P_PID, self.pid(node), os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # leaves the state to Popen
                 self._paused.add(node)
 
     def resume(self, *nodes: int) -> None:
-        """SIGCONT: the end of a pause. Does not wait for the node to be in the cluster again: `await_ready` does."""
+        """Send SIGCONT: the end of a pause. Use `await_ready` to wait until the nodes are in the cluster again."""
         self._signal(signal.SIGCONT, nodes)
         self._paused.difference_update(nodes or self.nodes)
 
     def await_ready(self) -> None:
-        """Wait until metadata names every node that runs and is not paused. Raises ToolFailed after `start_timeout`."""
+        """Wait until metadata contains every node that runs unpaused. Raises ToolFailed after `start_timeout`."""
         self._await_ready([node for node in self.nodes if self.is_running(node) and node not in self._paused])
 
     def wait(self) -> None:
-        """Wait until the process of a started node ends, by itself or killed by someone. Raises ToolFailed then."""
+        """Wait until the process of a started node ends, then raise ToolFailed."""
         while True:
             for node, process in self._processes.items():
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -217,11 +220,11 @@ class EmbeddedKafka:
         return self._processes[node].pid
 
     def log(self, node: int = 1) -> str:
-        """What the node logged so far, all its starts together."""
+        """The node's log so far, of all its starts."""
         return self._log(node).read_text(errors="replace") if self._log(node).exists() else ""
 
     def close(self) -> None:
-        """Stop every node and remove a temporary directory. The object is of no more use."""
+        """Stop every node and remove a temporary directory. The object cannot be used afterwards."""
         if self._release.alive:
             if self._temporary:
                 self.kill()
@@ -232,14 +235,16 @@ class EmbeddedKafka:
     # Topics.
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
-        """Create a topic replicated to every node, wait until each partition has a leader, return its name."""
+        """Create a topic with a replica on every node (three at most), wait until each partition has a leader, and
+        return its name.
+        """
         self.create_topics([name], partitions, config)
         return name
 
     def create_topics(
         self, names: Sequence[str], partitions: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create several topics that are alike at once, and wait until each partition has a leader."""
+        """Create several equal topics at once, and wait until each partition has a leader."""
         topics = [
             NewTopic(
                 name,
@@ -256,15 +261,15 @@ class EmbeddedKafka:
             self._await(admin, lambda: _leaders(admin, names) == led, f"topic {_some(names)} lacks leaders")
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until metadata no longer shows it."""
+        """Delete a topic and wait until metadata no longer contains it."""
         self.delete_topics([name])
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete several topics at once and wait until metadata no longer shows any."""
+        """Delete several topics at once and wait until metadata no longer contains them."""
         with self._admin(f"topic {_some(names)} could not be deleted") as admin:
             for deleted in admin.delete_topics(list(names), operation_timeout=self._start_timeout).values():
                 deleted.result()
-            gone = f"topic {_some(names)} is still there"
+            gone = f"topic {_some(names)} still exists"
             self._await(admin, lambda: not admin.list_topics(timeout=_ANSWER_SECONDS).topics.keys() & set(names), gone)
 
     def topics(self) -> list[str]:
@@ -274,7 +279,7 @@ class EmbeddedKafka:
                 name for name in admin.list_topics(timeout=_ANSWER_SECONDS).topics if not name.startswith("__")
             )
 
-    # How it is done.
+    # Implementation.
 
     def _folder(self, node: int) -> Path:
         return self.directory / f"node-{node}"
@@ -289,7 +294,9 @@ class EmbeddedKafka:
         return [self._java, *self._jvm_options, "-cp", self._class_path, main, *arguments]
 
     def _format(self, nodes: Sequence[int]) -> None:
-        """Write each node's properties; give those without data a formatted, empty log directory. All at once: JVMs."""
+        """Write each node's properties, and format the log directories of nodes without data, in parallel, because each
+        takes the start of a JVM.
+        """
         formatting: dict[int, subprocess.Popen[bytes]] = {}
         for node in nodes:
             data = self._folder(node) / "data"
@@ -310,7 +317,7 @@ class EmbeddedKafka:
                 raise self._failure(node, "its log directory could not be formatted")
 
     def _format_arguments(self, node: int) -> list[str | Path]:
-        # In one argument: an id may begin with a dash, which would be taken for an option.
+        # One argument, because an id may begin with a dash and would then look like an option.
         arguments: list[str | Path] = [f"--cluster-id={self._cluster_id()}", "-c", self._properties_file(node)]
         if self._transaction_version is not None:
             arguments += ["--feature", f"transaction.version={self._transaction_version}"]
@@ -320,7 +327,7 @@ class EmbeddedKafka:
         return arguments
 
     def _cluster_id(self) -> str:
-        """The directory's cluster id, made up at its first use."""
+        """The directory's cluster id, created on first use."""
         file = self.directory / "cluster.id"
         if not file.exists():
             file.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
@@ -330,16 +337,16 @@ class EmbeddedKafka:
         if not nodes:
             return
         deadline = time.monotonic() + self._start_timeout
-        for asked in nodes:  # each of them: one that has not heard of another would deny it to the next client
-            address = _HOST, self._ports[INTERNAL][asked]
+        for node in nodes:  # ask each node: one that does not know another yet would hide it from the next client
+            address = _HOST, self._ports[INTERNAL][node]
             with Cluster(ClientOptions(bootstrap_servers=(address,), request_timeout_ms=1_000)) as cluster:
                 while missing := set(nodes) - _known_to(cluster):
-                    for node in nodes:
-                        if not self.is_running(node):
-                            raise self._failure(node, f"it exited with code {self._processes[node].returncode}")
+                    for each in nodes:
+                        if not self.is_running(each):
+                            raise self._failure(each, f"it exited with code {self._processes[each].returncode}")
                     if time.monotonic() > deadline:
                         raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
-                    time.sleep(_POLL_SECONDS)  # nothing tells when a broker listens, or has heard of another
+                    time.sleep(_POLL_SECONDS)  # there is no event for a broker that listens, or that knows another
 
     @contextlib.contextmanager
     def _admin(self, otherwise: str) -> Iterator[AdminClient]:
@@ -366,8 +373,8 @@ class EmbeddedKafka:
 
     def _tail(self, node: int) -> str:
         lines = self.log(node)[self._log_begins.get(node, 0) :].splitlines()
-        telling = [line for line in lines if not _IN_PASSING.match(line)]
-        return "\n".join(f"  {line}" for line in (telling or lines)[-30:]) or "  (empty)"
+        relevant = [line for line in lines if not _ROUTINE.match(line)]
+        return "\n".join(f"  {line}" for line in (relevant or lines)[-30:]) or "  (empty)"
 
     def _signal(self, number: signal.Signals, nodes: Sequence[int]) -> None:
         for node in nodes or self.nodes:
@@ -381,8 +388,8 @@ def _release(
     processes: Mapping[int, subprocess.Popen[bytes]],
     directory: Path | None,
 ) -> None:
-    """Kill and reap what is left, remove the temporary directory."""
-    if os.getpid() != owner:  # a fork that ends must not take the broker along
+    """Kill and reap the remaining processes, and remove the temporary directory."""
+    if os.getpid() != owner:  # the end of a forked process must not end the broker
         return
     supervised.close()
     for process in processes.values():
@@ -392,7 +399,7 @@ def _release(
 
 
 def _quiet_admin(bootstrap: str) -> AdminClient:
-    """A client that keeps trying, often, and does not print that a broker is not there yet."""
+    """A client that reconnects often and does not log unreachable brokers."""
     return AdminClient(
         {
             "bootstrap.servers": bootstrap,
@@ -404,7 +411,7 @@ def _quiet_admin(bootstrap: str) -> AdminClient:
 
 
 def _known_to(cluster: Cluster) -> set[int]:
-    """The node ids in metadata: registered, not fenced. None while the broker is silent."""
+    """The node ids in metadata: registered and not fenced. Empty if the broker does not answer."""
     try:
         return set(cluster.nodes())
     except BrokerUnreachable:
@@ -412,7 +419,7 @@ def _known_to(cluster: Cluster) -> set[int]:
 
 
 def _leaders(admin: AdminClient, topics: Sequence[str]) -> int:
-    """How many partitions of the topics have a leader."""
+    """The number of partitions of the topics that have a leader."""
     found = admin.list_topics(timeout=_ANSWER_SECONDS).topics
     led = (found[topic].partitions.values() for topic in topics if topic in found)
     return sum(partition.leader >= 0 for partitions in led for partition in partitions)

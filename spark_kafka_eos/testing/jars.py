@@ -1,8 +1,8 @@
-"""Jars that are not on PyPI: a broker with its dependencies, Spark's Kafka connector. Downloaded once to a user cache.
+"""Downloads jars that are not on PyPI, once, to a user cache: a broker with its dependencies, Spark's Kafka connector.
 
-PySpark includes Ivy, and Spark needs Java, so nothing else must be installed. `<cache>/<name>/<version>` is filled in a
-temporary directory and then moved, with a manifest of names and sizes: missing or truncated files are detected before
-use and downloaded again. A filled cache needs no network. repository.py determines the repository.
+PySpark includes Ivy, and Spark needs Java, so nothing else must be installed. Jars are downloaded to a temporary
+directory, which is then moved to `<cache>/<name>/<version>`. A manifest of names and sizes reveals missing or truncated
+files before use; they are downloaded again. A filled cache needs no network. repository.py determines the repository.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.repository import repository
 
 DEFAULT_VERSION = "4.4.0"  # of the brokers
-PERF_TOOLS_VERSION = "4.3.1"  # the newest kafka-tools there is, which runs on Java clients of its own release
+PERF_TOOLS_VERSION = "4.3.1"  # the latest kafka-tools; it needs the Java client of its own release
 MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """A Maven artifact, with all it depends on or (`alone`) without."""
+    """A Maven artifact, with its dependencies or, if `alone`, without."""
 
     organisation: str
     name: str
@@ -44,7 +44,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """Jars that are fetched and kept together, at `<name>/<version>` of the cache."""
+    """Jars that are downloaded and stored together, in `<name>/<version>` of the cache."""
 
     name: str
     version: str
@@ -58,19 +58,19 @@ def kafka(version: str = DEFAULT_VERSION) -> Bundle:
     """A broker with the command line tools."""
     modules = (
         Module(organisation="org.apache.kafka", name="kafka_2.13", revision=version),
-        # Kafka logs through slf4j 1.7 and brings no binding; without one a broker that does not start says nothing.
+        # Kafka logs through slf4j 1.7 without a binding. Without one, a broker that fails to start logs nothing.
         Module(organisation="org.slf4j", name="slf4j-simple", revision="1.7.36"),
     )
     return Bundle(name="kafka", version=version, modules=modules)
 
 
 def perf_tools(version: str = PERF_TOOLS_VERSION) -> Bundle:
-    """Kafka's ProducerPerformance and ConsumerPerformance; the rest of their class path is that of `kafka(version)`."""
+    """Kafka's ProducerPerformance and ConsumerPerformance; `kafka(version)` has the rest of their class path."""
     module = Module(organisation="org.apache.kafka", name="kafka-tools", revision=version, alone=True)
     return Bundle(name="kafka-tools", version=version, modules=(module,))
 
 
-# Spark's own connector, to be compared with. It is published without the token provider of the same version.
+# Spark's own connector, for comparisons. There is no token provider of the same version.
 BUILT_IN_CONNECTOR = Bundle(
     name="spark-sql-kafka",
     version="4.2.0",
@@ -96,24 +96,24 @@ def cache_directory(environment: Mapping[str, str], home: Path) -> Path:
 
 
 def class_path(version: str = DEFAULT_VERSION) -> str:
-    """Java's class path for a Kafka of this version, fetched first if need be. Raises ToolFailed."""
+    """Java's class path for this version of Kafka, downloaded first if necessary. Raises ToolFailed."""
     return f"{provide(kafka(version), cache_directory(os.environ, Path.home()), fetch)}/*"
 
 
 def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
-    """Java's class path for the perf tools of this version, fetched first if need be. Raises ToolFailed."""
+    """Java's class path for this version of the perf tools, downloaded first if necessary. Raises ToolFailed."""
     return ":".join([class_path(version), *map(str, files(perf_tools(version)))])
 
 
 def files(bundle: Bundle) -> list[Path]:
-    """The bundle's jars, fetched first if need be. Raises ToolFailed."""
+    """The bundle's jars, downloaded first if necessary. Raises ToolFailed."""
     return sorted(provide(bundle, cache_directory(os.environ, Path.home()), fetch).glob("*.jar"))
 
 
 def provide(bundle: Bundle, cache: Path, fetch: Fetch) -> Path:
-    """The directory that holds the bundle's jars, whole. `fetch(bundle, directory)` fills an empty directory.
+    """The directory with the bundle's jars, all of them complete. `fetch(bundle, directory)` fills an empty directory.
 
-    Of several processes that need the same bundle at once, one fetches and the others wait for it.
+    If several processes need the same bundle at once, one downloads it and the others wait.
     """
     place = cache / bundle.name / bundle.version
     if is_complete(place):
@@ -126,7 +126,7 @@ def provide(bundle: Bundle, cache: Path, fetch: Fetch) -> Path:
 
 
 def is_complete(place: Path) -> bool:
-    """Whether the directory holds every jar of its manifest in its full size."""
+    """Whether the directory contains every jar of its manifest in full size."""
     try:
         sizes = json.loads((place / MANIFEST).read_text())
         return bool(sizes) and all((place / name).stat().st_size == size for name, size in sizes.items())
@@ -154,19 +154,19 @@ def _replace(place: Path, bundle: Bundle, fetch: Fetch) -> None:
 
 @contextlib.contextmanager
 def _exclusive(lock: Path) -> Iterator[None]:
-    """Hold the lock file; the operating system lets go of it when a process ends, however it ends."""
+    """Hold the lock file. The operating system releases it when the process ends, however it ends."""
     with lock.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def fetch(bundle: Bundle, directory: Path) -> None:
-    """Fill `directory` with the jars by PySpark's Ivy, showing progress on standard error. Raises ToolFailed."""
+    """Download the jars to `directory` with PySpark's Ivy; print progress to standard error. Raises ToolFailed."""
     ivy, executable = _ivy_jar(), java()
     source = repository(os.environ, Path.home())
     with tempfile.TemporaryDirectory(prefix="kafka-eos-ivy-") as name:
         work = Path(name)
-        options = work / "java.options"  # not the command line: a proxy's password would show in the process list
+        options = work / "java.options"  # a proxy's password on the command line would appear in the process list
         options.write_text(argument_file(source.java_options))
         module = work / "ivy.xml"
         module.write_text(ivy_module(bundle))
@@ -177,7 +177,7 @@ def fetch(bundle: Bundle, directory: Path) -> None:
 
 
 def _ivy_jar() -> Path:
-    """The Ivy among PySpark's jars: the installed package's, else the one of SPARK_HOME."""
+    """Ivy's jar in the installed PySpark, else in SPARK_HOME."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ToolFailed(
@@ -194,13 +194,13 @@ def _ivy_jar() -> Path:
 
 
 def argument_file(options: Iterable[str]) -> str:
-    """Java's `@file` syntax: one quoted option a line."""
+    """Java's `@file` syntax: one quoted option per line."""
     escaped = (option.replace("\\", "\\\\").replace('"', '\\"') for option in options)
     return "".join(f'"{option}"\n' for option in escaped)
 
 
 def ivy_module(bundle: Bundle) -> str:
-    """The ivy.xml that depends on the bundle's modules."""
+    """An ivy.xml with the bundle's modules as dependencies."""
     dependencies = "".join(
         f'<dependency org="{module.organisation}" name="{module.name}" rev={quoteattr(module.revision)} '
         f'conf="default->default" transitive="{"false" if module.alone else "true"}"/>'
@@ -214,13 +214,13 @@ def ivy_module(bundle: Bundle) -> str:
 
 
 def _run(command: list[str | Path], what: str, source: str) -> None:
-    """Run Ivy; a status line on a terminal, a line now and then in a log."""
+    """Run Ivy. Show a status line on a terminal, otherwise print a line every ten jars."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"Fetching {what} from {source} (once)")
+    console.print(f"Downloading {what} from {source} (once)")
     started, jars = time.monotonic(), 0
     lines: list[str] = []
     with (
-        console.status("reading what it depends on") as status,
+        console.status("resolving dependencies") as status,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
     ):
         for line in process.stdout or ():
@@ -238,4 +238,4 @@ def _run(command: list[str | Path], what: str, source: str) -> None:
             " (~/.m2/settings.xml or KAFKA_EOS_IVY_SETTINGS), then try again. After the download, no network is needed."
             " Ivy said:\n" + "\n".join(dict.fromkeys((reasons or lines)[-20:])),
         )
-    console.print(f"Fetched {jars} jars in {time.monotonic() - started:.0f} s")
+    console.print(f"Downloaded {jars} jars in {time.monotonic() - started:.0f} s")

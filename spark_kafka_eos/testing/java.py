@@ -1,4 +1,4 @@
-"""The Java that runs Spark, Ivy and the embedded broker: found as Spark finds it, and checked once."""
+"""Finds the Java that runs Spark, Ivy and the embedded broker, as Spark does, and checks its version once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from spark_kafka_eos.errors import ToolFailed
 
 MINIMUM = 17  # Spark 4 and Kafka 4 brokers both need it
-_ACTION = f"Install a Java {MINIMUM} or newer, or set JAVA_HOME to one."
+_ACTION = f"Install Java {MINIMUM} or later, or set JAVA_HOME to it."
 
 
 def locate(environment: Mapping[str, str]) -> Path:
-    """`$JAVA_HOME/bin/java`, else `java` on the PATH, as Spark's own scripts look for it. Raises ToolFailed."""
+    """`$JAVA_HOME/bin/java`, else `java` on the PATH, as in Spark's own scripts. Raises ToolFailed."""
     home = environment.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else environment.get("PATH", ""))
     if found is None:
@@ -26,14 +26,14 @@ def locate(environment: Mapping[str, str]) -> Path:
 
 
 def major_version(output: str) -> int | None:
-    """The feature release in what `java -version` prints (`1.8.0_402` is 8), None when there is none."""
+    """The feature release in the output of `java -version` (`1.8.0_402` is 8), None if there is none."""
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None
 
 
 @functools.cache
 def java() -> Path:
-    """The checked executable. Raises ToolFailed when it is missing, does not run or is older than 17."""
+    """The checked executable. Raises ToolFailed if it is missing, does not run or is older than 17."""
     executable = locate(os.environ)
     answer = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False)
     version = major_version(answer.stderr + answer.stdout)

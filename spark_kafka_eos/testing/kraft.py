@@ -1,4 +1,4 @@
-"""server.properties of the embedded broker: combined KRaft nodes on the loopback interface, pure."""
+"""Builds the server.properties of the embedded broker: combined KRaft nodes on the loopback interface. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def server_properties(
     config: Mapping[str, object],
     listeners: Listeners,
 ) -> dict[str, str]:
-    """One node's properties. `ports`: by listener and node.id, of every node; `config` has the last word.
+    """One node's properties. `ports` are by listener and node.id, for every node; `config` overrides any property.
 
-    A listener's name is its security protocol. PLAINTEXT and CONTROLLER are always among `ports`; `listeners` has the
-    properties of the others, without their `listener.name.<name>.` in front.
+    A listener's name is its security protocol. `ports` always contains PLAINTEXT and CONTROLLER; `listeners` has the
+    properties of the others, without the prefix `listener.name.<name>.`.
     """
     nodes = len(ports[INTERNAL])
     copies, in_sync = min(nodes, 3), min(nodes, 2)
@@ -29,7 +29,7 @@ def server_properties(
     chosen: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node,
-        # Static voters: a directory started again on other ports just gets other addresses here.
+        # Static voters: if a directory is used again on other ports, only these addresses change.
         "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in ports[CONTROLLER].items()),
         "controller.listener.names": CONTROLLER,
         "listener.security.protocol.map": ",".join([f"{CONTROLLER}:PLAINTEXT", *(f"{n}:{n}" for n in _PROTOCOLS)]),
@@ -47,10 +47,10 @@ def server_properties(
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": coordinators,
         "group.initial.rebalance.delay.ms": 0,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,  # a timed-out transaction ends on time
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,  # abort timed-out transactions promptly
         "broker.heartbeat.interval.ms": 500,
-        "broker.session.timeout.ms": 3_000,  # a killed node's successor may register only after its session is over
-        "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # 128 MiB of the heap otherwise
+        "broker.session.timeout.ms": 3_000,  # a killed node can register again only after its session has expired
+        "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # default: 128 MiB of the heap
     }
     for name, properties in listeners.items():
         chosen.update({f"listener.name.{name.lower()}.{key}": value for key, value in properties.items()})
@@ -58,6 +58,6 @@ def server_properties(
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """Java's .properties syntax: one `key=value` a line, backslashes and line ends escaped."""
+    """Java's .properties syntax: one `key=value` per line, with backslashes and line ends escaped."""
     escaped = ((key, value.replace("\\", "\\\\").replace("\n", "\\n")) for key, value in properties.items())
     return "".join(f"{key}={value}\n" for key, value in escaped)

@@ -1,17 +1,17 @@
-"""Free loopback ports for servers that are given theirs before they start."""
+"""Finds free loopback ports for servers that need to know their ports before they start."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below the ranges from which outgoing connections take theirs (Linux 32768.., IANA 49152..): a client that keeps
-# dialling a stopped broker could otherwise be given that very port, connect to itself and keep the broker away.
+# Below the ranges of ephemeral ports (Linux 32768.., IANA 49152..). Otherwise, a client that keeps connecting to a
+# stopped broker could be assigned that broker's port, connect to itself, and occupy the port.
 _RANGE = range(20_000, 32_768)
 
 
 def free_ports(count: int, *, exclude: frozenset[int] = frozenset()) -> list[int]:
-    """`count` distinct ports nobody listens on at this moment. Raises OSError when the range is taken."""
+    """`count` distinct ports on which nothing listens now. Raises OSError if there are not enough."""
     found: list[int] = []
     for port in random.sample(_RANGE, len(_RANGE)):
         if len(found) == count:
@@ -24,7 +24,7 @@ def free_ports(count: int, *, exclude: frozenset[int] = frozenset()) -> list[int
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port now, as Java's would (SO_REUSEADDR)."""
+    """Whether a Java server, which sets SO_REUSEADDR, could listen on the port now."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

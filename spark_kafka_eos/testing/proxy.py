@@ -2,19 +2,19 @@
 
     with Proxy(kafka.bootstrap) as proxy:
         lost = proxy.add("EndTxn:drop-response")
-        …                                          # a client of proxy.bootstrap
+        …                                          # a client connects to proxy.bootstrap
         lost.wait()                                # until an EndTxn was applied and its response dropped
 
 The proxy has a listener for every broker, and rewrites broker addresses in responses, so that clients cannot bypass it.
 Not obvious:
-- A client that hangs up takes nothing back: what it sent is forwarded, late if a rule says so, and the broker's
-  connection stays open until all of it is answered. So a request that was held up can arrive after its sender's
-  successor has finished.
-- Answers keep the requests' order, those the proxy gives itself included, as Kafka's protocol demands.
-- A broker that closes a connection closes the client's; one that does not take connections closes it at once.
-- A broker that advertises the address of a `relay` is reached through it even by itself and by its like: so
-  WriteTxnMarkers, which ends a transaction, can meet a rule.
-- Plaintext and SASL_PLAINTEXT only: what is encrypted cannot be read.
+- Requests survive the client's connection: what a client has sent is forwarded even after it closes its connection,
+  and the connection to the broker stays open until all of it is answered. So a delayed request can arrive after its
+  sender's successor has finished.
+- Responses keep the requests' order, including the proxy's own, as Kafka's protocol requires.
+- If the broker closes its connection or accepts none, the proxy closes the client's.
+- If a broker advertises the address of a `relay`, all brokers connect to it through the relay too. So rules can apply
+  to WriteTxnMarkers, which ends a transaction.
+- Plaintext and SASL_PLAINTEXT only: the proxy cannot read encrypted requests.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _APPLIED_FIRST = (Action.DROP_RESPONSE, Action.CUT_RESPONSE, Action.DUPLICATE, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """A request on its way to the broker `node`, and the rule whose fault it meets, if any."""
+    """A request to the broker `node`, and the rule that is applied to it, if any."""
 
     node: int
     request: RequestHeader
@@ -65,10 +65,10 @@ class Passed:
 
 
 class Fault:
-    """A rule at work in a proxy.
+    """A rule that is active in a proxy.
 
-    `seen` counts the requests that the rule is about, `fired` those that met its action (for one that needs an answer:
-    once there was one), `answered` those of them that the broker has answered.
+    `seen` counts the requests that the rule covers; `fired` those to which its action was applied (for an action on the
+    response: after the response arrived); `answered` those of them that the broker has answered.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -81,37 +81,39 @@ class Fault:
         return f"Fault({self.rule}, seen={self.seen}, fired={self.fired}, answered={self.answered})"
 
     def wait(self, times: int = 1, *, timeout: float = 30.0) -> None:
-        """Return when the rule has fired `times` times; ToolFailed after `timeout` seconds."""
+        """Return when the rule has fired `times` times. Raises ToolFailed after `timeout` seconds."""
         self._wait(lambda: self.fired >= times, f"fired {times} times", timeout)
 
     def wait_seen(self, times: int = 1, *, timeout: float = 30.0) -> None:
-        """Return when `times` of the requests that the rule is about have come in; ToolFailed as `wait`."""
+        """Return when `times` requests that the rule covers have arrived. Raises ToolFailed as `wait` does."""
         self._wait(lambda: self.seen >= times, f"seen {times} requests", timeout)
 
     def wait_answered(self, times: int = 1, *, timeout: float = 30.0) -> None:
-        """Return when the broker has answered `times` of the requests that met the rule; ToolFailed as `wait`."""
+        """Return when the broker has answered `times` requests to which the rule was applied. Raises ToolFailed as
+        `wait` does.
+        """
         self._wait(lambda: self.answered >= times, f"been answered {times} times", timeout)
 
     def release(self) -> None:
-        """Let what is held go on, and whatever would be held from now on."""
+        """Forward what is held or delayed, and stop holding requests."""
         self._released.set()
 
     def counts(self) -> bool:
-        """Count a request that the rule is about; whether it meets the action."""
+        """Count a request that the rule covers; return whether the action applies to it."""
         with self._changed:
             self.seen += 1
             self._changed.notify_all()
             return self.rule.due(self.seen)
 
     def note(self, *, fired: bool = False, answered: bool = False) -> None:
-        """Count what happened."""
+        """Count an application of the action, or a response."""
         with self._changed:
             self.fired += fired
             self.answered += answered
             self._changed.notify_all()
 
     def pause(self) -> None:
-        """Wait out a delay, or until what is held is released."""
+        """Wait until the delay is over, or until the rule is released."""
         self._released.wait(self.rule.seconds if self.rule.action is Action.DELAY else None)
 
     def _wait(self, condition: Callable[[], bool], otherwise: str, timeout: float) -> None:
@@ -121,11 +123,11 @@ class Fault:
 
 
 class Proxy:
-    """Listeners for every broker of the cluster behind `bootstrap` (plaintext), and the rules its clients meet.
+    """Listeners for every broker of the cluster at `bootstrap` (plaintext), and rules for the requests of its clients.
 
-    A context manager. Without `bootstrap` there is nothing but what `relay` adds. `on_request` is told of every
-    request, before it is forwarded, in the threads that serve the connections. Raises BrokerUnreachable when no broker
-    answers at the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is no rule.
+    A context manager. Without `bootstrap`, it has only the listeners that `relay` adds. `on_request` is called for each
+    request before it is forwarded, in the thread of the connection. Raises BrokerUnreachable if no broker answers at
+    the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is not a rule.
     """
 
     def __init__(
@@ -158,17 +160,17 @@ class Proxy:
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of the listeners, as `bootstrap.servers` takes it."""
+        """`host:port` of the listeners, for `bootstrap.servers`."""
         with self._lock:
             return ",".join(f"{_LOOPBACK}:{listener.port}" for listener in self._listeners.values())
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """The rules at work, in their order."""
+        """The active rules, in order."""
         return tuple(self._faults)
 
     def add(self, rule: Rule | str) -> Fault:
-        """Put a rule to work, behind those that are there: of several that are due, the first one acts."""
+        """Add a rule after the others. If several rules apply to a request, the first one is used."""
         fault = Fault(parse_rule(rule) if isinstance(rule, str) else rule)
         if fault.rule.action in WITH_CODE and fault.rule.api != "*":
             check_answerable(fault.rule.api)
@@ -177,20 +179,20 @@ class Proxy:
         return fault
 
     def clear(self) -> None:
-        """Take all rules away; what is held goes on."""
+        """Remove all rules, and forward what is held."""
         with self._lock:
             faults, self._faults = self._faults, []
         for fault in faults:
             fault.release()
 
     def relay(self, node: int, port: int, *, to: int) -> None:
-        """A listener on `port`, which the broker `node` advertises as its own; it listens on `to`, all on loopback."""
+        """Listen on `port`, which the broker `node` advertises, and forward to `to`, where it listens (on loopback)."""
         with self._lock:
             listener = self._listeners[node] = _Listener(self._accepted, node, port)
             listener.upstream = _LOOPBACK, to
 
     def cut(self) -> None:
-        """Close every connection, whatever is in flight; new ones are taken."""
+        """Close every connection, including requests in flight; accept new connections."""
         with self._lock:
             links = list(self._links)
         for link in links:
@@ -210,7 +212,7 @@ class Proxy:
             link.join()
 
     def _metadata(self, bootstrap: str) -> Any:
-        """From the first of the bootstrap servers that answers."""
+        """Metadata from the first bootstrap server that answers."""
         connecting = {"kafka.client.id": "kafka-eos-proxy", "kafka.request.timeout.ms": _CONNECT_MS}
         options = client_options(take({"kafka.bootstrap.servers": bootstrap, **connecting}, SOURCE))
         unreachable: list[BrokerUnreachable] = []
@@ -222,10 +224,10 @@ class Proxy:
                 unreachable.append(error)
         raise unreachable[-1]
 
-    # -- for the connections
+    # -- for connections
 
     def meet(self, node: int, request: RequestHeader) -> Fault | None:
-        """Count a request that has come in; the fault that it meets, if any."""
+        """Count a request that has arrived; return the fault to apply to it, if any."""
         with self._lock:
             faults = [fault for fault in self._faults if fault.rule.covers(request.api, request.client)]
         due = [fault for fault in faults if fault.counts()]
@@ -234,18 +236,18 @@ class Proxy:
         return met
 
     def translate(self, request: RequestHeader, frame: bytes | bytearray) -> bytes | bytearray:
-        """A response with the listeners' addresses in place of the brokers'."""
+        """The response with the listeners' addresses instead of the brokers'."""
         return with_addresses(request, frame, self._address)
 
     def _address(self, node: int, host: str, port: int) -> tuple[str, int]:
-        """Where the listener of a broker is, made when it is asked for the first time."""
+        """The address of a broker's listener, which is created on first use."""
         with self._lock:
             if self._closed:
                 raise ConnectionAbortedError("the proxy is closed")
             listener = self._listeners.get(node)
             if listener is None:
                 listener = self._listeners[node] = _Listener(self._accepted, node, *free_ports(1))
-            if port != listener.port:  # a relay's is what the broker says itself
+            if port != listener.port:  # equal if the broker advertises a relay
                 listener.upstream = host, port
         return _LOOPBACK, listener.port
 
@@ -257,13 +259,13 @@ class Proxy:
                 self._links.add(_Link(self, client, node, upstream))
 
     def ended(self, link: _Link) -> None:
-        """Forget a connection that is closed."""
+        """Forget a closed connection."""
         with self._lock:
             self._links.discard(link)
 
 
 class _Listener:
-    """Takes a broker's clients, each in a thread of its own; `upstream` is where the broker is now."""
+    """Accepts a broker's clients, each in its own thread; `upstream` is the broker's current address."""
 
     def __init__(self, accepted: Callable[[socket.socket, int, tuple[str, int]], None], node: int, port: int) -> None:
         self.port = port
@@ -285,7 +287,7 @@ class _Listener:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A request that was forwarded or answered here, until its answer has gone out."""
+    """A request that was forwarded or answered here, until its response is sent."""
 
     request: RequestHeader
     frame: bytearray
@@ -294,7 +296,7 @@ class _Pending:
 
 
 class _Link:
-    """A client's connection and its counterpart to the broker: one thread for requests, one for responses."""
+    """A client's connection and the matching connection to the broker: one thread for requests, one for responses."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, node: int, upstream: tuple[str, int]) -> None:
         self._proxy, self._client, self._node, self._where = proxy, client, node, upstream
@@ -314,7 +316,7 @@ class _Link:
                 _shut(end)
 
     def join(self) -> None:
-        """Wait until a closed connection's threads have ended."""
+        """Wait until the threads of a closed connection have ended."""
         self._thread.join()
 
     def _serve(self) -> None:
@@ -328,10 +330,10 @@ class _Link:
             responses = _started(self._receive_responses, f"proxy-{self._node}-responses")
             while (frame := _receive(self._client)) is not None:
                 self._take_request(frame)
-            with self._changed:  # the client has hung up: what it has sent goes on
+            with self._changed:  # the client has closed its connection; its requests are still processed
                 self._changed.wait_for(lambda: self._closed or not self._pending)
         except OSError:
-            pass  # the broker takes no connection, or one end closed it, or a rule did
+            pass  # the broker does not accept connections, or one end or a rule closed the connection
         except KafkaEosError as error:
             _log.error("%s", error)
         finally:
@@ -367,29 +369,29 @@ class _Link:
         if expects_response(request, frame):
             with self._changed:
                 self._pending.append(pending)
-        assert self._upstream is not None, "requests are taken once the broker has"
+        assert self._upstream is not None, "requests are read only after the broker has accepted the connection"
         _send(self._upstream, frame)
 
     # -- responses
 
     def _receive_responses(self) -> None:
-        assert self._upstream is not None, "started once the broker has taken the connection"
+        assert self._upstream is not None, "started only after the broker has accepted the connection"
         try:
             while (frame := _receive(self._upstream)) is not None:
                 self._take_response(frame)
         except OSError:
-            pass  # one end closed it, or a rule did
+            pass  # one end or a rule closed the connection
         except KafkaEosError as error:
             _log.error("%s", error)
         finally:
             self.close()
 
     def _take_response(self, frame: bytearray) -> None:
-        """Match a response with the oldest request that waits for one: a broker answers in order."""
+        """Match a response with the oldest request without one: a broker answers in order."""
         with self._changed:
             pending = next((p for p in self._pending if p.answer is None), None)
         if pending is None or int.from_bytes(frame[:4], "big", signed=True) != pending.request.correlation_id:
-            raise ConnectionAbortedError("an answer to nothing that was asked")
+            raise ConnectionAbortedError("a response without a request")
         answer, fault = self._proxy.translate(pending.request, frame), pending.fault
         match fault.rule.action if fault else None:
             case Action.DROP_RESPONSE:
@@ -407,20 +409,20 @@ class _Link:
             self._deliver()
 
     def _repeat(self, frame: bytearray) -> None:
-        """Send a request once more, on a connection of its own, and wait until it is answered."""
+        """Send a request again, on a new connection, and wait for the response."""
         with _dial(self._where) as again:
             _send(again, frame)
             _receive(again)
 
     def _deliver(self) -> None:
-        """Hand out the answers whose turn it is; the caller holds the lock."""
+        """Send the responses that are next in order; the caller holds the lock."""
         while self._pending and (answer := self._pending[0].answer) is not None:
             self._pending.popleft()
             if not self._responses_lost:
                 try:
                     _send(self._client, answer)
                 except OSError:
-                    self._responses_lost = True  # the client has hung up
+                    self._responses_lost = True  # the client has closed its connection
         self._changed.notify_all()
 
 
@@ -436,7 +438,7 @@ def _send(to: socket.socket, frame: bytes | bytearray) -> None:
 
 
 def _receive(source: socket.socket) -> bytearray | None:
-    """One frame without its length; None where the connection ends, which may be in its middle."""
+    """One frame without its length; None if the connection ends, even within the frame."""
     size = _receive_exactly(source, 4)
     return None if size is None else _receive_exactly(source, int.from_bytes(size, "big"))
 

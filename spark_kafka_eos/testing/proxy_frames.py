@@ -21,16 +21,17 @@ from kafka.protocol.api_key import ApiKey
 
 from spark_kafka_eos.errors import ToolFailed
 
-# Maps a broker's node id, host and port to the address that the client shall use.
+# Maps a broker's node id, host and port to the address that the client should use.
 Address = Callable[[int, str, int], tuple[str, int]]
 
 _HEAD = struct.Struct(">hhih")
 _NO_ACKS = 0
 
-# APIs whose answers name brokers, and from which version on.
+# APIs whose responses contain broker addresses, and the first such version.
 _NAMES_BROKERS = {"Metadata": 0, "FindCoordinator": 0, "DescribeCluster": 0, "Produce": 10, "Fetch": 16}
 
-# APIs that answer per partition: the request's topics and their partitions, then the response's, and its error code.
+# APIs with an error code per partition: the fields for topics and partitions in the request, then in the response, and
+# the error code's field.
 _PER_PARTITION = {
     "Produce": ("topic_data", "partition_data", "responses", "partition_responses", "error_code"),
     "Fetch": ("topics", "partitions", "responses", "partitions", "error_code"),
@@ -45,7 +46,8 @@ _PER_PARTITION = {
         "partition_error_code",
     ),
 }
-# APIs that answer per item of a list from some version on: version, the request's list, the response's, shared fields.
+# APIs with an error code per item of a list: first such version, the list in the request and in the response, and the
+# fields that an item has in both.
 _PER_ITEM = {
     "Metadata": (0, "topics", "topics", ("name", "topic_id")),
     "FindCoordinator": (4, "coordinator_keys", "coordinators", ("key",)),
@@ -64,7 +66,7 @@ class RequestHeader:
 
 
 def request_header(frame: bytes | bytearray) -> RequestHeader:
-    """Who asks for what. Raises ToolFailed for what is no Kafka request."""
+    """The header of a request. Raises ToolFailed if the frame is not a Kafka request."""
     try:
         key, version, correlation_id, length = _HEAD.unpack_from(frame)
         client = bytes(frame[_HEAD.size : _HEAD.size + max(0, length)]).decode()
@@ -75,12 +77,12 @@ def request_header(frame: bytes | bytearray) -> RequestHeader:
 
 
 def expects_response(header: RequestHeader, frame: bytes | bytearray) -> bool:
-    """Every request but a Produce with acks=0 is answered."""
+    """Whether the broker responds: to every request except a Produce with acks=0."""
     return header.api != "Produce" or _request(header, frame).acks != _NO_ACKS
 
 
 def with_addresses(header: RequestHeader, frame: bytes | bytearray, address: Address) -> bytes | bytearray:
-    """The response `frame` to `header`, its brokers' addresses mapped; the very same object if it names none."""
+    """The response `frame` to `header` with the brokers' addresses mapped; the same object if it contains none."""
     if header.version < _NAMES_BROKERS.get(header.api, header.version + 1):
         return frame
     response = _response_class(header).decode(frame, version=header.version, header=True)
@@ -91,7 +93,7 @@ def with_addresses(header: RequestHeader, frame: bytes | bytearray, address: Add
 
 
 def _brokers(api: str, response: Any) -> Iterator[tuple[Any, int]]:
-    """Whatever has a host and a port, with its node id; -1 is nobody's."""
+    """Each object with a host and a port, and its node id; -1 stands for no broker."""
     match api:
         case "Produce" | "Fetch":
             found = [(broker, broker.node_id) for broker in response.node_endpoints or ()]
@@ -105,9 +107,9 @@ def _brokers(api: str, response: Any) -> Iterator[tuple[Any, int]]:
 
 
 def error_response(header: RequestHeader, frame: bytes | bytearray, code: int) -> bytes:
-    """The answer to the request `frame` that says `code` of everything it asks for.
+    """A response to the request `frame` with `code` for every item of the request.
 
-    Raises ToolFailed for an API whose answer has no place for it.
+    Raises ToolFailed for an API whose response has no known error code.
     """
     check_answerable(header.api)
     request, response = _request(header, frame), _response_class(header)(version=header.version)
@@ -115,9 +117,9 @@ def error_response(header: RequestHeader, frame: bytes | bytearray, code: int) -
     if header.api == "AddPartitionsToTxn" and header.version > 3:
         response.error_code = code
     elif header.api in _PER_PARTITION:
-        _say_per_partition(request, response, code, *_PER_PARTITION[header.api])
+        _set_per_partition(request, response, code, *_PER_PARTITION[header.api])
     elif item is not None and header.version >= item[0]:
-        _say_per_item(request, response, code, *item[1:])
+        _set_per_item(request, response, code, *item[1:])
     else:
         response.error_code = code
     response.with_header(correlation_id=header.correlation_id)
@@ -125,7 +127,7 @@ def error_response(header: RequestHeader, frame: bytes | bytearray, code: int) -
 
 
 def check_answerable(api: str) -> None:
-    """Raises ToolFailed for an API that the proxy cannot answer with an error."""
+    """Raise ToolFailed for an API for which the proxy cannot build an error response."""
     response = message_class(f"{api}Response")
     if api not in _PER_PARTITION and api not in _PER_ITEM and "error_code" not in response.fields:
         raise ToolFailed(
@@ -133,37 +135,43 @@ def check_answerable(api: str) -> None:
         )
 
 
-def _say_per_partition(
-    request: Any, response: Any, code: int, asked_topics: str, asked: str, topics: str, said: str, code_name: str
+def _set_per_partition(
+    request: Any,
+    response: Any,
+    code: int,
+    topics: str,
+    partitions: str,
+    out_topics: str,
+    out_partitions: str,
+    name: str,
 ) -> None:
-    topic_class = response.fields[topics].data_class
-    partition_class = topic_class.fields[said].data_class
-    answers = []
-    for topic in getattr(request, asked_topics):
-        answer = topic_class(**_shared(topic, topic_class, ("name", "topic", "topic_id")))
-        partitions = [
-            partition_class(**{_index(partition_class): _number(partition), code_name: code})
-            for partition in getattr(topic, asked)
+    topic_class = response.fields[out_topics].data_class
+    partition_class = topic_class.fields[out_partitions].data_class
+    results = []
+    for topic in getattr(request, topics):
+        result = topic_class(**_shared(topic, topic_class, ("name", "topic", "topic_id")))
+        errors = [
+            partition_class(**{_index(partition_class): _number(partition), name: code})
+            for partition in getattr(topic, partitions)
         ]
-        setattr(answer, said, partitions)
-        answers.append(answer)
-    setattr(response, topics, answers)
+        setattr(result, out_partitions, errors)
+        results.append(result)
+    setattr(response, out_topics, results)
 
 
-def _say_per_item(request: Any, response: Any, code: int, asked: str, said: str, shared: tuple[str, ...]) -> None:
-    item_class = response.fields[said].data_class
-    items = getattr(request, asked) or ()
-    answers = [
+def _set_per_item(request: Any, response: Any, code: int, items: str, out: str, shared: tuple[str, ...]) -> None:
+    item_class = response.fields[out].data_class
+    results = [
         item_class(
             error_code=code, **({shared[0]: item} if isinstance(item, str) else _shared(item, item_class, shared))
         )
-        for item in items
+        for item in getattr(request, items) or ()
     ]
-    setattr(response, said, answers)
+    setattr(response, out, results)
 
 
-def _shared(asked: Any, answer_class: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in names if name in asked.fields and name in answer_class.fields}
+def _shared(item: Any, result_class: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in names if name in item.fields and name in result_class.fields}
 
 
 def _index(partition_class: Any) -> str:
@@ -171,7 +179,7 @@ def _index(partition_class: Any) -> str:
 
 
 def _number(partition: Any) -> int:
-    """A partition's number in a request, which calls it by three names, or nothing else of it."""
+    """A partition's number in a request: a plain number, or a field with one of three names."""
     if isinstance(partition, int):
         return partition
     name = next(name for name in ("index", "partition", "partition_index") if name in partition.fields)
@@ -188,7 +196,7 @@ def _response_class(header: RequestHeader) -> Any:
 
 @cache
 def message_class(name: str) -> Any:
-    """kafka-python's class of a request or response (`EndTxnRequest`). Raises ToolFailed for one it does not have."""
+    """kafka-python's class of a request or response (`EndTxnRequest`). Raises ToolFailed if it has none."""
     for module in (metadata, producer, consumer, admin, sasl):
         if hasattr(module, name):
             return getattr(module, name)

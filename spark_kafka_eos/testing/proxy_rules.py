@@ -1,4 +1,4 @@
-"""The rules of the protocol proxy: which fault is injected into which request. Pure.
+"""The rules of the protocol proxy: which request is subjected to which fault. Pure.
 
     API[@CLIENT][:COUNT]:ACTION        EndTxn:1:drop-response    Produce@driver-*:2-4:error=NOT_LEADER_OR_FOLLOWER
 
@@ -29,18 +29,18 @@ _RULE = re.compile(
 
 
 class Action(StrEnum):
-    """What becomes of a request. What is dropped takes with it whatever follows on its connection, as in a broken
-    network: nothing closes, nothing arrives."""
+    """What happens to a request. A drop also drops everything that follows on the connection in that direction, as in
+    a broken network: the connection stays open, and nothing arrives."""
 
-    DROP_REQUEST = "drop-request"  # never reaches the broker
-    DROP_RESPONSE = "drop-response"  # applied; its answer never reaches the client
-    CUT_REQUEST = "cut-request"  # the connection is closed in its place
-    CUT_RESPONSE = "cut-response"  # applied; the connection is closed in place of the answer
-    DELAY = "delay"  # =SECONDS, then it goes on, even if the client has hung up by then
-    HOLD = "hold"  # goes on when it is released, or never
-    DUPLICATE = "duplicate"  # applied, then sent again on a connection of its own, and only then answered
-    ERROR = "error"  # =CODE, a number or a name; never reaches the broker
-    ERROR_AFTER = "error-after"  # =CODE; applied all the same
+    DROP_REQUEST = "drop-request"  # does not reach the broker
+    DROP_RESPONSE = "drop-response"  # is applied; the response does not reach the client
+    CUT_REQUEST = "cut-request"  # does not reach the broker; the connection is closed
+    CUT_RESPONSE = "cut-response"  # is applied; the connection is closed instead of a response
+    DELAY = "delay"  # =SECONDS; is forwarded afterwards, even if the client has closed its connection
+    HOLD = "hold"  # is forwarded when it is released
+    DUPLICATE = "duplicate"  # is applied, then sent again on a second connection, and only then answered
+    ERROR = "error"  # =CODE, a number or a name; does not reach the broker
+    ERROR_AFTER = "error-after"  # =CODE; is applied nevertheless
 
 
 WITH_CODE = (Action.ERROR, Action.ERROR_AFTER)
@@ -48,10 +48,10 @@ WITH_CODE = (Action.ERROR, Action.ERROR_AFTER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The requests number `first` to `last` (None: and all that follow) of one API and client meet `action`.
+    """Applies `action` to requests number `first` to `last` (None: no end) of one API and client.
 
-    They are counted from 1, from the moment on at which the proxy is given the rule. `code` is the answer of the two
-    error actions, `seconds` the length of a delay.
+    The count starts at 1 when the rule is added to the proxy. `code` is what the two error actions return, `seconds`
+    the length of a delay.
     """
 
     action: Action
@@ -63,11 +63,11 @@ class Rule:
     seconds: float = 0.0
 
     def covers(self, api: str, client: str) -> bool:
-        """Whether a request of this API and client.id counts for the rule."""
+        """Whether the rule counts a request of this API and client.id."""
         return self.api in ("*", api) and fnmatchcase(client, self.client)
 
     def due(self, number: int) -> bool:
-        """Whether the `number`-th request that counts meets the action."""
+        """Whether the action applies to the `number`-th counted request."""
         return self.first <= number and (self.last is None or number <= self.last)
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Rule:
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule that `text` spells. Raises ToolFailed for anything else, saying what is wrong with it."""
+    """The rule in `text`. Raises ToolFailed, with the reason, if it is not a rule."""
     found = _RULE.fullmatch(text)
     if found is None:
         raise ToolFailed(

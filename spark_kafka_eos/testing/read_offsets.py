@@ -1,4 +1,4 @@
-"""How far a topic and a group are, as librdkafka sees them."""
+"""Reads a topic's end offsets and a group's committed offsets with librdkafka."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ _TIMEOUT_S = 60.0
 
 
 def ends(bootstrap: str, topic: str, isolation: model.IsolationLevel) -> dict[int, int]:
-    """End of each partition: the last stable offset (read_committed) or the high watermark."""
+    """The end of each partition: the last stable offset for read_committed, otherwise the high watermark."""
     admin = _admin(bootstrap)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(topic, number): latest for number in admin.list_topics(topic).topics[topic].partitions}
-    answers = admin.list_offsets(asked, isolation_level=_LEVEL[isolation])
-    return {partition.partition: answer.result().offset for partition, answer in answers.items()}
+    partitions = admin.list_topics(topic).topics[topic].partitions
+    request = {TopicPartition(topic, number): latest for number in partitions}
+    futures = admin.list_offsets(request, isolation_level=_LEVEL[isolation])
+    return {partition.partition: future.result().offset for partition, future in futures.items()}
 
 
 def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """By partition, the offset that `group` committed for `topic`; partitions without one are left out.
+    """The offset that `group` committed for each partition of `topic`; partitions without one are omitted.
 
-    A consumer asks, not the admin client: librdkafka's crashes while a broker still loads its group coordinator.
+    Uses a consumer, because librdkafka's admin client crashes while a broker loads its group coordinator.
     """
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 2}
-    # Offsets of an open transaction do not count, and are not waited for.
+    # Ignores the offsets of an open transaction, instead of waiting for its end.
     consumer = Consumer(settings | {"isolation.level": "read_uncommitted"})
     try:
         partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions

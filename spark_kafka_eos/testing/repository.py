@@ -5,8 +5,8 @@ The first of these that exists:
    ~/.ivy2/ivysettings.xml. Used unchanged, for example for mirrors that need a password.
 2. A mirror of Central in ~/.m2/settings.xml or in the installed Maven's conf/settings.xml.
 3. Maven Central.
-Proxies: those in JAVA_TOOL_OPTIONS reach Java without our help; else https_proxy/http_proxy/no_proxy, else the active
-ones of Maven's settings.
+Proxies: Java reads those in JAVA_TOOL_OPTIONS itself; else https_proxy/http_proxy/no_proxy; else the active ones in
+Maven's settings.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from spark_kafka_eos.errors import ToolFailed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """What Ivy is given: `settings` to use as they are, or the `root` URL of a Maven 2 repository. It knows Central."""
+    """What Ivy gets: a `settings` file, used unchanged, or the `root` URL of a Maven 2 repository, None for Central."""
 
     settings: Path | None
     root: str | None
     java_options: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"Repository({self.name!r})"  # a proxy's password is among the options
+        return f"Repository({self.name!r})"  # the options may contain a proxy's password
 
     @property
     def name(self) -> str:
-        """For people: the settings file or the repository's URL."""
+        """The settings file or the repository's URL, for messages."""
         return str(self.settings or self.root or "Maven Central")
 
     def settings_file(self, directory: Path) -> Path:
-        """The user's settings, or ours written to `directory`."""
+        """The user's settings file, or one written to `directory`."""
         if self.settings is not None:
             return self.settings
         written = directory / "ivysettings.xml"
@@ -54,7 +54,7 @@ class Repository:
 
 
 def repository(environment: Mapping[str, str], home: Path) -> Repository:
-    """Reads the user's settings. Raises ToolFailed for a file that cannot be read."""
+    """Read the user's settings. Raises ToolFailed for a file that cannot be read."""
     maven = [_parse(file, environment, home) for file in _maven_settings(environment, home) if file.is_file()]
     mirrors = (url for settings in maven if (url := central_mirror(settings)))
     return Repository(
@@ -75,7 +75,7 @@ def _ivy_settings(environment: Mapping[str, str], home: Path) -> Path | None:
 
 
 def _spark_default(environment: Mapping[str, str], key: str) -> str | None:
-    """A value in spark-defaults.conf, where keys and values are parted by blanks or `=`."""
+    """A value in spark-defaults.conf, where blanks or `=` separate keys and values."""
     home = environment.get("SPARK_HOME")
     folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
     if folder is None or not (file := Path(folder) / "spark-defaults.conf").is_file():
@@ -101,7 +101,7 @@ def _parse(file: Path, environment: Mapping[str, str], home: Path) -> ET.Element
     except ET.ParseError as error:
         raise ToolFailed(f"{file} is not well-formed XML: {error}", action="Correct or remove it.") from error
     for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]  # the namespace differs between Maven's versions, or is missing
+        element.tag = element.tag.rpartition("}")[2]  # the namespace depends on Maven's version, or is missing
     return root
 
 
@@ -116,7 +116,7 @@ def central_mirror(settings: ET.Element) -> str | None:
 
 
 def maven_proxy_options(settings: ET.Element) -> tuple[str, ...]:
-    """Java's options for the first active proxy of Maven's settings, which serves http and https alike."""
+    """Java's options for the first active proxy in Maven's settings, which serves both http and https."""
     for proxy in settings.findall("proxies/proxy"):
         if (proxy.findtext("active") or "true").strip() == "true":
             value = {child.tag: (child.text or "").strip() for child in proxy}
@@ -151,9 +151,9 @@ def _options(host: str, port: str, user: str | None, password: str | None, direc
     for scheme in ("http", "https"):
         options += [f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port}"]
     if user:
-        # Ivy answers a proxy with these two; Java refuses basic authentication through a tunnel unless told otherwise.
+        # Ivy authenticates with these two. By default, Java refuses basic authentication for tunnels.
         options += [f"-Dhttp.proxyUser={user}", f"-Dhttp.proxyPassword={password or ''}"]
         options += ["-Djdk.http.auth.tunneling.disabledSchemes="]
     if direct:
-        options.append(f"-Dhttp.nonProxyHosts={direct}")  # Java reads this one for https too
+        options.append(f"-Dhttp.nonProxyHosts={direct}")  # Java uses this one for https too
     return tuple(options)

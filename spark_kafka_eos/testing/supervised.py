@@ -1,10 +1,10 @@
-"""Processes that end together with this one, even after SIGKILL.
+"""Runs processes that end together with this one, even if it is killed with SIGKILL.
 
-A tiny watcher holds the read end of a pipe whose only write end is here, and leads a process group that every process
-started here joins before it runs anything. When the pipe closes the watcher kills the group. This needs POSIX only
-(no prctl), leaves no moment unguarded, does not depend on which thread started what, and keeps a terminal's Ctrl-C from
-reaching the processes before this one can stop them in order. A child forked without exec shares the write end: the
-group lives until it ends too.
+A small watcher process holds the read end of a pipe; only this process holds the write end. The watcher leads a process
+group that every spawned process joins before it executes anything. When the pipe closes, the watcher kills the group.
+This needs only POSIX (no prctl), has no gap, does not depend on the thread that spawns, and keeps a terminal's Ctrl-C
+from the processes, so that this process can stop them in order. A child that was forked without exec shares the write
+end: then the group lives until that child ends too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class SupervisedProcesses:
-    """A process group that dies with this process or at `close()`, whichever is first."""
+    """A process group that is killed by `close()`, or when this process ends."""
 
     def __init__(self) -> None:
         self._watcher = subprocess.Popen(
@@ -27,7 +27,7 @@ class SupervisedProcesses:
         )
 
     def spawn(self, arguments: Sequence[str | Path], *, log: Path) -> subprocess.Popen[bytes]:
-        """Start a process whose standard output and error are appended to `log`."""
+        """Start a process; append its standard output and error to `log`."""
         with log.open("ab") as output:
             return subprocess.Popen(
                 arguments,
@@ -38,5 +38,5 @@ class SupervisedProcesses:
             )
 
     def close(self) -> None:
-        """Kill what is left of the group and wait for the watcher to go. Harmless when repeated."""
+        """Kill the rest of the group and wait until the watcher has ended. May be called repeatedly."""
         self._watcher.communicate()

@@ -1,4 +1,4 @@
-"""Reads a whole topic with librdkafka's consumer: an independent witness of what the connector wrote."""
+"""Reads a whole topic with librdkafka's consumer, to check independently what the connector wrote."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from spark_kafka_eos.model import IsolationLevel
 
 
 def read_topic(bootstrap: str, topic: str, isolation: IsolationLevel, *, timeout: float = 30.0) -> Iterator[Message]:
-    """Every record of `topic` that a consumer of this isolation level sees, in order within a partition.
+    """Every record of `topic` that a consumer with this isolation level sees, in order within a partition.
 
-    Ends at each partition's end: the last stable offset for read_committed, else the high watermark. Raises
-    BrokerUnreachable after `timeout` seconds without a record or an end, UnknownTopic, and confluent_kafka's own.
+    Ends at each partition's end: the last stable offset for read_committed, otherwise the high watermark. Raises
+    UnknownTopic, BrokerUnreachable after `timeout` seconds without a record or an end, and confluent_kafka's errors.
     """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "log_level": 2,  # what matters is raised
+            "log_level": 2,  # relevant errors are raised
             "group.id": f"{topic}-witness",
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # the default, half a second, is what it takes to learn of each end
-            "fetch.queue.backoff.ms": 1,  # the default of a second stalls a consumer that reads as fast as it can
+            "fetch.wait.max.ms": 10,  # default: 500 ms until the end of a partition is reported
+            "fetch.queue.backoff.ms": 1,  # default: a full queue stalls the consumer for a second
         }
     )
     try:
@@ -36,13 +36,13 @@ def read_topic(bootstrap: str, topic: str, isolation: IsolationLevel, *, timeout
             raise UnknownTopic(f"topic {topic!r} does not exist")
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         open_partitions = set(partitions)
-        heard = time.monotonic()
+        last_message = time.monotonic()
         while open_partitions:
-            # Returns when it has all 10,000 or the time is over: at a topic's end it is always the time.
+            # Returns after 10,000 messages or at the timeout; at the topic's end, always at the timeout.
             messages = consumer.consume(10_000, 0.02)
             if messages:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > timeout:
+                last_message = time.monotonic()
+            elif time.monotonic() - last_message > timeout:
                 raise BrokerUnreachable(f"nothing read from {topic!r} for {timeout:g} s, before its end")
             for message in messages:
                 error = message.error()

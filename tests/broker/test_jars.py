@@ -72,7 +72,7 @@ def test_the_broker_and_what_it_needs_at_run_time_come_from_the_mirror(mirror, c
     assert (place / "bundle-1.jar").read_bytes() == b"bundle"
     shown = capsys.readouterr().err
     assert mirror.as_uri() in shown
-    assert "Fetched 4 jars" in shown
+    assert "Downloaded 4 jars" in shown
 
 
 def test_a_version_that_does_not_exist_is_an_error_that_names_the_mirror_and_leaves_no_cache(mirror, tmp_path):

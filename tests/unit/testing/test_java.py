@@ -44,5 +44,5 @@ def test_a_java_home_without_java_is_an_error_although_the_path_has_one(tmp_path
 
 
 def test_no_java_at_all_says_what_to_install(tmp_path):
-    with pytest.raises(ToolFailed, match="Install a Java 17 or newer"):
+    with pytest.raises(ToolFailed, match="Install Java 17 or later"):
         locate({"PATH": str(tmp_path)})
