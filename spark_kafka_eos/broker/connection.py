@@ -54,7 +54,6 @@ class Connection:
         self._expires = float("inf")
         self._socket: socket.socket | None = self._connect()
         try:
-            self._socket.settimeout(options.request_timeout_ms / 1000)
             self._learn_versions()
             if options.security.uses_sasl:
                 self._authenticate()
@@ -208,7 +207,7 @@ class Connection:
         if self._socket is None:
             raise BrokerUnreachable(f"{self.where}: the connection is closed")
         try:
-            self._socket.sendall(frame)
+            self._send_all(frame)
         except OSError as error:
             raise self._lost(f"sending {request.name} failed: {error or type(error).__name__}") from error
         except BaseException:  # half a request may have been sent
@@ -217,23 +216,33 @@ class Connection:
         self._pending.append((correlation_id, decode or partial(decode_response, response_class)))
         return correlation_id
 
+    def _send_all(self, frame: bytes | bytearray) -> None:
+        """Send `frame` within request.timeout.ms. `sendall` of a TLS socket would allow that for each record of it."""
+        deadline, left = self._deadline(), memoryview(frame)
+        while left:
+            left = left[self._within(deadline).send(left) :]
+
     def _receive_frame(self) -> memoryview:
-        (size,) = struct.unpack(">i", self._receive_exactly(4))
+        """A whole response within request.timeout.ms, as in the Java client. `recv` alone would allow that for each
+        byte of it.
+        """
+        deadline = self._deadline()
+        (size,) = struct.unpack(">i", self._receive_exactly(4, deadline))
         if not 4 <= size <= _LARGEST_RESPONSE:
             raise self._lost(
                 f"received a response size of {size} bytes, which is not Kafka's protocol "
                 "(is it a TLS listener, or another service?)"
             )
-        return self._receive_exactly(size)
+        return self._receive_exactly(size, deadline)
 
-    def _receive_exactly(self, size: int) -> memoryview:
+    def _receive_exactly(self, size: int, deadline: float) -> memoryview:
         if self._socket is None:
             raise BrokerUnreachable(f"{self.where}: the connection is closed")
         buffer = _buffer(size)
         filled = 0
         try:
             while filled < size:
-                count = self._socket.recv_into(buffer[filled:])
+                count = self._within(deadline).recv_into(buffer[filled:])
                 if not count:
                     raise self._lost("the broker closed the connection")
                 filled += count
@@ -243,6 +252,18 @@ class Connection:
             self.close()
             raise
         return buffer
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._options.request_timeout_ms / 1000
+
+    def _within(self, deadline: float) -> socket.socket:
+        """The socket, whose next call ends by `deadline`."""
+        assert self._socket is not None
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(remaining)
+        return self._socket
 
     def _lost(self, why: str) -> BrokerUnreachable:
         unanswered = len(self._pending)

@@ -7,6 +7,7 @@ Redirects are not followed, because the request contains the client secret.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import ssl
@@ -16,13 +17,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPException
-from typing import Any
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.options import Secret, Security
 from spark_kafka_eos.options.sasl import TokenEndpoint
+
+if TYPE_CHECKING:
+    import socket
 
 _KEPT = 0.8  # of a token's lifetime, as the Java client's sasl.login.refresh.window.factor
 _LARGEST_ANSWER = 1 << 20
@@ -97,7 +102,9 @@ def request_token(security: Security, timeout: float) -> tuple[str, float]:
     assert endpoint is not None
     where = f"the token endpoint {_shown(endpoint.url)}"
     try:
-        with _opener(endpoint).open(_request(security, endpoint), timeout=timeout) as response:
+        with _opener(endpoint, time.monotonic() + timeout).open(
+            _request(security, endpoint), timeout=timeout
+        ) as response:
             answer = response.read(_LARGEST_ANSWER)
     except urllib.error.HTTPError as error:
         with error:
@@ -140,12 +147,64 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener(endpoint: TokenEndpoint) -> urllib.request.OpenerDirector:
+def _opener(endpoint: TokenEndpoint, deadline: float) -> urllib.request.OpenerDirector:
+    """Sends requests that are answered by `deadline` (seconds of the monotonic clock), or fail."""
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_location, cadata=endpoint.ca_pem)
     except (OSError, ValueError) as error:
         raise ConfigurationError("kafka.https.ca.location", f"contains no readable CA certificate: {error}") from None
-    return urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(_NoRedirect, _Http(deadline), _Https(deadline, context))
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self._connection = partial(_connection, HTTPConnection, deadline)
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._connection, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: float, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._connection = partial(_connection, HTTPSConnection, deadline, context=context)
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._connection, request)
+
+
+def _connection(kind: type[HTTPConnection], deadline: float, host: str, **options: Any) -> HTTPConnection:
+    made = kind(host, **options)
+    made.response_class = partial(_Response, deadline)  # type: ignore[assignment]
+    return made
+
+
+class _Response(HTTPResponse):
+    """A response that must be complete by `deadline`. A socket's timeout alone applies to each byte of it."""
+
+    def __init__(self, deadline: float, sock: socket.socket, **options: Any) -> None:
+        super().__init__(sock, **options)
+        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, deadline))
+
+
+class _Timed(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
+        self._raw, self._sock, self._deadline = raw, sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(remaining)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _shown(url: str) -> str:

@@ -190,7 +190,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.delivery.timeout.ms", BOTH, p.number(1),
            "Maximum time for a request including its retries.", ("kafka.message.timeout.ms",)),
     Option("kafka.request.timeout.ms", BOTH, p.number(10, 300_000),
-           "Maximum time to wait for a response."),
+           "Maximum time to wait for a complete response."),
     Option("kafka.socket.connection.setup.timeout.ms", BOTH, p.number(1_000),
            "Maximum time to open a connection."),
     Option("kafka.retry.backoff.ms", BOTH, p.number(1, 300_000),

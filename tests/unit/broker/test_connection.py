@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+import uuid
 from functools import partial
 
 import psutil
@@ -65,6 +66,7 @@ class Peer:
             connection, _ = self.listener.accept()
         except OSError:
             return
+        self.accepted = connection
         with connection:
             while header := self.request(connection):
                 self.seen.append(header)
@@ -237,6 +239,54 @@ def test_a_silent_broker_is_given_up_after_the_request_timeout(peer, connect):
     try:
         with pytest.raises(BrokerUnreachable, match="no response: timed out"):
             connection.receive(ask(connection))
+        assert time.monotonic() - started < 5
+        assert not connection.usable
+    finally:
+        release.set()
+
+
+def test_a_broker_that_answers_byte_by_byte_is_given_up_after_the_request_timeout(peer, connect):
+    """The timeout bounds the answer, not each read of it."""
+    hung_up = threading.Event()
+
+    def drip(api, version, number):
+        if api != METADATA:
+            return None
+        for byte in metadata(number):
+            try:
+                server.accepted.sendall(bytes([byte]))
+            except OSError:
+                return None
+            if hung_up.wait(0.2):
+                return None
+        return b""
+
+    server = peer(drip)
+    connection = connect(server, request_timeout_ms=500)
+    number = ask(connection)
+    started = time.monotonic()
+    try:
+        with pytest.raises(BrokerUnreachable, match="no response: timed out"):
+            connection.receive(number)
+        assert 0.4 < time.monotonic() - started < 4, "the answer's 39 bytes take 8 s"
+    finally:
+        hung_up.set()
+
+
+def test_a_broker_that_reads_nothing_is_given_up_after_the_request_timeout(peer, connect):
+    release = threading.Event()
+
+    def deaf(api, version, number):
+        if api == METADATA:
+            release.wait(10)
+
+    connection = connect(peer(deaf), request_timeout_ms=300)
+    ask(connection)
+    topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name="t" * 200)] * 100_000
+    started = time.monotonic()
+    try:
+        with pytest.raises(BrokerUnreachable, match="sending MetadataRequest failed: timed out"):
+            connection.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
         assert time.monotonic() - started < 5
         assert not connection.usable
     finally:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import socket
+import ssl
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -137,6 +142,39 @@ def test_the_authority_may_be_text_and_nonsense_names_the_option(client, certifi
 
 def test_a_server_that_is_not_there_is_unreachable(client):
     refused(BrokerUnreachable, client(url="https://127.0.0.1:1/token"), "cannot connect to")
+
+
+@pytest.mark.parametrize("part", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_answers_byte_by_byte_is_given_up_after_the_timeout(client, certificates, scheme, part):
+    """All connections of the process wait for the token, so this must not take longer than the timeout."""
+    hung_up = threading.Event()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.broker_keystore)
+
+    def drip():
+        connection, _ = listener.accept()
+        if scheme == "https":
+            connection = context.wrap_socket(connection, server_side=True)
+        with contextlib.suppress(OSError), connection as answering:
+            answering.recv(65_536)
+            answering.sendall(part)
+            while not hung_up.wait(0.2):
+                answering.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        started = time.monotonic()
+        try:
+            url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/token"
+            with pytest.raises(BrokerUnreachable, match="cannot connect to the token endpoint .*timed out"):
+                request_token(client(url=url), 1.0)
+            assert time.monotonic() - started < 6
+        finally:
+            hung_up.set()
+            thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_a_token_is_kept_for_four_fifths_of_its_life_and_per_client(client):
