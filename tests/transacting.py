@@ -22,35 +22,21 @@ from kafka.protocol.producer import (
 )
 
 from spark_kafka_eos.broker import describe, offsets
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch_response import read_fetch_response
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
-from spark_kafka_eos.lab.simulation.kafka import ModelKafka
-from spark_kafka_eos.lab.simulation.network import Network
 from spark_kafka_eos.lab.simulation.transactions import Later
-from spark_kafka_eos.lab.simulation.world import Process, World
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import scan, stamp
+from spark_kafka_eos.wire.record_batch import stamp
+from tests.model_kafka import KafkaModel
 
 NOBODY = (-1, -1)
 # Answers that say "not yet": 19 also while a leader asks the coordinator, 6 in a topic that was just created, 7 and 14
 # to 16 in a broker that just started.
 PASSING = {6, 7, 14, 15, 16, 19, 51}
 _PATIENCE_S = 10
-_VALUES: dict[bytes, tuple[bytes, ...]] = {}
-
-
-def values_in(batch: bytes) -> tuple[bytes, ...]:
-    """The values of a record batch."""
-    batch = bytes(batch)
-    if batch not in _VALUES:
-        _VALUES[batch] = tuple(decode(batch, scan(batch))["value"].to_pylist())
-    return _VALUES[batch]
 
 
 class Side:
@@ -253,21 +239,9 @@ class ModelSide(Side):
         topic: str = "out",
         later: Later = lambda _, action: action(),
     ):
-        self.world = World(0)
-        process = Process(self.world, "model")
-        self.kafka = ModelKafka(
-            transaction_version=version,
-            topics={topic: 2},
-            later=later,
-            contents=lambda _tp, batch: values_in(batch),
-            clock=process.clock,
-            conditions=conditions,
-        )
-        connect: Any = Network(self.kafka).connector(process)
-        options = ClientOptions(bootstrap_servers=(("node-0", 9092),))
-        super().__init__(
-            Cluster(options, connect=connect, clock=process.clock, sleep=process.sleep, jitter=lambda: 0.5), topic
-        )
+        self.kafka = KafkaModel(version, {topic: 2}, conditions=conditions, later=later)
+        self.world = self.kafka.world
+        super().__init__(self.kafka.cluster(), topic)
 
     def committed(self) -> Mapping[int, list[bytes]]:
         """What a reader of committed data sees, by partition."""

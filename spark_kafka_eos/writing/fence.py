@@ -9,6 +9,7 @@ aborts it and writes markers with the next epoch to all of them.
 
 from __future__ import annotations
 
+from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
@@ -16,7 +17,6 @@ from spark_kafka_eos.core.preflight import TransactionFacts, Unread
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.writing.brokers import Brokers
 
 _LAST_EPOCH = 2**15 - 1  # of a producer id; only used for fencing
 _VERIFICATION = "transaction.partition.verification.enable"
@@ -31,10 +31,8 @@ class Fence:
         cluster: Cluster,
         coordinator: TransactionCoordinator,
         ledger: LedgerTopic | None,
-        brokers: Brokers,
     ) -> None:
         self._options, self._cluster, self._coordinator, self._ledger = options, cluster, coordinator, ledger
-        self._brokers = brokers
         self._verifies: bool | None = None  # once it is known
 
     def needed(self) -> bool:
@@ -83,6 +81,6 @@ class Fence:
     def _verified(self) -> bool:
         """Whether brokers accept appends only to partitions that the coordinator has added to the transaction."""
         if self._verifies is None:
-            found = self._brokers.coordinator_settings(self._cluster, self._options.transactional_id, (_VERIFICATION,))
-            self._verifies = not isinstance(found, Unread) and found[_VERIFICATION] == "true"
+            settings = describe.coordinator_settings(self._cluster, self._options.transactional_id, (_VERIFICATION,))
+            self._verifies = not isinstance(settings, Unread) and settings[_VERIFICATION] == "true"
         return self._verifies

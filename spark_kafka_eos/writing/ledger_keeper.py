@@ -15,6 +15,7 @@ from typing import Protocol
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core import ledger, recovery
 from spark_kafka_eos.core.committed_end import CommittedOffsets, sources_of
@@ -28,7 +29,6 @@ from spark_kafka_eos.model import (
     TopicPartition,
 )
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.writing.brokers import Brokers
 
 _log = logging.getLogger(__name__)
 
@@ -56,13 +56,11 @@ class LedgerKeeper:
     `keep`.
     """
 
-    def __init__(
-        self, options: SinkOptions, cluster: Cluster, coordinator: TransactionCoordinator, brokers: Brokers
-    ) -> None:
+    def __init__(self, options: SinkOptions, cluster: Cluster, coordinator: TransactionCoordinator) -> None:
         self._options, self._cluster, self._coordinator = options, cluster, coordinator
-        self.topic = brokers.ledger_topic(cluster, options.ledger_topic, options.transactional_id)
-        self._ledger_group = brokers.group(cluster, options.ledger_group)
-        self._source_group = brokers.group(cluster, options.group_id)
+        self.topic = LedgerTopic(cluster, options.ledger_topic, options.transactional_id)
+        self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
+        self._source_group = GroupCoordinator(cluster, options.group_id)
         self._entry: LedgerEntry | ledger.Unreadable | None = None
         self._position = 0  # where the next record of the ledger will be, or after it
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.

@@ -28,7 +28,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core import ledger, recovery
 from spark_kafka_eos.core.preflight import TransactionFacts, Unread
 from spark_kafka_eos.core.transaction import Event, State, Transaction
@@ -43,7 +45,6 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.model import LedgerEntry, MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.writing.brokers import REAL, Brokers
 from spark_kafka_eos.writing.fence import Fence
 from spark_kafka_eos.writing.ledger_keeper import Decide, LedgerKeeper
 
@@ -83,10 +84,9 @@ class SharedTransaction:
         decide: Decide | None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        brokers: Brokers = REAL,
     ) -> None:
         """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
-        every batch is written. `clock` and `brokers` are for tests.
+        every batch is written. `clock` is for tests.
         """
         self._options = options
         self._cluster = cluster
@@ -94,11 +94,10 @@ class SharedTransaction:
         self._clock = clock
         self._appending_since = clock()
         self._transaction = Transaction()
-        self._brokers = brokers
-        self._coordinator = brokers.coordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
-        self._ledger = LedgerKeeper(options, cluster, self._coordinator, brokers)
+        self._coordinator = TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
+        self._ledger = LedgerKeeper(options, cluster, self._coordinator)
         ledger_topic = None if decide is None else self._ledger.topic
-        self._fence = Fence(options, cluster, self._coordinator, ledger_topic, brokers)
+        self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
         self._identity: ProducerIdentity | None = None
         self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
         self.milliseconds: dict[str, float] = {}
@@ -227,7 +226,7 @@ class SharedTransaction:
         self._transaction.apply(Event.LEDGER_READ)
 
     def _facts(self) -> TransactionFacts | Unread | None:
-        return self._brokers.transaction(self._cluster, self._options.transactional_id, now_ms=int(time.time() * 1e3))
+        return describe.transaction(self._cluster, self._options.transactional_id, now_ms=int(time.time() * 1e3))
 
     def _shut_stragglers_out(self) -> None:
         """Apply the fence. The next InitProducerId is that of a new producer."""

@@ -1,21 +1,17 @@
-"""A commit in doubt, against a coordinator and groups in memory: what became of it, what is said if nobody knows."""
+"""A commit in doubt, against the model of Kafka: what became of it, what is said if nobody knows."""
 
 from __future__ import annotations
 
+import copy
 import re
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from spark_kafka_eos.broker.ledger_topic import LastRecord
 from spark_kafka_eos.core import ledger
-from spark_kafka_eos.core.preflight import TransactionFacts
 from spark_kafka_eos.errors import (
-    AuthorizationFailed,
-    BrokerUnreachable,
     CommitOutcomeUnknown,
     ConfigurationError,
     LedgerRefused,
@@ -23,183 +19,127 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from spark_kafka_eos.model import (
-    Ack,
-    LedgerEntry,
-    MicroBatch,
-    OffsetAndMetadata,
-    ProducerIdentity,
-    SourceProgress,
-    SourceRange,
-    TopicPartition,
-)
+from spark_kafka_eos.lab.simulation.conditions import Conditions
+from spark_kafka_eos.lab.simulation.coordinator import Phase
+from spark_kafka_eos.lab.simulation.refusals import refusal
+from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceProgress, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.writing.brokers import Brokers
 from spark_kafka_eos.writing.commit import Appended, commit_batch
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from tests.model_kafka import CLIENT, KafkaModel, lost, refused
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
+PATIENCE = replace(CLIENT, request_timeout_ms=10_000, delivery_timeout_ms=10_000)  # less than a transaction's timeout
 SOURCE = TopicPartition("in", 0)
 OUTPUT = TopicPartition("out", 0)
-LEDGER = OPTIONS.ledger_group, TopicPartition(OPTIONS.ledger_topic, 0)
-VERIFICATION = "transaction.partition.verification.enable"
-RECORD = "record"  # its place among what is open and committed
-UNREACHABLE = BrokerUnreachable("nobody answers")
-UNAUTHORIZED = AuthorizationFailed("InitProducerId", 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "'id'")
-FENCED = ProducerFenced("a newer owner")
+LEDGER = TopicPartition(OPTIONS.ledger_topic, 0)
+UNAUTHORIZED, UNKNOWN_TOPIC = 53, 3
+TO_LAST = SimpleNamespace(choice=lambda told: told[-1])  # an outdated coordinator has missed one commit
 
 
-class Kafka:
-    """One transactional.id and its offsets; `loses` the end of a transaction before or after it is applied."""
+class Kafka(KafkaModel):
+    """The model, where TV1's leaders verify nothing, and what happens to it here."""
 
-    def __init__(self, version):
-        self.version = version
-        self.epoch = 0
-        self.open = {}
-        self.committed = {}
-        self.loses = None
-        self.answers = {}  # of a request: the error it meets
-        self.afterwards = {}  # the same, once an end was lost
-        self.overtaken_by = None  # a newer owner's ledger entry, committed meanwhile
-        self.held = []  # the identities that InitProducerId was sent
-        self.commits = 0
-        self.outdated = None  # what a coordinator tells that was paused, until it has heard of its successor
-        self.outdated_later = None  # the same, from when an end is lost
-        self.ledger_reads = 0
-        self.end_offset = 0  # of the ledger's partition
-        self.stale = None  # what its leader says that was paused
-        self.state = None  # what the coordinator says of the transactional.id, where it is not what it did last
-        self.said = None
-        self.fenced = []  # what each fence spanned, and its epoch
-        self.added = set()
-        self.unknown_topics = set()
-        self.settings = {VERIFICATION: "false"}
+    def __init__(self, version, *, verification=False, topics=("in", "out")):
+        super().__init__(version, dict.fromkeys(topics, 1), conditions=Conditions(verification=verification))
 
-    def meet(self, request):
-        if request in self.answers:
-            raise self.answers[request]
+    @property
+    def commits(self):
+        return sum(entry.commit is True for entry in self.partitions[LEDGER].log)
 
-    def cluster_id(self):
-        return "here"
+    def entry(self):
+        """The ledger's last committed record."""
+        (value,) = self.partitions[LEDGER].committed()[-1].content
+        return ledger.decode_record(value)
 
-    def topic(self, name):
-        return SimpleNamespace(partitions={0: None})
+    def offsets(self, group_id=OPTIONS.group_id):
+        return self.group(group_id).offsets
 
-    def refresh(self, names):
-        if gone := self.unknown_topics & set(names):
-            raise UnknownTopic(f"{gone} does not exist")
+    def shut_out(self, epoch):
+        """Where nothing is taken from this epoch any more."""
+        logs = self.partitions | {name: group.partition for name, group in self.groups.items()}
+        return {place for place, log in logs.items() if log.outdated(1, epoch)}
 
-    def transaction(self, *_, **__):
-        self.meet("DescribeTransactions")
-        if self.said is None:
-            return None
-        state, epoch = self.state or (self.said, self.epoch)
-        return TransactionFacts(state=state, producer_id=1, epoch=epoch, timeout_ms=60_000, age_ms=None)
+    def lose_commit(self, what: str, then: Callable[[], object] = lambda: None):
+        """The next commit is lost, its request or its response, as often as it is sent; `then` happens meanwhile."""
+        sender = []
 
+        def meet(request, answer):
+            now = request.producer_id, request.producer_epoch
+            if not sender:
+                sender.append(now)
+                if what == "response":
+                    answer()
+                then()
+            return None if sender == [now] else answer()
 
-class Coordinator:
-    def __init__(self, kafka, transactional_id, timeout_ms):
-        self.kafka, self.transaction_version = kafka, kafka.version
+        self.meets["EndTxn"] = meet
 
-    def _identity(self):
-        version = self.kafka.version
-        return ProducerIdentity(
-            transactional_id="id", producer_id=1, epoch=self.kafka.epoch, transaction_version=version
-        )
+    def before(self, api: str, happens: Callable[[], object]):
+        """Something happens just before the next request of this API arrives."""
 
-    def init_producer_id(self, held):
-        self.kafka.held.append(held)
-        self.kafka.meet("InitProducerId")
-        if held is None and self.kafka.added:
-            self.kafka.fenced.append((self.kafka.epoch, self.kafka.added))
-        self.kafka.added = set()
-        self.kafka.open.clear()
-        self.kafka.epoch += 1
-        self.kafka.said = "Empty"
-        return self._identity()
+        def meet(request, answer):
+            del self.meets[api]
+            happens()
+            return answer()
 
-    def add_partitions(self, identity, partitions):
-        self.kafka.added |= set(partitions)
+        self.meets[api] = meet
 
-    def add_offsets(self, identity, group_id):
-        self.kafka.added.add(group_id)
+    def outdate_coordinator(self, *groups):
+        """Of these groups, or all, the last commit is unknown to a coordinator that was paused.
 
-    def end(self, identity, *, commit):
-        if commit:
-            self.kafka.meet("EndTxn")
-        self.kafka.said = "CompleteCommit" if commit else "CompleteAbort"
-        self.kafka.added = set()
-        loses, self.kafka.loses = self.kafka.loses, None
-        if loses != "request":
-            if commit:
-                self.kafka.committed |= self.kafka.open
-                self.kafka.commits += 1
-            self.kafka.open.clear()
-            self.kafka.epoch += self.kafka.version >= 2
-        if loses:
-            self.kafka.answers = self.kafka.afterwards
-            self.kafka.outdated, self.kafka.outdated_later = self.kafka.outdated_later, None
-            if self.kafka.overtaken_by is not None:
-                self.kafka.committed[RECORD] = self.kafka.overtaken_by
-            raise CommitOutcomeUnknown("the commit was sent and not answered")
-        return self._identity()
+        Only the real coordinator can append, so it hears of that one then.
+        """
 
+        def meet(request, answer):
+            told = self.outdated(request, TO_LAST) if request.group_id in groups or not groups else None
+            return answer() if told is None else told
 
-class Group:
-    def __init__(self, kafka, group_id):
-        self.kafka, self.group_id = kafka, group_id
+        self.meets["OffsetFetch"] = meet
+        self.before("TxnOffsetCommit", lambda: self.meets.pop("OffsetFetch"))
 
-    def fetch_offsets(self, partitions, *, require_stable):
-        assert require_stable or self.kafka.open, "only of its own transaction one need not wait for the end"
-        self.kafka.meet("OffsetFetch")
-        self.kafka.ledger_reads += self.group_id == OPTIONS.ledger_group
-        told = self.kafka.committed if self.kafka.outdated is None else self.kafka.outdated
-        return {tp: told.get((self.group_id, tp)) for tp in partitions}
+    def outdate_leader(self, log):
+        """The leader of the ledger's partition was paused and has no more than `log`, until somebody appends."""
 
-    def fetch_all(self, *, require_stable=True):
-        self.kafka.ledger_reads += self.group_id == OPTIONS.ledger_group
-        self.kafka.meet("OffsetFetch")
-        told = self.kafka.committed if self.kafka.outdated is None else self.kafka.outdated
-        return {place[1]: at for place, at in told.items() if place[0] == self.group_id}
+        def meet(request, answer):
+            real, self.partitions[LEDGER] = self.partitions[LEDGER], log
+            try:
+                return answer()
+            finally:
+                self.partitions[LEDGER] = real
 
-    def commit_in_transaction(self, identity, offsets, *, transaction_version):
-        self.kafka.meet("TxnOffsetCommit")
-        if gone := self.kafka.unknown_topics & {tp.topic for tp in offsets}:
-            raise UnknownTopic(f"TxnOffsetCommit answered UNKNOWN_TOPIC_OR_PARTITION (3) for {gone}")
-        self.kafka.outdated = None  # only the real coordinator can append
-        self.kafka.open |= {(self.group_id, tp): at for tp, at in offsets.items()}
+        self.meets["Fetch"] = self.meets["ListOffsets"] = meet
+        self.before("Produce", lambda: (self.meets.pop("Fetch"), self.meets.pop("ListOffsets")))
+
+    def describe_as(self, state):
+        """What the coordinator says of the transactional.id."""
+
+        def meet(request, answer):
+            response = answer()
+            response.transaction_states[0].transaction_state = state
+            return response
+
+        self.meets["DescribeTransactions"] = meet
+
+    def refuse_unknown_topics(self):
+        """As the real coordinators do it."""
+
+        def meet(request, answer):
+            known = all(TopicPartition(topic.name, 0) in self.partitions for topic in request.topics)
+            return answer() if known else refusal("TxnOffsetCommit", request, UNKNOWN_TOPIC)
+
+        self.meets["TxnOffsetCommit"] = meet
+
+    def time_out(self):
+        """The transaction lasts longer than its timeout."""
+        self.world.now += 61
+        self.transactions.coordinators["id"].time_out()
 
 
-class Ledger:
-    def __init__(self, kafka, topic, transactional_id):
-        self.kafka, self.at = kafka, TopicPartition(topic, 0)
-
-    def ensure(self):
-        pass
-
-    def read(self, since):
-        self.kafka.meet("Fetch")
-        value = (self.kafka.committed if self.kafka.stale is None else self.kafka.stale).get(RECORD)
-        return LastRecord(value=value, position=self.kafka.end_offset)
-
-    def follows(self, position, acknowledged):
-        return self.kafka.stale is None or self.kafka.stale.get(RECORD) == self.kafka.committed.get(RECORD)
-
-    @contextmanager
-    def append(self, coordinator, identity, value, *, timestamp_ms):
-        coordinator.add_partitions(identity, [self.at])
-        self.kafka.open[RECORD] = value
-        self.kafka.end_offset += 2  # and the marker
-        ack = Ack(partition=self.at, base_sequence=0, records=1, bytes=1, base_offset=self.kafka.end_offset - 2)
-        yield SimpleNamespace(acknowledged=lambda: ack)
-
-
-def owner(kafka, options=OPTIONS, *, ledger=True, **more):
-    """A transaction of `options` that has `kafka` for its brokers."""
-    models: dict[str, Any] = {"coordinator": Coordinator, "group": Group, "ledger_topic": Ledger}
-    brokers = Brokers(**models, transaction=Kafka.transaction, coordinator_settings=lambda *_: kafka.settings)
-    decide = decide_micro_batch(options) if ledger else None
-    return SharedTransaction(options, kafka, decide, brokers=brokers, **more)
+def owner(kafka, options=OPTIONS, *, keeps_ledger=True):
+    """A transaction of `options` on `kafka`."""
+    decide = decide_micro_batch(options) if keeps_ledger else None
+    return SharedTransaction(options, kafka.cluster(PATIENCE), decide, clock=kafka.clock)
 
 
 @pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
@@ -230,16 +170,17 @@ def run(transaction, number, max_tries=2):
 
 
 def source_offset(kafka):
-    return kafka.committed[OPTIONS.group_id, SOURCE].offset
+    return kafka.offsets()[SOURCE][0]
 
 
 def test_the_source_offsets_say_whose_transactions_commit_them(kafka, transaction):
     run(transaction, 0)
-    assert ledger.marked_by(kafka.committed[OPTIONS.group_id, SOURCE]) == "id"
+    offset, metadata = kafka.offsets()[SOURCE]
+    assert ledger.marked_by(OffsetAndMetadata(offset=offset, metadata=metadata)) == "id"
 
 
 def test_an_applied_commit_is_found_in_the_ledger_and_the_next_batch_goes_on(kafka, transaction):
-    kafka.loses = "response"
+    kafka.lose_commit("response")
     report = run(transaction, 0)
     assert (report.outcome, report.redone) == ("committed", ())
     assert run(transaction, 1).outcome == "committed"
@@ -247,7 +188,7 @@ def test_an_applied_commit_is_found_in_the_ledger_and_the_next_batch_goes_on(kaf
 
 
 def test_a_commit_that_was_not_applied_is_written_again(kafka, transaction):
-    kafka.loses = "request"
+    kafka.lose_commit("request")
     report = run(transaction, 0)
     assert report.outcome == "committed"
     assert ["according to the ledger, the batch is not committed" in why for why in report.redone] == [True]
@@ -258,61 +199,68 @@ def test_a_commit_that_was_not_applied_is_written_again(kafka, transaction):
 def test_a_commit_that_was_not_applied_aborts_this_try(kafka, transaction):
     transaction.begin(batch(0))
     transaction.appending()
-    kafka.loses = "request"
+    kafka.lose_commit("request")
     with pytest.raises(TransactionAborted) as aborted:
         transaction.commit(batch(0))
     assert aborted.value.committed == "nothing"
-    assert kafka.committed == {}
+    assert (kafka.commits, kafka.offsets()) == (0, {})
 
 
 def test_tv1_settles_as_a_newcomer(kafka, transaction):
     # With the identity it held it would be fenced for its own open transaction.
-    kafka.loses = "response"
+    kafka.lose_commit("response")
     run(transaction, 0)
-    assert [held is None for held in kafka.held] == [True, kafka.version < 2]
+    assert (kafka.sent("InitProducerId")[-1].producer_id < 0) is (kafka.version < 2)
 
 
 @pytest.mark.parametrize("loses", ["request", "response"])
 @pytest.mark.parametrize(
-    ("request_", "error"),
-    [("InitProducerId", UNREACHABLE), ("InitProducerId", UNAUTHORIZED), ("OffsetFetch", UNREACHABLE)],
+    ("request_", "meets", "what"),
+    [
+        ("InitProducerId", lost, "no response"),
+        ("InitProducerId", refused(UNAUTHORIZED), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        ("OffsetFetch", lost, "no response"),
+    ],
     ids=["nobody answers", "the right was withdrawn", "the ledger's coordinator is gone"],
 )
-def test_where_nobody_tells_the_outcome_is_unknown(kafka, transaction, loses, request_, error):
-    kafka.loses, kafka.afterwards = loses, {request_: error}
-    with pytest.raises(CommitOutcomeUnknown, match=f"batch 0.*not answered.*{error.what[:20]}") as unknown:
+def test_where_nobody_tells_the_outcome_is_unknown(kafka, transaction, loses, request_, meets, what):
+    kafka.lose_commit(loses, then=lambda: kafka.meets.update({request_: meets}))
+    with pytest.raises(CommitOutcomeUnknown, match=f"batch 0.*not answered.*{what}") as unknown:
         run(transaction, 0)
     assert unknown.value.committed == "unknown"
-    kafka.answers.clear()
+    kafka.meets.clear()
     assert run(transaction, 0).outcome == ("skipped" if loses == "response" else "committed")
     assert source_offset(kafka) == 1
 
 
 def test_an_owner_that_is_fenced_before_it_knows_says_so(kafka, transaction):
-    kafka.loses, kafka.afterwards = "response", {"InitProducerId": FENCED}
+    kafka.lose_commit("response", then=lambda: owner(kafka).begin(batch(0)))
     with pytest.raises(ProducerFenced) as fenced:
         run(transaction, 0)
     assert fenced.value.committed == "unknown"
-    kafka.answers.clear()
     with pytest.raises(ProducerFenced):
         run(transaction, 1)
 
 
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 def test_an_owner_that_finds_a_later_batch_in_the_ledger_cannot_say_what_became_of_its_own(kafka, transaction):
-    kafka.loses = "response"
-    kafka.overtaken_by = ledger.encode_record(
-        LedgerEntry(query_id="query", batch_id=3, digest="digest 3", serial=4, sources=())
-    )
-    with pytest.raises(LedgerRefused, match="a newer driver replaced this one") as refused:
+    def newer():
+        """Whose takeover the older one is not told of."""
+        kafka.meets["DescribeTransactions"] = refused(UNAUTHORIZED)
+        another = owner(kafka)
+        for number in range(1, 4):
+            run(another, number)
+
+    kafka.lose_commit("response", then=newer)
+    with pytest.raises(LedgerRefused, match="a newer driver replaced this one") as refusal:
         run(transaction, 0)
-    assert refused.value.committed == "unknown"
+    assert refusal.value.committed == "unknown"
 
 
 def test_what_an_outdated_coordinator_says_of_the_ledger_does_not_make_a_batch_be_committed_twice(kafka, transaction):
     run(transaction, 0)
-    before = dict(kafka.committed)
     run(transaction, 1)
-    kafka.outdated = before
+    kafka.outdate_coordinator()
     report = run(owner(kafka), 1)
     assert report.outcome == "skipped"
     assert report.redone == ()  # the record, of another broker, told that the pointer is behind
@@ -321,7 +269,7 @@ def test_what_an_outdated_coordinator_says_of_the_ledger_does_not_make_a_batch_b
 
 def test_nor_does_it_when_a_commit_is_in_doubt(kafka, transaction):
     run(transaction, 0)
-    kafka.loses, kafka.outdated_later = "response", dict(kafka.committed)
+    kafka.lose_commit("response", then=kafka.outdate_coordinator)
     report = run(transaction, 1, max_tries=3)
     assert (report.outcome, report.redone) == ("committed", ())
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
@@ -331,9 +279,8 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
     kafka, transaction
 ):
     run(transaction, 0)
-    before = {key: at for key, at in kafka.committed.items() if key[0] == OPTIONS.group_id}
     run(transaction, 1)
-    kafka.outdated = kafka.committed | before
+    kafka.outdate_coordinator(OPTIONS.group_id)
     restarted = replace(batch(0), query_id="with a new checkpoint", start={SOURCE: 1}, end={SOURCE: 2})
     with pytest.raises(LedgerRefused):
         commit_batch(
@@ -349,7 +296,8 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
 def test_the_ledger_is_asked_again_only_where_its_word_was_needed(kafka, transaction):
     for number in range(3):
         run(transaction, number)
-    assert kafka.ledger_reads == (2 if kafka.version >= 2 else 6)
+    asked = [request for request in kafka.sent("OffsetFetch") if request.group_id == OPTIONS.ledger_group]
+    assert len(asked) == (2 if kafka.version >= 2 else 6)
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])  # TV2 is not initialised for each batch
@@ -357,7 +305,7 @@ def test_an_owner_that_is_fenced_before_a_batch_says_nothing_of_it_was_committed
     kafka, transaction
 ):
     run(transaction, 0)
-    kafka.answers = {"InitProducerId": FENCED}
+    owner(kafka).begin(batch(1))
     with pytest.raises(ProducerFenced) as fenced:
         run(transaction, 1)
     assert fenced.value.committed == "nothing"
@@ -368,40 +316,45 @@ def test_an_owner_that_is_fenced_before_a_batch_says_nothing_of_it_was_committed
 def test_an_owner_that_is_fenced_after_the_transactions_timeout_is_told_that_this_may_be_why(
     kafka, seconds, hinted, request_
 ):
-    now = 0.0
-    transaction = owner(kafka, clock=lambda: now)
+    transaction = owner(kafka)
     transaction.begin(batch(0))
     transaction.appending()
-    now += seconds
-    kafka.answers[request_] = ProducerFenced("a newer owner", action="Stop one of the two.")
+    kafka.world.now += seconds
+    kafka.before(request_, lambda: owner(kafka).begin(batch(0)))
     with pytest.raises(ProducerFenced) as fenced:
         transaction.commit(batch(0))
     assert fenced.value.committed == ("nothing" if request_ == "TxnOffsetCommit" else "unknown")
     assert ("kafka.transaction.timeout.ms (60000)" in str(fenced.value)) is hinted
-    assert "Stop one of the two." in str(fenced.value)
+    assert "Stop one of the two" in str(fenced.value)
+
+
+def expire(kafka):
+    """The offsets of every group."""
+    for name in kafka.groups:
+        kafka.expire_group(name, retention_s=0)
 
 
 def test_nor_do_an_outdated_coordinator_and_an_outdated_leader_together(kafka, transaction):
     run(transaction, 0)
-    before = dict(kafka.committed)
+    before = copy.deepcopy(kafka.partitions[LEDGER])
     run(transaction, 1)
     restarted = owner(kafka)
-    kafka.outdated = kafka.stale = before
+    kafka.outdate_coordinator()
+    kafka.outdate_leader(before)
     restarted.begin(batch(1))
     restarted.appending()
-    with pytest.raises(TransactionAborted, match="outdated"):
+    with pytest.raises(TransactionAborted, match="that coordinator was outdated"):
         restarted.commit(batch(1))
     assert kafka.commits == 2
 
 
 def test_an_outdated_leader_alone_is_noticed_where_the_groups_offsets_have_expired(kafka, transaction):
     run(transaction, 0)
-    before = dict(kafka.committed)
+    before = copy.deepcopy(kafka.partitions[LEDGER])
     run(transaction, 1)
-    for group in [place for place in kafka.committed if place != RECORD]:
-        del kafka.committed[group]
+    expire(kafka)
     restarted = owner(kafka)
-    kafka.stale = before
+    kafka.outdate_leader(before)
     restarted.begin(batch(1))
     restarted.appending()
     with pytest.raises(TransactionAborted, match="later entry than its leader answered"):
@@ -411,17 +364,17 @@ def test_an_outdated_leader_alone_is_noticed_where_the_groups_offsets_have_expir
 
 def test_an_entry_of_an_earlier_release_is_gone_on_from_wherever_it_was_kept(kafka, transaction):
     metadata = '{"v":1,"query":"query","batch":6,"digest":"digest 6"}'
-    kafka.committed[OPTIONS.ledger_group, TopicPartition("any", 0)] = OffsetAndMetadata(offset=7, metadata=metadata)
+    kafka.offsets(OPTIONS.ledger_group)[TopicPartition("any", 0)] = 7, metadata
     assert run(transaction, 7).outcome == "committed"
-    found = ledger.decode_record(kafka.committed[RECORD])
-    assert (found.batch_id, found.serial) == (7, 1)
+    entry = kafka.entry()
+    assert (entry.batch_id, entry.serial) == (7, 1)
     again = owner(kafka)
     assert run(again, 7).outcome == "skipped"
 
 
 def test_a_ledger_whose_groups_expired_still_tells(kafka, transaction):
     run(transaction, 0)
-    kafka.committed = {RECORD: kafka.committed[RECORD]}
+    expire(kafka)
     again = owner(kafka)
     assert run(again, 0).outcome == "skipped"
     assert run(again, 1).outcome == "committed"
@@ -430,7 +383,7 @@ def test_a_ledger_whose_groups_expired_still_tells(kafka, transaction):
 # -- the fence
 
 
-EVERYWHERE = {OUTPUT, TopicPartition(OPTIONS.ledger_topic, 0), OPTIONS.ledger_group, OPTIONS.group_id}
+EVERYWHERE = {OUTPUT, LEDGER, OPTIONS.ledger_group, OPTIONS.group_id}
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
@@ -439,59 +392,66 @@ def test_an_abort_shuts_the_epoch_out_of_every_partition_that_it_may_have_been_i
     transaction.appending()
     given_up = transaction.identity.epoch
     transaction.abort()
-    assert kafka.fenced == [(given_up, EVERYWHERE)]
+    assert kafka.shut_out(given_up) == EVERYWHERE
     assert transaction.identity.epoch > given_up
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 @pytest.mark.parametrize("left", ["CompleteAbort", "CompleteCommit", "Empty", "Ongoing", "PrepareAbort", "Dead"])
 def test_a_newcomer_shuts_out_what_an_earlier_owner_may_have_left_on_its_way(kafka, transaction, left):
-    kafka.said = left
+    owner(kafka).begin(batch(0))
+    kafka.describe_as(left)
+    assert kafka.shut_out(0) == set()
     transaction.begin(batch(0))
-    assert kafka.fenced == [(0, EVERYWHERE)]
+    assert kafka.shut_out(0) == EVERYWHERE
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 def test_for_an_id_that_nobody_has_used_there_is_nothing_to_shut_out(kafka, transaction):
     transaction.begin(batch(0))
-    assert kafka.fenced == []
+    assert kafka.sent("AddPartitionsToTxn") == []
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 def test_nothing_is_added_under_the_epoch_that_shut_out_a_producer_ids_last_one(kafka, transaction):
-    kafka.said, kafka.state = "CompleteAbort", ("CompleteAbort", 32_767)
+    owner(kafka).begin(batch(0))
+    coordinator = kafka.transactions.coordinators["id"]
+    coordinator.phase, coordinator.epoch = Phase.COMPLETE_ABORT, 32_767
     transaction.begin(batch(0))
-    assert kafka.fenced == []
+    assert kafka.sent("AddPartitionsToTxn") == []
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 def test_an_owner_that_was_overtaken_disturbs_nobody_by_its_abort(kafka, transaction):
     transaction.begin(batch(0))
     transaction.appending()
-    kafka.state = "Ongoing", transaction.identity.epoch + 1
-    held = list(kafka.held)
+    newer = owner(kafka)
+    newer.begin(batch(0))
+    newer.appending()
     with pytest.raises(ProducerFenced, match="now belongs to producer 1, epoch 2"):
         transaction.abort()
-    assert (kafka.fenced, kafka.held) == ([], held)
+    newer.commit(batch(0))
+    assert kafka.commits == 1
 
 
-@pytest.mark.parametrize(("kafka", "setting"), [(2, "false"), (1, "true")], indirect=["kafka"], ids=["TV2", "verified"])
-def test_where_brokers_keep_stragglers_out_by_themselves_nothing_is_fenced(kafka, setting):
-    kafka.settings = {VERIFICATION: setting}
+@pytest.mark.parametrize(("version", "verification"), [(2, False), (1, True)], ids=["TV2", "verified"])
+def test_where_brokers_keep_stragglers_out_by_themselves_nothing_is_fenced(version, verification):
+    kafka = Kafka(version, verification=verification)
+    owner(kafka).begin(batch(0))
     transaction = owner(kafka)
-    kafka.said = "Ongoing"
     transaction.begin(batch(0))
     transaction.appending()
     transaction.abort()
-    assert kafka.fenced == []
+    assert kafka.sent("AddPartitionsToTxn") == []
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 @pytest.mark.parametrize(("left", "goes_on"), [("CompleteCommit", True), ("CompleteAbort", False), ("Empty", False)])
 def test_where_no_topic_is_named_nobody_knows_what_to_shut_out_and_the_batch_is_refused(kafka, left, goes_on):
     options = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"})
+    owner(kafka).begin(batch(0))
+    kafka.describe_as(left)
     transaction = owner(kafka, options)
-    kafka.said = left
     if goes_on:
         transaction.begin(batch(0))
     else:
@@ -503,25 +463,12 @@ def test_where_no_topic_is_named_nobody_knows_what_to_shut_out_and_the_batch_is_
 
 
 def timed_out(kafka, request_):
-    now = 0.0
-    transaction = owner(kafka, clock=lambda: now)
-
-    def write(identity):
-        nonlocal now
-        if not kafka.answers and not transaction.milliseconds:
-            now += 61
-            kafka.answers[request_] = FENCED
-            kafka.state = "CompleteAbort", identity.epoch + 1
-        else:
-            kafka.answers.clear()
-        return Appended(partitions=1, records=1, bytes=1)
-
-    return commit_batch(transaction, batch(0), write, max_tries=3, append_mode="driver")
+    kafka.before(request_, kafka.time_out)
+    return run(owner(kafka), 0, max_tries=3)
 
 
-@pytest.mark.parametrize("request_", ["TxnOffsetCommit"])
-def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka, request_):
-    report = timed_out(kafka, request_)
+def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka):
+    report = timed_out(kafka, "TxnOffsetCommit")
     assert report.outcome == "committed"
     assert ["aborted the transaction after kafka.transaction.timeout.ms" in why for why in report.redone] == [True]
     assert kafka.commits == 1
@@ -538,14 +485,20 @@ def test_a_commit_that_came_after_the_timeout_is_settled_by_the_ledger(kafka):
 def test_a_zombie_whose_commit_is_in_doubt_does_not_take_the_id_from_its_living_successor(kafka, transaction):
     transaction.begin(batch(0))
     transaction.appending()
-    kafka.loses, kafka.state = "request", ("Ongoing", transaction.identity.epoch + 1)
-    held = list(kafka.held)
+    newer = owner(kafka)
+
+    def take_over():
+        newer.begin(batch(0))
+        newer.appending()
+
+    kafka.lose_commit("request", then=take_over)
     with pytest.raises(ProducerFenced, match="now belongs to producer 1, epoch 2") as fenced:
         transaction.commit(batch(0))
     assert fenced.value.committed == "unknown"
-    assert kafka.held == held
     with pytest.raises(ProducerFenced):
         transaction.begin(batch(0))
+    newer.commit(batch(0))
+    assert kafka.commits == 1
 
 
 # -- whose offsets
@@ -569,11 +522,10 @@ def settled(options, kafka, one):
 def test_offsets_of_another_cluster_go_to_the_ledger_and_not_to_the_group(kafka):
     options = replace(OPTIONS, source_clusters=("there", ""))
     settled(options, kafka, sourced(0, SOURCE, TopicPartition("own", 3)))
-    assert {place[1] for place in kafka.committed if place[0] == OPTIONS.group_id} == {TopicPartition("own", 3)}
-    found = ledger.decode_record(kafka.committed[RECORD])
-    assert found.sources == (
+    assert set(kafka.offsets()) == {TopicPartition("own", 3)}
+    assert kafka.entry().sources == (
         SourceProgress(cluster="there", offsets={SOURCE: 1}),
-        SourceProgress(cluster="here", offsets={TopicPartition("own", 3): 1}),
+        SourceProgress(cluster="model", offsets={TopicPartition("own", 3): 1}),
     )
 
 
@@ -586,43 +538,49 @@ def test_as_many_clusters_must_be_named_as_there_are_sources(kafka):
 def test_a_checkpoint_whose_source_is_another_cluster_now_is_refused(kafka):
     settled(OPTIONS, kafka, sourced(0, SOURCE))
     with pytest.raises(
-        LedgerRefused, match="the offsets are of cluster there, but the committed ones are of cluster here"
+        LedgerRefused, match="the offsets are of cluster there, but the committed ones are of cluster model"
     ):
         settled(replace(OPTIONS, source_clusters=("there",)), kafka, sourced(1, SOURCE))
 
 
-def test_a_source_topic_that_is_gone_is_an_error_that_names_both_reasons(kafka):
-    kafka.unknown_topics = {"in"}
+@pytest.fixture
+def without_source(kafka):
+    """Without the topic of SOURCE."""
+    kafka = Kafka(kafka.version, topics=["out", "left"])
+    kafka.refuse_unknown_topics()
+    return kafka
+
+
+def test_a_source_topic_that_is_gone_is_an_error_that_names_both_reasons(without_source):
     with pytest.raises(UnknownTopic, match="sourceClusters.*failOnDataLoss=false") as error:
-        settled(OPTIONS, kafka, sourced(0, SOURCE))
+        settled(OPTIONS, without_source, sourced(0, SOURCE))
     assert error.value.committed == "nothing"
 
 
-def test_a_source_topic_that_is_gone_is_left_out_where_the_user_says_so(kafka):
-    kafka.unknown_topics = {"in"}
+def test_a_source_topic_that_is_gone_is_left_out_where_the_user_says_so(without_source):
     options = replace(OPTIONS, fail_on_data_loss=False)
-    assert settled(options, kafka, sourced(0, SOURCE, TopicPartition("left", 0))).outcome == "committed"
-    assert {place[1].topic for place in kafka.committed if place[0] == OPTIONS.group_id} == {"left"}
+    assert settled(options, without_source, sourced(0, SOURCE, TopicPartition("left", 0))).outcome == "committed"
+    assert {tp.topic for tp in without_source.offsets()} == {"left"}
 
 
 def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions(kafka):
     mark = ledger.source_mark("other")
-    kafka.committed[OPTIONS.group_id, SOURCE] = OffsetAndMetadata(offset=5000, metadata=mark)
+    kafka.offsets()[SOURCE] = 5000, mark
     with pytest.raises(LedgerRefused, match="committed by the transactions of 'other'.*resolve='take-group:other'"):
         settled(OPTIONS, kafka, sourced(0, SOURCE))
     assert settled(replace(OPTIONS, resolve="take-group:other"), kafka, sourced(0, SOURCE)).outcome == "committed"
 
 
 def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end(kafka):
-    kafka.answers["EndTxn"] = CommitOutcomeUnknown("EndTxn answered INVALID_TXN_STATE (48)")
     report = commit_batch(
-        owner(kafka, ledger=False),
+        owner(kafka, keeps_ledger=False),
         replace(batch(0), start={}, end={}),
         lambda identity: Appended(partitions=0, records=0, bytes=0),
         max_tries=2,
         append_mode="driver",
     )
     assert (report.outcome, report.records) == ("committed", 0)
+    assert kafka.sent("EndTxn") == []
 
 
 def test_an_operators_word_settles_one_refusal_and_no_other(kafka, caplog):

@@ -1,0 +1,100 @@
+"""The simulation's model of Kafka behind the product's own `Cluster`: what tests take for brokers, if not real ones.
+
+Time passes only while somebody waits. Brokers change as a test tells them to (`delete_topic`, `move`, …), and `meets`
+says what a request meets instead of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
+from spark_kafka_eos.lab.simulation.kafka import ModelKafka
+from spark_kafka_eos.lab.simulation.network import Network
+from spark_kafka_eos.lab.simulation.refusals import refusal
+from spark_kafka_eos.lab.simulation.transactions import Later
+from spark_kafka_eos.lab.simulation.world import Process, World
+from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.wire.decode import decode
+from spark_kafka_eos.wire.record_batch import scan
+
+CLIENT = ClientOptions(bootstrap_servers=(("node-0", 9092),))
+
+# What a request meets: it gets the request and what lets the brokers answer it, and returns an answer or None, which
+# never comes.
+Meeting = Callable[[Any, Callable[[], Any]], Any]
+
+
+def values_in(batch: bytes) -> tuple[bytes, ...]:
+    """The values of a record batch."""
+    return _values(bytes(batch))
+
+
+@functools.cache
+def _values(batch: bytes) -> tuple[bytes, ...]:
+    return tuple(decode(batch, scan(batch))["value"].to_pylist())
+
+
+class KafkaModel(ModelKafka):
+    """A cluster that writes markers at once, or as `later` says; `requests` are those that came to it, by API."""
+
+    def __init__(
+        self,
+        version: int = 2,
+        topics: Mapping[str, int] | None = None,
+        *,
+        conditions: Conditions = USUAL,
+        later: Later = lambda _, action: action(),
+    ) -> None:
+        self.world = World(0)
+        self._process = Process(self.world, "test")
+        self.requests: list[tuple[str, Any]] = []
+        self.meets: dict[str, Meeting] = {}
+        super().__init__(
+            transaction_version=version,
+            topics=topics or {},
+            later=later,
+            contents=lambda _tp, batch: values_in(batch),
+            clock=self.clock,
+            conditions=conditions,
+        )
+
+    def handle(self, node: int, api: str, version: int, request: Any) -> Any:
+        self.requests.append((api, request))
+        answer = functools.partial(super().handle, node, api, version, request)
+        return self.meets[api](request, answer) if api in self.meets else answer()
+
+    def clock(self) -> float:
+        """Seconds since the world began."""
+        return self.world.now
+
+    def cluster(self, options: ClientOptions = CLIENT) -> Cluster:
+        """The product's connections to this cluster."""
+        return Cluster(
+            options,
+            connect=Network(self).connector(self._process),
+            clock=self.clock,
+            sleep=self._process.sleep,
+            jitter=lambda: 0.5,
+        )
+
+    def sent(self, api: str) -> list[Any]:
+        """The requests of one API, in order."""
+        return [request for name, request in self.requests if name == api]
+
+
+def lost(_request: Any, _answer: Callable[[], Any]) -> None:
+    """It does not arrive."""
+
+
+def unanswered(_request: Any, answer: Callable[[], Any]) -> None:
+    """It arrives, and the answer does not."""
+    answer()
+
+
+def refused(code: int) -> Meeting:
+    """It is answered with this error code."""
+    return lambda request, _answer: refusal(request.name.removesuffix("Request"), request, code)
