@@ -27,8 +27,11 @@ Offsets = Mapping[TopicPartition, int]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 
-# Instead of a stream's first offsets: "batch 0 reads nothing and starts where it ends". No topic has this name.
+# Instead of a stream's first offsets: they are in the end of batch 0 (`with_start`). No topic has this name.
 UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
+# No topic's name has the character =. Without partitions, it means nothing to others who read these offsets, such
+# as the built-in source.
+_START = "start="
 
 
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -45,6 +48,17 @@ def offsets_from_json(value: str | Mapping[str, Mapping[str, int]]) -> dict[Topi
     if not isinstance(parsed, Mapping) or not all(isinstance(v, Mapping) for v in parsed.values()):
         raise ValueError(f"expected {{topic: {{partition: offset}}}}, got {value!r}")
     return {TopicPartition(t, int(p)): int(o) for t, ps in parsed.items() for p, o in ps.items()}
+
+
+def with_start(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
+    """`offsets_to_json(end)`, and in the name of a further "topic" without partitions where this first batch starts."""
+    return {_START + json.dumps(offsets_to_json(start)): {}} | offsets_to_json(end)
+
+
+def recorded_start(end: Mapping[str, object]) -> dict[TopicPartition, int] | None:
+    """The start that `with_start` added, None if there is none."""
+    names = [name for name in end if name.startswith(_START)]
+    return offsets_from_json(names[0].removeprefix(_START)) if names else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

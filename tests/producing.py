@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import Literal
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.testing.read_offsets import ends
 
@@ -78,3 +79,10 @@ def end_transaction(
     deadline = time.monotonic() + 30
     while ends(bootstrap, topic, "read_uncommitted")[partition] == before:
         assert time.monotonic() < deadline, "the marker does not come"
+
+
+def delete_records(bootstrap: str, topic: str, before: int) -> None:
+    """Delete what partition 0 has before this offset, as retention does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [done] = admin.delete_records([TopicPartition(topic, 0, before)]).values()
+    assert done.result(30).low_watermark == before

@@ -2,9 +2,9 @@
 
 Not obvious:
 - Spark does not record a query's first offset. If batch 0 runs again after a crash, Spark asks for the first offset
-  again, and `latest` or a group's offset may have moved: the records in between would be lost. So a start that is not
-  reproducible stays `UNRESOLVED`, and batch 0 reads nothing: its end, which Spark records before the batch runs, is the
-  start. (With `latest`, batch 0 of the built-in source is empty, too.)
+  again, and by then it may have moved (`latest`, a group's offset, retention, another `startingOffsets`): records would
+  be lost silently. So the first offset is always `UNRESOLVED`, and the end of batch 0, which Spark records before the
+  batch runs, contains the start as well. (The built-in source writes it to a file of its own, `sources/0/0`.)
 - Spark compares offsets as text; if the text is equal, there is no new data. `offsets_to_json` returns equal text for
   equal offsets.
 - Offsets cannot contain a topic's id. A running query remembers the ids and adds them to the ranges, so that no task
@@ -34,7 +34,15 @@ from spark_kafka_eos.core import planning
 from spark_kafka_eos.core.backoff import OUTDATED_LEADER_MS
 from spark_kafka_eos.core.task_split import Task, split
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
-from spark_kafka_eos.model import UNRESOLVED, Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.model import (
+    UNRESOLVED,
+    Offsets,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+    recorded_start,
+    with_start,
+)
 from spark_kafka_eos.options import SourceOptions, Timestamps
 
 log = logging.getLogger(__name__)
@@ -66,7 +74,6 @@ class Positions:
         self._ids: dict[str, uuid.UUID] = {}  # of the topics to which the query's offsets belong
         self._current_ids: dict[str, uuid.UUID] = {}
         self._past_ids: set[uuid.UUID] = set()  # a broker that lags behind may still return one
-        self._first: JsonOffsets | None = None
         self._seen: dict[TopicPartition, int] = {}
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
@@ -88,10 +95,13 @@ class Positions:
     def starting(self) -> dict[TopicPartition, int]:
         """Where a new query starts, for every partition."""
         wanted = self._options.starting_offsets
-        earliest, latest = self._earliest(), self._latest()
+        earliest, latest = self._earliest(), self._last()
+        # One that appears in between is no part of the start; like every new partition, it is read from its beginning.
+        latest = {tp: offset for tp, offset in latest.items() if tp in earliest}
+        earliest = {tp: offset for tp, offset in earliest.items() if tp in latest}
         if isinstance(wanted, Timestamps):
             return self._at("startingOffsetsByTimestamp", wanted, latest)
-        committed = self._committed(self._look()) if str(wanted).startswith("committed") else None
+        committed = self._committed(earliest) if str(wanted).startswith("committed") else None
         return planning.starting_offsets(wanted, earliest=earliest, latest=latest, committed=committed)
 
     def ending(self) -> dict[TopicPartition, int]:
@@ -100,6 +110,11 @@ class Positions:
         if isinstance(wanted, Timestamps):
             return self._at("endingOffsetsByTimestamp", wanted, latest)
         return planning.ending_offsets(wanted, latest=latest)
+
+    def batch_read(self) -> list[Task]:
+        """What each Spark task of a batch read reads. A partition whose start is past its end has no rows."""
+        start, end = self.starting(), self.ending()
+        return self.tasks(start, {tp: max(offset, start.get(tp, offset)) for tp, offset in end.items()})
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false."""
@@ -120,11 +135,7 @@ class Positions:
     # -- a stream
 
     def initial(self) -> JsonOffsets:
-        """Where a new stream starts; UNRESOLVED if the answer could differ when Spark asks again after a crash."""
-        wanted = self._options.starting_offsets
-        if wanted == "earliest" or (isinstance(wanted, Mapping) and planning.LATEST not in wanted.values()):
-            self._first = offsets_to_json(self.starting())
-            return self._first
+        """Where a new stream starts, for Spark: `latest` determines it, and records it with the end of batch 0."""
         return {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
 
     def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
@@ -133,25 +144,29 @@ class Positions:
         `limited`: whether the options that limit a micro-batch apply (the trigger may override them).
         """
         if start == UNRESOLVED:
-            pinned = self._pinned or {}
-            return offsets_to_json({tp: min(offset, pinned.get(tp, offset)) for tp, offset in self.starting().items()})
+            begin = self.starting()
+            return with_start(self._end(begin, limited=limited), begin)
         begin = offsets_from_json(start)
+        end = self._end(begin, limited=limited)
+        return start if end == begin else offsets_to_json(end)
+
+    def _end(self, begin: dict[TopicPartition, int], *, limited: bool) -> dict[TopicPartition, int]:
         self._known |= begin.keys()
         end = self._ends(begin)
         if end != begin:
             self._look(now=True)  # are these still the topics that the query has read so far?
         if (again := self._created_again(begin)) is not None:
             if begin != begin | again:
-                return offsets_to_json(begin | again)
+                return begin | again
             end = self._ends(begin)
         end = self._caught_up(begin, end)
         earliest = self._earliest(end.keys() - begin.keys())  # of new partitions
         if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
-            return start
+            return begin
         self._last_advance = self._clock()
         limit = self._options.max_offsets_per_trigger if limited else None
         end = planning.end_offsets(begin, earliest=earliest, latest=end, limit=limit)
-        return offsets_to_json(self._within_bytes(begin, end) if limited else end)
+        return self._within_bytes(begin, end) if limited else end
 
     def pin(self) -> None:
         """Trigger.AvailableNow: read up to the current end, and no further."""
@@ -168,13 +183,20 @@ class Positions:
 
     def batch(self, start: JsonOffsets, end: JsonOffsets) -> list[Task]:
         """What each Spark task of a micro-batch reads."""
-        if start == UNRESOLVED:
-            return []
-        begin, ends = offsets_from_json(start), offsets_from_json(end)
-        if start == self._first:
-            # When batch 0 runs again, its start is requested again: partitions added since belong to the next batch.
-            begin = {tp: offset for tp, offset in begin.items() if tp in ends or tp not in self._look()}
-        return self.tasks(begin, ends)
+        ends = offsets_from_json(end)
+        if start != UNRESOLVED:
+            return self.tasks(offsets_from_json(start), ends)
+        begin = recorded_start(end)
+        return self.tasks(self._start_of_earlier_release(ends) if begin is None else begin, ends)
+
+    def _start_of_earlier_release(self, ends: Offsets) -> Offsets:
+        """Where batch 0 starts if a release that did not record the start has planned it."""
+        wanted = self._options.starting_offsets
+        if wanted != "earliest" and (not isinstance(wanted, Mapping) or planning.LATEST in wanted.values()):
+            return ends  # its batch 0 read nothing
+        start, there = self.starting(), self._look()
+        # Partitions added since belong to the next batch.
+        return {tp: offset for tp, offset in start.items() if tp in ends or tp not in there}
 
     # -- requests
 
@@ -185,6 +207,10 @@ class Positions:
         isolation = self._options.isolation_level
         self._seen = self._of_existing(lambda tps: offsets.latest(self._cluster, tps, isolation=isolation))
         return dict(self._seen)
+
+    def _last(self) -> dict[TopicPartition, int]:
+        """The current ends, or the pinned ones."""
+        return self._latest() if self._pinned is None else dict(self._pinned)
 
     def _of_existing(self, ask: _Ask, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """`ask` for the existing partitions (only those in `wanted`); ask again if one was deleted in the meantime."""
@@ -199,7 +225,7 @@ class Positions:
 
     def _ends(self, begin: Offsets) -> dict[TopicPartition, int]:
         """The last stable offsets, current or pinned; if `begin` is already past one, its offset stays as it is."""
-        end = self._latest() if self._pinned is None else dict(self._pinned)
+        end = self._last()
         past = [tp for tp, offset in end.items() if begin.get(tp, 0) > offset]
         if past and self._options.isolation_level == "read_committed":
             high_watermarks = offsets.latest(self._cluster, past, isolation="read_uncommitted")

@@ -54,7 +54,7 @@ class KafkaEosReader(DataSourceReader):
         from spark_kafka_eos.reading.positions import Positions
 
         with Positions(self._options) as positions:
-            return [TaskRanges(ranges) for ranges in positions.tasks(positions.starting(), positions.ending())]
+            return [TaskRanges(ranges) for ranges in positions.batch_read()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options)
@@ -62,7 +62,7 @@ class KafkaEosReader(DataSourceReader):
 
 class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read. Offsets are `{topic: {partition: offset}}`, as the built-in source writes them to the
-    checkpoint.
+    checkpoint; the end of batch 0 also contains its start (`model.with_start`).
 
     Spark compares offsets as text, so equal offsets must have the same text (`offsets_to_json` sorts them).
     """
@@ -71,17 +71,14 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._opened: Positions | None = None
         self._consumed: ConsumedOffsets | None = None
-        self._initial: JsonOffsets | None = None
 
     # -- in the query's own Python process on the driver
 
     def initialOffset(self) -> JsonOffsets:
-        self._initial = self._positions.initial()
-        return self._initial
+        return self._positions.initial()
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
-        if start != self._initial:  # a batch ended there, and Spark has recorded it as done
-            self.commit(start)
+        self.commit(start)  # unless the query is new, a batch ended there, and Spark has recorded it as done
         return self._positions.latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:

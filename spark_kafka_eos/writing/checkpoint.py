@@ -1,7 +1,8 @@
 """Reads a micro-batch from the query's checkpoint: its query id and its range of source offsets.
 
 Spark writes `offsets/<batch>` before the batch runs, so the file exists when the batch is written, and a replay reads
-the same offsets. A batch starts where the previous one ended. The checkpoint does not record where batch 0 starts.
+the same offsets. A batch starts where the previous one ended. Our source records in the end of batch 0 where it starts;
+others do not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.errors import CheckpointUnusable
-from spark_kafka_eos.model import UNRESOLVED, MicroBatch, Offsets, SourceRange, TopicPartition, offsets_from_json
+from spark_kafka_eos.model import (
+    UNRESOLVED,
+    MicroBatch,
+    Offsets,
+    SourceRange,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+    recorded_start,
+)
 from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
 __all__ = ["ReadFile", "micro_batch"]
@@ -67,19 +77,29 @@ def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]
     return before.ends
 
 
-def _first_starts(starts: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object] | None:
-    """The sources' offsets at the start of batch 0. If our source has not resolved its start, the batch reads nothing
-    and starts where it ends.
+def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object] | None:
+    """The sources' offsets at the start of batch 0, as recorded with its end or else as the plan tells.
 
     None if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
     """
-    if starts is None or len(starts) != len(planned.ends):
+    found = {name: _recorded(end) for name, end in planned.ends.items()}
+    if None not in found.values():
+        return found
+    if told is None or len(told) != len(planned.ends):
         return None
-    told = [parsed(start) for start in starts]
-    if planned.named and len(told) > 1 and any(start != UNRESOLVED for start in told):
+    starts = [parsed(start) for start in told]
+    if planned.named and len(starts) > 1 and any(start != UNRESOLVED for start in starts):
         return None
-    pairs = zip(told, planned.ends.items(), strict=True)
-    return {name: end if start == UNRESOLVED else start for start, (name, end) in pairs}
+    # An earlier release of our source recorded no start: if it was unresolved, the batch starts where it ends.
+    pairs = zip(starts, planned.ends.items(), strict=True)
+    return {name: end if start == UNRESOLVED else start for start, (name, end) in pairs} | {
+        name: start for name, start in found.items() if start is not None
+    }
+
+
+def _recorded(end: object) -> object | None:
+    start = recorded_start(end) if isinstance(end, Mapping) else None
+    return None if start is None else offsets_to_json(start)
 
 
 def _query_id(read: ReadFile) -> str:

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 
-from tests.producing import produce, transact
+from spark_kafka_eos.model import offsets_from_json, recorded_start
+from tests.producing import delete_records, produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -86,10 +87,15 @@ def test_progress_and_checkpoint_hold_the_built_in_sources_offsets(bootstrap, to
     produce(bootstrap, name, values(3))
     query = stream(name)
     query.run()
-    end = {name: {"0": 3, "1": 0}}
+    produce(bootstrap, name, values(1))
+    query.run()
+    end = {name: {"0": 4, "1": 0}}
     [progress] = [p for p in query.query.recentProgress if p.numInputRows]
     assert json.loads(progress.sources[0].endOffset) == json.loads(progress.sources[0].latestOffset) == end
-    assert json.loads((tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1]) == end
+    first, second = ((tmp_path / f"checkpoint/offsets/{batch}").read_text().splitlines()[-1] for batch in (0, 1))
+    assert json.loads(second) == end
+    assert offsets_from_json(first) == offsets_from_json({name: {"0": 3, "1": 0}})
+    assert recorded_start(json.loads(first)) == offsets_from_json({name: {"0": 0, "1": 0}})
 
 
 def test_max_offsets_per_trigger_bounds_each_batch(bootstrap, topic, stream):
@@ -183,6 +189,56 @@ def test_a_first_batch_that_fails_does_not_move_the_start(bootstrap, topic, stre
     assert query.run() == list(range(5, 10))
 
 
+def test_a_first_batch_that_failed_starts_again_where_it_was_planned_to(bootstrap, topic, stream):
+    name = topic("first-start")
+    produce(bootstrap, name, values(0, 5))
+    failing = stream(name)
+    failing.fail_in = 0
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        failing.run()
+    produce(bootstrap, name, values(5, 10))
+    assert stream(name, startingOffsets="latest").run() == list(range(10))
+
+
+def test_a_first_batch_that_failed_and_whose_start_was_deleted_since_is_data_loss(bootstrap, topic, stream):
+    name = topic("first-lost")
+    produce(bootstrap, name, values(0, 5))
+    query = stream(name)
+    query.fail_in = 0
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.run()
+    delete_records(bootstrap, name, 3)
+    query.fail_in = None
+    with pytest.raises(StreamingQueryException, match=f"DataLoss.*{name}-0 from 0 to 3"):
+        query.run()
+    assert stream(name, failOnDataLoss="false").run() == [3, 4]
+
+
+def test_a_first_batch_that_an_earlier_release_planned_is_read_from_the_start(bootstrap, topic, stream, tmp_path):
+    name = topic("first-old")
+    produce(bootstrap, name, values(0, 5))
+    query = stream(name)
+    query.fail_in = 0
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.run()
+    planned = tmp_path / "checkpoint/offsets/0"
+    *lines, _ = planned.read_text().split("\n")
+    planned.write_text("\n".join([*lines, json.dumps({name: {"0": 5}})]))
+    (planned.parent / ".0.crc").unlink()
+    produce(bootstrap, name, values(5, 10))
+    query.fail_in = None
+    assert query.run() == list(range(10))
+    assert query.batches[0] == list(range(5))
+
+
+def test_trigger_once_reads_what_is_there_in_its_only_batch(bootstrap, topic, stream):
+    name = topic("once")
+    produce(bootstrap, name, values(0, 5))
+    query = stream(name, startingTimestamp="0")
+    query.start(once=True).awaitTermination()
+    assert query.batches == {0: list(range(5))}
+
+
 def test_a_batch_that_failed_is_read_again_with_the_same_rows(bootstrap, topic, stream):
     name = topic("again")
     produce(bootstrap, name, values(0, 5))
@@ -205,7 +261,6 @@ def test_a_query_starts_where_a_group_stands(bootstrap, topic, stream):
     consumer.close()
     query = stream(name, startingOffsets="committed", **{"kafka.group.id": f"{name}-group"})
     assert sorted(query.run()) == [7, 8, 9, *range(10, 20)]
-    assert query.batches[0] == [], "the first batch writes the start down"
 
 
 def test_a_new_topic_that_matches_is_read_from_its_beginning(bootstrap, topic, stream):

@@ -8,13 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_kafka_eos.broker import groups
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
-from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json
+from spark_kafka_eos.model import UNRESOLVED, OffsetAndMetadata, TopicPartition, offsets_from_json, recorded_start
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading import positions, sampling
 from spark_kafka_eos.reading.positions import JsonOffsets, Positions
 
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OPEN: JsonOffsets = {name: dict(offsets) for name, offsets in UNRESOLVED.items()}
 
 
@@ -84,45 +86,111 @@ def open_positions(monkeypatch):
     return build
 
 
+@pytest.fixture
+def committed(monkeypatch):
+    """`committed(offsets)`: what every group has committed."""
+
+    def build(offsets):
+        group = SimpleNamespace(
+            fetch_offsets=lambda partitions: {tp: OffsetAndMetadata(offset=offsets[tp]) for tp in partitions}
+        )
+        monkeypatch.setattr(groups, "GroupCoordinator", lambda cluster, group_id: group)
+
+    return build
+
+
 def json_of(**offsets):
     return {topic: {str(number): offset for number, offset in enumerate(ends)} for topic, ends in offsets.items()}
 
 
-def test_a_stream_from_the_earliest_offsets_says_so(open_positions):
-    assert open_positions(Brokers(t=[(3, 10), (0, 5)]), startingOffsets="earliest").initial() == json_of(t=[3, 0])
+def first_batch(source, *, limited=False):
+    """The start and end that Spark records for batch 0, and what its tasks read: `{partition: (start, end)}`."""
+    end = recorded(source.latest(source.initial(), limited=limited))
+    return recorded_start(end), offsets_from_json(end), ranges(source.batch(source.initial(), end))
+
+
+def recorded(offsets):
+    """As Spark returns the offsets after it has written them down."""
+    return json.loads(json.dumps(offsets))
+
+
+def ranges(tasks):
+    return {one.partition.partition: (one.start, one.end) for task in tasks for one in task}
+
+
+def test_a_stream_from_the_earliest_offsets_starts_there(open_positions):
+    source = open_positions(Brokers(t=[(3, 10), (0, 5)]), startingOffsets="earliest")
+    assert first_batch(source) == ({T0: 3, T1: 0}, {T0: 10, T1: 5}, {0: (3, 10), 1: (0, 5)})
 
 
 def test_explicit_offsets_are_the_start(open_positions):
-    start = open_positions(Brokers(t=[(3, 10), (1, 5)]), startingOffsets='{"t": {"0": 7, "1": -2}}').initial()
-    assert start == json_of(t=[7, 1])
+    source = open_positions(Brokers(t=[(3, 10), (1, 5)]), startingOffsets='{"t": {"0": 7, "1": -2}}')
+    assert first_batch(source) == ({T0: 7, T1: 1}, {T0: 10, T1: 5}, {0: (7, 10), 1: (1, 5)})
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"startingOffsets": "latest"},
-        {"startingOffsets": "committed", "kafka.group.id": "g"},
-        {"startingOffsets": '{"t": {"0": 7, "1": -1}}'},
-        {"startingTimestamp": "4"},
-    ],
-)
-def test_a_start_that_moves_is_left_to_the_first_batch(open_positions, given):
-    assert open_positions(Brokers(t=[(0, 10), (0, 5)]), **given).initial() == UNRESOLVED
-
-
-def test_the_first_batch_of_an_unresolved_start_ends_at_the_start_and_reads_nothing(open_positions):
+def test_a_stream_from_the_latest_offsets_reads_what_comes(open_positions):
     brokers = Brokers(t=[(0, 10), (0, 5)])
     source = open_positions(brokers)
-    end = source.latest(OPEN, limited=False)
+    assert first_batch(source) == ({T0: 10, T1: 5}, {T0: 10, T1: 5}, {})
     brokers.topics["t"] = [(0, 99), (0, 99)]
-    assert end == json_of(t=[10, 5])
-    assert source.batch(source.initial(), end) == []
-    assert source.latest(end, limited=False) == json_of(t=[99, 99])
+    assert source.latest(json_of(t=[10, 5]), limited=False) == json_of(t=[99, 99])
 
 
 def test_a_start_by_time_is_the_offset_found_for_it(open_positions):
     source = open_positions(Brokers(t=[(0, 10), (0, 5)]), startingTimestamp="4")
-    assert source.latest(OPEN, limited=False) == json_of(t=[4, 4])
+    assert first_batch(source) == ({T0: 4, T1: 4}, {T0: 10, T1: 5}, {0: (4, 10), 1: (4, 5)})
+
+
+def test_the_first_batch_is_limited_as_any_other(open_positions):
+    source = open_positions(Brokers(t=[(0, 100)]), startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    assert first_batch(source, limited=True) == ({T0: 0}, {T0: 40}, {0: (0, 40)})
+
+
+@pytest.mark.parametrize(
+    ("given", "moved"),
+    [
+        ({"startingOffsets": "earliest"}, {"startingOffsets": "earliest"}),
+        ({"startingOffsets": "earliest"}, {"startingOffsets": "latest"}),
+        ({"startingOffsets": '{"t": {"0": 0}}'}, {"startingOffsets": '{"t": {"0": 500}}'}),
+        ({"startingTimestamp": "0"}, {"startingTimestamp": "500"}),
+    ],
+)
+def test_a_first_batch_that_runs_again_starts_where_it_was_planned_to_or_fails(open_positions, given, moved):
+    brokers = Brokers(t=[(0, 1_000)])
+    first = open_positions(brokers, **given)
+    end = recorded(first.latest(first.initial(), limited=False))
+    brokers.topics["t"] = [(0, 1_500)]
+    again = open_positions(brokers, **moved)
+    assert ranges(again.batch(recorded(again.initial()), end)) == {0: (0, 1_000)}
+    brokers.topics["t"] = [(500, 1_500)]
+    with pytest.raises(DataLoss, match="t-0 from 0 to 500"):
+        again.batch(recorded(again.initial()), end)
+
+
+def test_where_the_first_batch_starts_means_nothing_to_later_batches(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers, startingOffsets="earliest")
+    end = recorded(source.latest(source.initial(), limited=False))
+    assert json.dumps(source.latest(end, limited=False)) == json.dumps(end), "Spark compares texts"
+    brokers.topics["t"] = [(5, 15)]
+    following = source.latest(end, limited=False)
+    assert following == json_of(t=[15])
+    assert ranges(source.batch(end, following)) == {0: (10, 15)}
+
+
+@pytest.mark.parametrize(
+    ("given", "reads"),
+    [
+        ({"startingOffsets": "earliest"}, {0: (3, 10)}),
+        ({"startingOffsets": '{"t": {"0": 7, "1": -2}}'}, {0: (7, 10)}),
+        ({"startingOffsets": "latest"}, {}),
+        ({"startingTimestamp": "4"}, {}),
+        ({"startingOffsets": '{"t": {"0": 7, "1": -1}}'}, {}),
+    ],
+)
+def test_a_first_batch_that_an_earlier_release_planned_starts_as_there(open_positions, given, reads):
+    source = open_positions(Brokers(t=[(3, 20), (0, 5)]), **given)
+    assert ranges(source.batch(source.initial(), json_of(t=[10]))) == reads, "t-1 was added since"
 
 
 def test_nothing_new_is_the_very_same_text(open_positions):
@@ -223,7 +291,16 @@ def test_available_now_does_not_start_behind_its_own_end(open_positions):
     source = open_positions(brokers)
     source.pin()
     brokers.topics["t"] = [(0, 1000)]
-    assert source.latest(OPEN, limited=False) == json_of(t=[100])
+    assert first_batch(source) == ({T0: 100}, {T0: 100}, {})
+
+
+def test_available_now_does_not_step_back_from_a_groups_offset_past_its_own_end(open_positions, committed):
+    committed({T0: 12})
+    brokers = Brokers(t=[(0, 10)])
+    brokers.high_watermarks[T0] = 15
+    source = open_positions(brokers, startingOffsets="committed", **{"kafka.group.id": "g"})
+    source.pin()
+    assert first_batch(source) == ({T0: 12}, {T0: 12}, {})
 
 
 def test_an_added_partition_is_noticed_after_a_while_and_read_from_its_beginning(open_positions):
@@ -234,14 +311,15 @@ def test_an_added_partition_is_noticed_after_a_while_and_read_from_its_beginning
     brokers.seconds = 10.0
     end = source.latest(start, limited=False)
     [task] = source.batch(start, end)
-    assert [(one.partition, one.start, one.end) for one in task] == [(TopicPartition("t", 1), 0, 7)]
+    assert [(one.partition, one.start, one.end) for one in task] == [(T1, 0, 7)]
 
 
 def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
     brokers = Brokers()
     source = open_positions(brokers, subscribePattern="t.*")
     start = source.latest(OPEN, limited=False)
-    assert start == {} != UNRESOLVED
+    assert offsets_from_json(start) == {}
+    assert start != UNRESOLVED
     brokers.topics["t-2"] = [(0, 7)]
     brokers.seconds = 10.0
     assert source.batch(start, source.latest(start, limited=False)) != []
@@ -249,23 +327,17 @@ def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
 
 def test_a_pattern_matches_whole_names(open_positions):
     source = open_positions(Brokers(t=[(0, 1)], t2=[(0, 1)], xt=[(0, 1)]), subscribePattern="t")
-    assert source.latest(OPEN, limited=False) == json_of(t=[1])
+    assert offsets_from_json(source.latest(OPEN, limited=False)) == {T0: 1}
 
 
 def test_assigned_partitions_are_the_only_ones(open_positions):
     source = open_positions(Brokers(t=[(0, 1), (0, 2), (0, 3)]), assign='{"t": [2, 0]}')
-    assert source.latest(OPEN, limited=False) == {"t": {"0": 1, "2": 3}}
+    assert offsets_from_json(source.latest(OPEN, limited=False)) == {T0: 1, TopicPartition("t", 2): 3}
 
 
 def test_an_assigned_partition_that_does_not_exist_is_named(open_positions):
     with pytest.raises(UnknownTopic, match="t-5.*assign"):
         open_positions(Brokers(t=[(0, 1)]), assign='{"t": [0, 5]}').latest(UNRESOLVED, limited=False)
-
-
-def test_a_first_batch_that_runs_again_leaves_a_partition_added_since_to_the_next(open_positions):
-    source = open_positions(Brokers(t=[(0, 10), (0, 7)]), startingOffsets="earliest")
-    [task] = source.batch(source.initial(), json_of(t=[10]))
-    assert [one.partition for one in task] == [TopicPartition("t", 0)]
 
 
 def test_offsets_that_are_gone_fail_the_batch(open_positions):
@@ -283,8 +355,8 @@ def test_offsets_that_are_gone_are_left_out_and_logged_on_request(open_positions
 
 def test_ends_are_asked_for_in_the_querys_isolation_level(open_positions):
     brokers = Brokers(t=[(0, 1)])
-    open_positions(brokers, **{"kafka.isolation.level": "read_uncommitted"}).latest(UNRESOLVED, limited=False)
-    open_positions(brokers).latest(UNRESOLVED, limited=False)
+    open_positions(brokers, **{"kafka.isolation.level": "read_uncommitted"}).latest(json_of(t=[0]), limited=False)
+    open_positions(brokers).latest(json_of(t=[0]), limited=False)
     assert brokers.asked == ["read_uncommitted", "read_committed"]
 
 
@@ -297,6 +369,47 @@ def test_the_ends_last_seen_are_reported(open_positions):
 
 def test_unresolved_reads_as_no_offsets_at_all():
     assert offsets_from_json(UNRESOLVED) == {}
+
+
+# A batch read
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": '{"t": {"0": 7, "1": 2}}', "endingOffsets": '{"t": {"0": 5, "1": 5}}'},
+        {"startingOffsets": '{"t": {"0": 12, "1": 2}}'},
+        {"startingOffsetsByTimestamp": '{"t": {"0": 7, "1": 2}}', "endingTimestamp": "5"},
+    ],
+)
+def test_a_partition_of_a_batch_read_that_starts_past_its_end_has_no_rows(open_positions, given):
+    [[only]] = open_positions(Brokers(t=[(0, 10), (0, 5)]), **given).batch_read()
+    assert (only.partition, only.start, only.end) == (T1, 2, 5)
+
+
+def test_a_batch_read_from_a_groups_offset_past_the_last_stable_offset_has_no_rows(open_positions, committed):
+    committed({T0: 12})
+    source = open_positions(Brokers(t=[(0, 10)]), startingOffsets="committed", **{"kafka.group.id": "g"})
+    assert source.batch_read() == []
+
+
+def test_a_batch_read_whose_start_was_deleted_is_still_data_loss(open_positions):
+    source = open_positions(Brokers(t=[(5, 10)]), startingOffsets='{"t": {"0": 3}}')
+    with pytest.raises(DataLoss, match="t-0 from 3 to 5"):
+        source.batch_read()
+
+
+@pytest.mark.parametrize("wanted", ["earliest", "latest", '{"t": {"0": -2}}'])
+def test_partitions_that_appear_while_the_start_is_looked_up_are_read_from_their_beginning(open_positions, wanted):
+    class Growing(Brokers):
+        def earliest(self, cluster, partitions):
+            found = super().earliest(cluster, partitions)
+            self.topics["t"] = [(0, 10), (0, 5)]
+            self.seconds += 10.0
+            return found
+
+    source = open_positions(Growing(t=[(0, 10)]), startingOffsets=wanted)
+    assert list(source.starting()) == [T0]
 
 
 # What is gone
@@ -456,7 +569,7 @@ def test_a_misspelt_topic_is_unknown_whatever_may_be_lost(open_positions):
 
 def test_a_start_past_the_last_stable_offset_waits_for_the_transactions_there(open_positions):
     brokers = Brokers(t=[(0, 33)])
-    brokers.high_watermarks[TopicPartition("t", 0)] = 38
+    brokers.high_watermarks[T0] = 38
     source = open_positions(brokers)
     assert source.latest(json_of(t=[38]), limited=False) == json_of(t=[38])
     brokers.topics["t"] = [(0, 40)]
@@ -477,7 +590,7 @@ def test_a_leader_that_has_not_heard_of_its_successor_ends_no_batch_before_its_s
 
 def test_a_start_past_the_high_watermark_is_data_loss(open_positions):
     brokers = Brokers(t=[(0, 33)])
-    brokers.high_watermarks[TopicPartition("t", 0)] = 38
+    brokers.high_watermarks[T0] = 38
     source = open_positions(brokers)
     with pytest.raises(DataLoss, match="t-0 from 39 .*ends at 33"):
         source.batch(json_of(t=[39]), source.latest(json_of(t=[39]), limited=False))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_kafka_eos.model import UNRESOLVED
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading import group_offsets as consumed
 from spark_kafka_eos.reading import positions
 from spark_kafka_eos.spark.source import KafkaEosStreamReader
 
-START, END = {"t": {"0": 0}}, {"t": {"0": 5}}
+START, END = {name: dict(offsets) for name, offsets in UNRESOLVED.items()}, {"t": {"0": 5}}
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def done(monkeypatch):
             pass
 
         def done(self, end):
-            ends.append(end)
+            ends.extend([] if end == UNRESOLVED else [end])
 
     monkeypatch.setattr(positions, "Positions", Positions)
     monkeypatch.setattr(consumed, "ConsumedOffsets", ConsumedOffsets)

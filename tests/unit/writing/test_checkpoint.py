@@ -214,3 +214,29 @@ def test_whose_first_start_is_whose_is_not_guessed_in_v2():
     assert left_open.sources == (SourceRange(start={T0: 8}, end={T0: 8}), SourceRange(start={U0: 3}, end={U0: 3}))
     lone = micro_batch(checkpoint(v2_b0=['a:{"t":{"0":8}}']), 0, first_start=['{"t":{"0":2}}'])
     assert (lone.start, lone.sources) == ({T0: 2}, (SourceRange(start={T0: 2}, end={T0: 8}),))
+
+
+RECORDED = '{"start={\\"t\\": {\\"0\\": 2}}": {}, "t": {"0": 8}}'
+
+
+@pytest.mark.parametrize("told", [None, ['{"":{}}', '{"":{}}']])
+def test_a_first_batch_starts_where_its_source_has_recorded_it(told):
+    batch = micro_batch(checkpoint(b0=[RECORDED]), 0, first_start=told and told[:1])
+    assert batch.sources == (SourceRange(start={T0: 2}, end={T0: 8}),)
+    assert (batch.start, batch.end) == ({T0: 2}, {T0: 8})
+    several = checkpoint(v2_b0=["b:" + RECORDED, 'a:{"start={}": {}}'])
+    assert micro_batch(several, 0, first_start=told).sources == (
+        SourceRange(start={}, end={}),
+        SourceRange(start={T0: 2}, end={T0: 8}),
+    )
+
+
+def test_a_recorded_start_is_known_beside_a_source_whose_start_only_the_plan_tells():
+    read = checkpoint(b0=[RECORDED, '{"u":{"0":3}}'])
+    batch = micro_batch(read, 0, first_start=['{"":{}}', '{"u":{"0":1}}'])
+    assert batch.sources == (SourceRange(start={T0: 2}, end={T0: 8}), SourceRange(start={U0: 1}, end={U0: 3}))
+
+
+def test_a_batch_after_the_first_starts_where_that_one_ended_whatever_it_records():
+    batch = micro_batch(checkpoint(b0=[RECORDED], b1=['{"t":{"0":9}}']), 1)
+    assert (batch.start, batch.end) == ({T0: 8}, {T0: 9})
