@@ -1,8 +1,8 @@
 """`kafka-eos demo`: computes late departures from New York exactly-once, while the driver is killed during batches.
 
-An embedded broker, an input of which a tenth of the transactions is aborted, a streaming job (`jobs/flight_delays.py`)
-that dies by SIGKILL at chosen points and is started again, and a comparison of its output with the data set itself. On
-a cluster executors die as well, and the job goes on by itself.
+It starts an embedded broker, sends input with aborted transactions, and runs a streaming job (`jobs/flight_delays.py`),
+which it kills with SIGKILL at chosen points and restarts. Then it compares the output with the data set. On a cluster,
+it also kills executors, and the job continues without a restart.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _SPARK = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a driver that lives a minute: a third less CPU
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # saves a third of the CPU if a driver runs a minute
 }
-_CLUSTER = "local-cluster[2,1,1024]"  # executors, cores of each, MiB of each
-_PATIENCE = 300.0  # seconds for a driver to reach its failpoint, or the end, on a slow machine
+_CLUSTER = "local-cluster[2,1,1024]"  # executors, cores per executor, MiB per executor
+_TIMEOUT = 300.0  # seconds for a driver to reach its failpoint or the end, on a slow machine
 
 
 def run(*, fast: bool, cluster: bool, kafka_version: str, append_mode: str, keep: bool, console: Console) -> bool:
-    """Whether every figure holds. Checkpoint and driver's log stay with `keep`, or when something is off."""
+    """Run the demo; return whether every figure holds. If not, or with `keep`, checkpoint and driver's log are kept."""
     if not JOB.exists():
         raise ToolFailed(f"the job {JOB} is missing", action="Run the demo from a source checkout.")
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-demo-"))
     with Screen(console) as screen, EmbeddedKafka(kafka_version) as kafka:
-        screen.say(f"Apache Kafka {kafka_version} answers at {kafka.bootstrap}")
+        screen.say(f"Apache Kafka {kafka_version} runs at {kafka.bootstrap}")
         kafka.create_topic(INPUT, partitions=4)
         kafka.create_topic(OUTPUT, partitions=3)
         demo = Demo(
@@ -80,8 +80,9 @@ def run(*, fast: bool, cluster: bool, kafka_version: str, append_mode: str, keep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """One performance on a running broker with empty topics; `folder` takes the checkpoint and the driver's log,
-    `spark_home` the executors' logs in `work`."""
+    """One run on a broker with empty topics. `folder` is for the checkpoint and the driver's log, `spark_home` for the
+    executors' logs (in `work`).
+    """
 
     plan: Plan
     bootstrap: str
@@ -92,7 +93,7 @@ class Demo:
     screen: Screen
 
     def play(self) -> list[Figure]:
-        """Send the input, run the job and kill it as planned, and compare what came out with the data set."""
+        """Send the input, run the job and kill it as planned, and compare the output with the data set."""
         flights = read_flights(self.plan.month)
         expected = late_flights(flights, read_airlines())
         self.screen.expect_flights(len(flights))
@@ -103,9 +104,9 @@ class Demo:
             size=self.plan.flights_per_transaction,
             progress=lambda sent: self.screen.sent(sent.committed),
         )
-        self.screen.say(f"{sent.committed:,} departures sent; {sent.aborted:,} copies more in aborted transactions")
+        self.screen.say(f"{sent.committed:,} departures sent, and {sent.aborted:,} copies in aborted transactions")
         self._drive()
-        self.screen.say("reading what came out, with librdkafka's consumer")
+        self.screen.say("reading the output with librdkafka's consumer")
         return figures(
             flights=len(flights),
             late=len(expected),
@@ -123,7 +124,7 @@ class Demo:
         return self.folder / "driver.log"
 
     def _drive(self) -> None:
-        """Run the job to the end of the input, one driver after another, with everything killed as planned."""
+        """Run the job to the end of the input, one driver after another, and kill processes as planned."""
         offsets = sum(ends(self.bootstrap, INPUT, "read_committed").values())
         self.screen.expect_batches(-(-offsets // self.plan.offsets_per_trigger))
         self.screen.expect_kills(len(self.plan.driver_kills) + len(self.plan.executor_kills))
@@ -133,22 +134,22 @@ class Demo:
                 life.driver.environment(_made(dying)) if life.driver else {},
                 life.executor.environment(_made(losing)) if life.executor else {},
             ) as driver:
-                self.screen.say(f"driver {number} (pid {driver.pid}) is to {_fate(life)}")
+                self.screen.say(f"driver {number} (pid {driver.pid}) will {_fate(life)}")
                 if life.executor is not None:
                     self._kill_executor(driver, life.executor, losing / "reached")
                 if life.driver is not None:
                     self._kill_driver(driver, life.driver, dying / "reached")
                 else:
-                    driver.wait(meanwhile=self._look, timeout=_PATIENCE)
+                    driver.wait(meanwhile=self._look, timeout=_TIMEOUT)
 
     def _kill_executor(self, driver: Driver, kill: Kill, reached: Path) -> None:
-        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_PATIENCE)
+        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_TIMEOUT)
         evidence = self._evidence(kill)  # before the kill: the driver aborts soon after
         processes = driver.kill_executor(int(reached.read_text()))
         self.screen.killed(f"SIGKILL to the {processes} processes of an executor {evidence}")
 
     def _kill_driver(self, driver: Driver, kill: Kill, reached: Path) -> None:
-        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_PATIENCE)
+        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_TIMEOUT)
         processes = driver.kill()
         self.screen.killed(f"SIGKILL to {processes} processes {self._evidence(kill)}")
 
@@ -176,17 +177,17 @@ class Demo:
         self.screen.committed(committed_batches(self._checkpoint))
 
     def _evidence(self, kill: Kill) -> str:
-        """What shows that it was killed in the middle of the batch: its checkpoint, its ledger, and Kafka's log."""
+        """What shows that the process was killed during the batch: checkpoint, ledger and Kafka's log."""
         batch = batch_in_flight(self._checkpoint)
         if batch != kill.batch:
             raise ToolFailed(f"the kill was planned for batch {kill.batch}, but the checkpoint is at batch {batch}")
         ledger = group_offsets(self.bootstrap, f"{TRANSACTIONAL_ID}.ledger", OUTPUT)
         if ledger.get(0) == batch + 1:
-            return f"in batch {batch}: committed in Kafka, and Spark has not noted it yet"
+            return f"in batch {batch}: committed in Kafka, but not yet recorded by Spark"
         written, visible = (
             sum(ends(self.bootstrap, OUTPUT, level).values()) for level in ("read_uncommitted", "read_committed")
         )
-        return f"in batch {batch}: {written - visible:,} offsets of {OUTPUT} hang in its open transaction"
+        return f"in batch {batch}: {written - visible:,} offsets of {OUTPUT} belong to its open transaction"
 
     def _crashes(self) -> Crashes:
         aborted = redone(self._log.read_text(errors="replace").splitlines())
@@ -200,7 +201,7 @@ class Demo:
         )
 
     def _survey(self, expected: Mapping[int, Mapping[str, object]]) -> Survey:
-        """Read input and output to their ends, as a read_committed and as a read_uncommitted consumer."""
+        """Read input and output to their ends, with a read_committed and with a read_uncommitted consumer."""
         done = group_offsets(self.bootstrap, TRANSACTIONAL_ID, INPUT)
         read = visible = 0
         for message in read_topic(self.bootstrap, INPUT, "read_committed"):
@@ -224,8 +225,8 @@ def _made(folder: Path) -> Path:
 
 def _fate(life: Life) -> str:
     executor, driver = life.executor, life.driver
-    loses = f"lose an executor in batch {executor.batch}, at {executor.point!r}, and to " if executor else ""
-    return loses + (f"die in batch {driver.batch}, at {driver.point!r}" if driver else "run to the end")
+    loses = f"lose an executor in batch {executor.batch} at {executor.point!r}, and " if executor else ""
+    return loses + (f"be killed in batch {driver.batch} at {driver.point!r}" if driver else "run to the end")
 
 
 def _records(messages: Iterator[Message]) -> Iterator[tuple[str, dict[str, object]]]:

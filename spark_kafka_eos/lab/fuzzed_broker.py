@@ -1,7 +1,7 @@
 """A broker whose responses to one API come from a fuzzer; all other responses are valid.
 
-It is met over a real `Connection`, with a socket that is none: what the package sends is looked at just enough to be
-answered. So the bytes go through frames, decoding, and the code that uses what was decoded.
+The package talks to it over a real `Connection` with a fake socket. The broker parses a request only as far as it needs
+to answer it. So the fuzzer's bytes pass through framing, decoding, and the code that uses the decoded response.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _TOPIC_ID = uuid.UUID(int=7)
 _AT = TopicPartition("orders", 0)
 _IDENTITY = ProducerIdentity(transactional_id="id", producer_id=7, epoch=1)
 _SECONDS_PER_REQUEST = 0.1
-_MOST_REQUESTS = 100  # of one conversation: more than the budgets allow
+_MOST_REQUESTS = 100  # per conversation: more than the budgets allow
 _SASL = Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-256", username="ann", password=Secret("hunter2"))
 
 
 class Endless(Exception):
-    """The conversation goes round in circles."""
+    """The conversation does not end."""
 
 
 def converse(data: bytes, api: str | None) -> KafkaEosError | None:
-    """Do what makes the package send `api` to a broker that answers `data` to it; returns the error, if one came of it.
+    """Make the package send `api` to a broker that answers with `data`; return the package's error, if any.
 
-    Without an `api`, `data` is all that the broker ever sends. Raises whatever else happens, and Endless.
+    If `api` is None, `data` is everything that the broker ever sends. Raises Endless, and any unexpected exception.
     """
     broker = _Broker(data, api)
     security = _SASL if api in ("SaslHandshake", "SaslAuthenticate") else Security()
@@ -64,7 +64,7 @@ def converse(data: bytes, api: str | None) -> KafkaEosError | None:
 
 
 def answer(api: str, correlation_id: int, version: int | None = None) -> bytes:
-    """A good response to `api`, framed; by default in the newest version that is spoken."""
+    """A valid response to `api`, as a frame; by default in the latest supported version."""
     module, fields = _ANSWERS[api]
     response = _make(getattr(module, f"{api}Response"), fields)
     response.API_VERSION = RANGES[api][1] if version is None else version
@@ -89,7 +89,7 @@ class _Broker:
         self._now += seconds
 
     def reply(self, request: bytes) -> bytes:
-        """The bytes that a request is answered with."""
+        """The bytes with which the broker answers a request."""
         self.requests += 1
         self._now += _SECONDS_PER_REQUEST
         if self.requests > _MOST_REQUESTS:
@@ -114,7 +114,7 @@ class _FalseConnection(Connection):
 
 
 class _FalseSocket:
-    """As much of a socket as a connection uses; at the end of what was sent to it, the peer has hung up."""
+    """The part of a socket that a connection uses. After the last byte, the broker has closed the connection."""
 
     def __init__(self, broker: _Broker) -> None:
         self._broker = broker
@@ -143,7 +143,7 @@ class _FalseSocket:
         raise OSError("no socket")
 
 
-# -- good answers, and what sends the requests
+# -- valid responses, and the code that sends the requests
 
 
 def _make(kind: Any, fields: Mapping[str, Any]) -> Any:
@@ -219,7 +219,7 @@ _TRANSACTION = {
 _OPEN = {"transactional_id": "id", "producer_id": 7, "transaction_state": "Ongoing"}
 _PRODUCER = {"producer_id": 7, "producer_epoch": 1, "current_txn_start_offset": 1}
 
-# Module of kafka-python, fields of the response.
+# Per API: kafka-python's module, and the fields of the response.
 _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "Metadata": (
         metadata,
@@ -287,7 +287,7 @@ _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
         metadata,
         {
             "error_code": 0,
-            "api_keys": [],  # filled in below, with every API's key
+            "api_keys": [],  # set below, to every API's key
             "finalized_features_epoch": 1,
             "finalized_features": [{"name": "transaction.version", "max_version_level": 2, "min_version_level": 2}],
         },
@@ -305,7 +305,7 @@ def _fetch(cluster: Cluster) -> None:
     position = 0
     for part in Fetcher(cluster).fetch([wanted]):
         assert part.partition == _AT
-        for header in part.batches:  # nothing twice, nothing out of order
+        for header in part.batches:  # no duplicates, and in order
             assert header.next_offset > position
             assert header.base_offset >= position or header is part.batches[0]
             position = header.next_offset

@@ -1,4 +1,4 @@
-"""Finds the micro-batches that a writer had to write again in its log."""
+"""Finds, in a writer's log, the micro-batches that it had to write again."""
 
 from __future__ import annotations
 

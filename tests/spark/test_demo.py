@@ -23,5 +23,5 @@ def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
     ), out.getvalue()
     text = out.getvalue()
     assert "kill 1" in text
-    assert "hang in its open transaction" in text
-    assert "OFF" not in text
+    assert "belong to its open transaction" in text
+    assert "WRONG" not in text

@@ -30,5 +30,5 @@ def test_five_minutes_of_faults_leave_all_outputs_exactly_once(tmp_path: Path, k
     for side in found["sides"]:
         assert side["outcome"]["batches"] > 10
         assert side["outcome"]["found"] == side["outcome"]["expected"] > 1_000
-    assert sum(side["drivers"] for side in found["sides"]) > len(found["sides"]), "killed ones were started again"
+    assert sum(side["drivers"] for side in found["sides"]) > len(found["sides"]), "killed ones were restarted"
     assert (tmp_path / "soak.html").stat().st_size > 10_000

@@ -34,7 +34,7 @@ def broker(
     """Run a Kafka broker (KRaft, loopback only) for tests and demos until Ctrl-C."""
     wanted = [parse_topic(text) for text in topic or []]
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    signal.signal(signal.SIGTERM, _interrupt)  # a clean end for `kill` too: a given directory keeps its data tidy
+    signal.signal(signal.SIGTERM, _interrupt)  # so that `kill` also shuts down cleanly, which matters for --directory
     try:
         with EmbeddedKafka(version, brokers=brokers, port=port or None, directory=directory) as kafka:
             existing = kafka.topics()
@@ -44,7 +44,7 @@ def broker(
             notes.print(f"Kafka {version} runs; data and logs are in {kafka.directory}. Use it with")
             notes.print(f'  .option("kafka.bootstrap.servers", "{kafka.bootstrap}")', style="bold")
             notes.print("Ctrl-C stops it.")
-            print(kafka.bootstrap, flush=True)  # last: who waits for it may stop the broker at once
+            print(kafka.bootstrap, flush=True)  # last: a process that waits for this line may stop the broker at once
             kafka.wait()
     except KeyboardInterrupt:
         notes.print("Stopped.")

@@ -18,7 +18,7 @@ from spark_kafka_eos.lab.fuzz import TARGETS, seeds
 
 Name = StrEnum("Name", {name: name for name in TARGETS})  # type: ignore[misc]
 
-_SLOW_SECONDS = 10  # one input that takes longer is taken for a hang
+_SLOW_SECONDS = 10  # an input that takes longer counts as a hang
 _MEMORY_MB = 1_024
 
 
@@ -29,7 +29,7 @@ def fuzz(
         Path | None, typer.Option(file_okay=False, help="Directory for the inputs that increased coverage.")
     ] = None,
 ) -> None:
-    """Feed a decoder or the protocol layer with corrupt bytes. Anything but an expected error ends it with exit code 1.
+    """Feed corrupt bytes to a decoder or the protocol layer. Anything but an expected error ends it with exit code 1.
 
     Requires the extra "fuzz" (atheris). An input that causes a failure is written to a file:
     python -m spark_kafka_eos.lab.fuzz_run TARGET FILE shows it again.
@@ -42,7 +42,7 @@ def fuzz(
         for number, seed in enumerate(seeds(target.value)):
             (folder / f"seed-{number}").write_bytes(seed)
         limits = [f"-max_total_time={seconds}", f"-timeout={_SLOW_SECONDS}", f"-rss_limit_mb={_MEMORY_MB}"]
-        # A process of its own: libFuzzer takes the whole of it, and ends it.
+        # In a separate process, because libFuzzer takes over its process and ends it.
         command = [sys.executable, "-m", "spark_kafka_eos.lab.fuzz_run", target.value, str(folder)]
         done = subprocess.run([*command, *limits, "-print_final_stats=1"], check=False)
     if done.returncode:

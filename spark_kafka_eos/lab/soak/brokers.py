@@ -1,4 +1,4 @@
-"""The clusters of a soak: a broker that is taken away and given back, and whether its cluster has got over that."""
+"""The clusters of a soak: stops and restarts brokers, and waits until the replicas are in sync."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SECONDS, _POLL_SECONDS = 120.0, 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A cluster and the proxy that all but the soak itself reach it through."""
+    """A cluster, and the proxy that all its clients use, except the soak itself."""
 
     kafka: EmbeddedKafka
     proxy: Proxy
 
     def heal(self) -> None:
-        """Bring back every broker that is away, and return when the replicas are in sync."""
+        """Restart or resume every stopped broker, and return when the replicas are in sync."""
         self.kafka.resume()
         self.kafka.start()
         await_in_sync(self.kafka.bootstrap)
@@ -44,7 +44,7 @@ class Broker:
 
 
 def await_in_sync(bootstrap: str) -> None:
-    """Return when every partition has its leader and all its replicas in sync. ToolFailed after two minutes."""
+    """Return when every partition has a leader and all its replicas in sync. Raises ToolFailed after two minutes."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     deadline = time.monotonic() + _SECONDS
     while (behind := _behind(admin)) != set():
@@ -54,7 +54,7 @@ def await_in_sync(bootstrap: str) -> None:
 
 
 def _behind(admin: AdminClient) -> set[str] | None:
-    """Partitions that lack a leader or a replica; None if nobody answers."""
+    """The partitions that lack a leader or a replica; None if no broker answers."""
     try:
         topics = admin.list_topics(timeout=5).topics
     except KafkaException:

@@ -1,8 +1,8 @@
-"""What must have come out of a soak, computed from the source and the plans alone, and what is wrong with what did.
+"""Compares the output of a soak with the expected output, which is computed from the source and the plans alone.
 
-All queries are judged alike. A row is expected of one micro-batch: of a query that copies each record that the batch
-was to read, of the stateful one the figures of each key that occurs in it. All rows differ from each other: a key's
-count of records grows with each of its records.
+All queries are judged in the same way. Each expected row belongs to one micro-batch. A query that copies must write
+each record that the batch reads; the stateful query must write the totals of each key in the batch. No two expected
+rows are equal, because a key's number of records grows with each record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from spark_kafka_eos.verify.history import HistoryEntry
 
-Plan = Sequence[Mapping[int, int]]  # for each micro-batch, from 0 on: where it ends in each source partition
+Plan = Sequence[Mapping[int, int]]  # for each micro-batch from 0 on: its end offset in each source partition
 
 
 class SourceRecord(NamedTuple):
@@ -28,7 +28,7 @@ class SourceRecord(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A record of a copy: where it comes from, and its payload as it was read."""
+    """A record of a copy: its origin, and its payload."""
 
     partition: int
     offset: int
@@ -37,8 +37,9 @@ class Copied(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """A record of the stateful output; `records`: how many of the key so far, `total` the sum of their numbers,
-    `aborted` how many of them were sent to be aborted."""
+    """A record of the stateful output: the number of the key's `records` so far, the `total` of their numbers, and how
+    many of them belong to `aborted` transactions.
+    """
 
     key: str
     records: int
@@ -51,10 +52,10 @@ Row = TypeVar("Row", Copied, Figures)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came out, in records; only `torn` is in batches. All but `expected`, `found` and `batches` must be 0.
+    """The result, in records; only `torn` counts batches. All except `expected`, `found` and `batches` must be 0.
 
-    `torn`: batches of which a part is there. `aborted_visible`: records made of what no reader may see. `wrong`: any
-    other that nothing in the source explains, or in another batch, or behind its successor.
+    `torn`: batches that are incomplete. `aborted_visible`: records that stem from aborted transactions. `wrong`: other
+    records that do not follow from the source, that belong to another batch, or that come after their successor.
     """
 
     batches: int
@@ -72,10 +73,10 @@ class Outcome:
 
 
 def succession(checkpoints: Sequence[Sequence[HistoryEntry]]) -> list[list[HistoryEntry]]:
-    """What was committed of what the checkpoints of a query hold, each of which went on where the one before was lost.
+    """The committed batches of each checkpoint of a query. A checkpoint continues where the previous one was lost.
 
-    The batch that was in flight then was committed if the next checkpoint begins where it ends: its batch 0 reads
-    nothing. Else nothing of it may be in the output. The first checkpoint begins at the source's beginning.
+    The batch that was in flight at the loss was committed if the next checkpoint begins at its end (with a batch 0 that
+    reads nothing). Otherwise nothing of it may be in the output. The first checkpoint begins at the source's beginning.
     """
     found: list[list[HistoryEntry]] = []
     for number, entries in enumerate(checkpoints):
@@ -88,24 +89,24 @@ def succession(checkpoints: Sequence[Sequence[HistoryEntry]]) -> list[list[Histo
 
 
 def plan_of(entries: Iterable[HistoryEntry]) -> Plan:
-    """Where each batch ends in the source."""
+    """The end of each batch in the source."""
     return [{tp.partition: offset for tp, offset in (entry.end or {}).items()} for entry in entries]
 
 
 def places_of(committed: Sequence[Sequence[HistoryEntry]]) -> dict[tuple[int, int], int]:
-    """For each batch, by the number of its checkpoint and its id: which of all batches it is, from 0 on."""
+    """The place of each batch among all batches, from 0 on, by the number of its checkpoint and its id."""
     batches = [(number, entry.batch_id) for number, entries in enumerate(committed) for entry in entries]
     return {batch: place for place, batch in enumerate(batches)}
 
 
 def expected_copies(source: Iterable[SourceRecord], plan: Plan) -> dict[Copied, int]:
-    """The rows of a query that copies, each with its batch."""
+    """The expected rows of a query that copies, each with its batch."""
     batch_of = _batch_of(plan)
     return {Copied(r.partition, r.offset, r.key, str(r.number)): batch_of(r) for r in source}
 
 
 def expected_figures(source: Iterable[SourceRecord], plan: Plan) -> dict[Figures, int]:
-    """The rows of the stateful query, each with its batch."""
+    """The expected rows of the stateful query, each with its batch."""
     batch_of = _batch_of(plan)
     by_batch: dict[int, dict[str, list[int]]] = {}
     for record in source:
@@ -122,7 +123,7 @@ def expected_figures(source: Iterable[SourceRecord], plan: Plan) -> dict[Figures
 
 
 def judge_copies(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Copied]]) -> Outcome:
-    """`found`: batch and row, in the order of the output's partitions."""
+    """Judge `found`: batch and row, in the order of each output partition."""
     visible = {(record.partition, record.offset) for record in source}
     return _judge(
         expected_copies(source, plan),
@@ -134,7 +135,7 @@ def judge_copies(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tup
 
 
 def judge_figures(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Figures]]) -> Outcome:
-    """`found`: batch and row, in the order of the output's partitions."""
+    """Judge `found`: batch and row, in the order of each output partition."""
     return _judge(
         expected_figures(source, plan),
         plan,
@@ -145,7 +146,7 @@ def judge_figures(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tu
 
 
 def _batch_of(plan: Plan) -> Callable[[SourceRecord], int]:
-    """The batch that reads a record; behind the last one for a record that nobody planned to read."""
+    """A function that returns the batch that reads a record; len(plan) for a record that no batch reads."""
     partitions = {partition for ends in plan for partition in ends}
     ends = {partition: [batch.get(partition, 0) for batch in plan] for partition in partitions}
     return lambda record: bisect_right(ends.get(record.partition, []), record.offset)
@@ -159,7 +160,7 @@ def _judge(
     aborted: Callable[[Row], bool],
     place: Callable[[Row], tuple[object, int]],
 ) -> Outcome:
-    """`place`: rows with the first of the two in common follow one another in the order of the second."""
+    """`place` returns a series and a position: rows of the same series must be in the order of their positions."""
     seen: Counter[Row] = Counter()
     latest: dict[object, int] = {}
     aborted_visible = wrong = total = 0

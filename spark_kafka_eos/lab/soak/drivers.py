@@ -1,4 +1,4 @@
-"""A query whose driver is started again whenever it is gone, killed or by itself, as a cluster manager would do it."""
+"""Runs a query's driver, and restarts it whenever it has ended, as a cluster manager would."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _CAUSE = re.compile(r"spark_kafka_eos\.errors\.(\w+): (.+)|^pyspark\.\S+: (.+)")
 
 @dataclass(slots=True)
 class Query:
-    """One query and its present driver. `source` and `sink`: addresses of the clusters that it reads and writes.
-    `folder` takes its checkpoints, and its drivers' logs, one for each checkpoint.
+    """One query and its current driver. `source` and `sink` are the addresses of the clusters that it reads and writes.
+    `folder` is for its checkpoints and its drivers' logs, one log per checkpoint.
 
-    Threads may call: one fault at a time for each query, and `revive` from another thread.
+    Thread-safe for one fault at a time, with `revive` in another thread.
     """
 
     name: str
@@ -47,15 +47,15 @@ class Query:
     spark_home: Path
     started: int = 0
     lost: int = 0  # checkpoints
-    ended: list[str] = field(default_factory=list)  # why drivers ended that nobody killed
+    ended: list[str] = field(default_factory=list)  # why drivers ended without being killed
     _driver: Driver | None = None
-    _logged: int = 0  # the log's size when the present driver was started
+    _logged: int = 0  # the log's size at the start of the current driver
     _stopped: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def checkpoints(self) -> list[Path]:
-        """The lost ones, which the check needs, and the present one."""
+        """The lost ones, which the check needs, and the current one."""
         return [self.folder / f"checkpoint-{self.name}-{number}" for number in range(self.lost + 1)]
 
     @property
@@ -72,17 +72,17 @@ class Query:
 
     @property
     def batches(self) -> int:
-        """Micro-batches that Spark has noted as done in the present checkpoint."""
+        """The number of micro-batches that Spark has recorded as done in the current checkpoint."""
         return committed_batches(self.checkpoint)
 
     @property
     def redone(self) -> int:
-        """Batches that were written again within a driver's life, because a try was aborted."""
+        """The number of batches that a driver wrote again, because an attempt was aborted."""
         found = [redone(log.read_text(errors="replace").splitlines()) for log in self.logs if log.exists()]
         return sum(map(len, found))
 
     def start(self) -> None:
-        """Start a driver, which goes on where the checkpoint stands."""
+        """Start a driver, which continues from the checkpoint."""
         environment = python_environment()
         with self._lock:
             self._logged = self.log.stat().st_size if self.log.exists() else 0
@@ -96,11 +96,11 @@ class Query:
             self.started += 1
 
     def revive(self) -> str | None:
-        """Start another driver if the present one has ended by itself: why it did, None if it lives."""
+        """Start another driver if the current one has ended by itself; return why it ended, None if it is alive."""
         with self._lock:
             if self._stopped or self._driver is None or self._driver.running:
                 return None
-            self._driver.kill()  # what is left of its processes
+            self._driver.kill()  # its remaining processes
             with self.log.open("rb") as log:
                 log.seek(self._logged)
                 why = cause(log.read().decode(errors="replace").splitlines())
@@ -110,15 +110,16 @@ class Query:
 
     @property
     def at_work(self) -> bool:
-        """Whether the driver has got over its start."""
+        """Whether the driver has finished starting."""
         with self._lock:
-            return self._present().at_work
+            return self._current().at_work
 
     def kill(self, *, lose_checkpoint: bool = False) -> str:
-        """SIGKILL to the driver and all its processes, and a new driver, perhaps with a new checkpoint; where it was
-        when it died."""
+        """Kill the driver with all its processes and start a new one, if required with a new checkpoint; return where
+        the query was.
+        """
         with self._lock:
-            processes = self._present().kill()
+            processes = self._current().kill()
             batch = batch_in_flight(self.checkpoint)
             self.lost += lose_checkpoint
             self.start()
@@ -126,25 +127,25 @@ class Query:
         return f"{processes} processes, {where}"
 
     def kill_executor(self) -> str | None:
-        """SIGKILL to an executor; where the query was. None if there is none: the driver is just starting."""
+        """Kill an executor; return where the query was, None if there is no executor because the driver is starting."""
         with self._lock:
-            processes = self._present().kill_an_executor()
+            processes = self._current().kill_an_executor()
             batch = batch_in_flight(self.checkpoint)
         where = "between two batches" if batch is None else f"in batch {batch}"
         return f"{processes} processes, {where}" if processes else None
 
     def pause(self) -> None:
-        """SIGSTOP to the driver and all its processes."""
+        """Send SIGSTOP to the driver and all its processes."""
         with self._lock:
-            self._present().pause()
+            self._current().pause()
 
     def resume(self) -> None:
-        """SIGCONT to the same. Harmless when there was no pause."""
+        """Send SIGCONT to the driver and all its processes, paused or not."""
         with self._lock:
-            self._present().resume()
+            self._current().resume()
 
     def stop(self) -> None:
-        """Kill the driver for good."""
+        """Kill the driver, and do not restart it."""
         with self._lock:
             self._stopped = True
             if self._driver is not None:
@@ -152,23 +153,23 @@ class Query:
 
     @property
     def at_rest(self) -> bool:
-        """Whether Spark has noted all batches as done that it has planned, one at least."""
+        """Whether Spark has recorded all planned batches as done, at least one."""
         return self.batches > 0 and batch_in_flight(self.checkpoint) is None
 
-    def _present(self) -> Driver:
+    def _current(self) -> Driver:
         if self._driver is None:
             raise ToolFailed(f"the {self.name} query was never started")
         return self._driver
 
 
 def submit_arguments(name: str, python_path: str) -> list[str]:
-    """What spark-submit is told of the query's Spark; `python_path` is for executors in processes of their own."""
+    """The query's arguments for spark-submit; `python_path` is for executors in separate processes."""
     settings = _SPARK | {"spark.executorEnv.PYTHONPATH": python_path}
     return ["--master", _MASTER[name], *(word for pair in settings.items() for word in ("--conf", "=".join(pair)))]
 
 
 def cause(lines: Iterable[str]) -> str:
-    """Why a driver ended, from its log: the last error of this package, or else Spark's last word."""
+    """Why a driver ended, from its log: the last error of this package, else Spark's last error."""
     ours = spark = ""
     for line in lines:
         if match := _CAUSE.search(line):
@@ -176,4 +177,4 @@ def cause(lines: Iterable[str]) -> str:
                 ours = f"{match[1]}: {match[2]}"
             else:
                 spark = match[3]
-    return (ours or spark or "it does not say why")[:200].strip()
+    return (ours or spark or "the log does not say why")[:200].strip()

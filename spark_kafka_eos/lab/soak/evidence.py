@@ -1,4 +1,4 @@
-"""What the check of a soak works on: topics as librdkafka's consumer shows them, plans as the checkpoints have them."""
+"""Reads what the check of a soak needs: topics with librdkafka's consumer, plans from the checkpoints."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from spark_kafka_eos.writing.files import files_at
 
 
 def client(bootstrap: str) -> ClientOptions:
-    """How the soak itself reaches a cluster with this package."""
+    """Options for this package's own clients of a cluster."""
     return source_options(
         {"kafka.bootstrap.servers": bootstrap, "kafka.request.timeout.ms": 10_000, "subscribe": SOURCE}
     ).client
 
 
 def source_records(bootstrap: str) -> list[SourceRecord]:
-    """All that a read_committed consumer sees of the source."""
+    """The source's records as a read_committed consumer sees them."""
     return [
         SourceRecord(m.partition() or 0, m.offset() or 0, _text(m.key()), int(_text(m.value()).removeprefix(ABORTED)))
         for m in read_topic(bootstrap, SOURCE, "read_committed")
@@ -39,8 +39,9 @@ def source_records(bootstrap: str) -> list[SourceRecord]:
 
 
 def copies(bootstrap: str, query: str, places: Mapping[tuple[int, int], int]) -> Iterator[tuple[int, Copied]]:
-    """The output of a query that copies: row, and its batch's place in the plan, by checkpoint and batch id; -1 for a
-    batch that is not in the plan. A value without provenance comes from nowhere, partition -1."""
+    """The output of a query that copies: each row, preceded by its batch's place in the plan, -1 if the batch is not in
+    the plan. `places` is by checkpoint and batch id. A value without provenance has partition -1.
+    """
     for message in read_topic(bootstrap, output(query), "read_committed"):
         value = bytes(message.value() or b"")
         origin = unpack(pa.array([value], pa.binary()))[0]
@@ -50,14 +51,15 @@ def copies(bootstrap: str, query: str, places: Mapping[tuple[int, int], int]) ->
 
 
 def figures(bootstrap: str) -> Iterator[tuple[int, Figures]]:
-    """The stateful output: batch and row."""
+    """The output of the stateful query: batch and row."""
     for message in read_topic(bootstrap, output(STATEFUL), "read_committed"):
         yield _figures(message)
 
 
 def history(checkpoint: Path) -> list[HistoryEntry]:
-    """The micro-batches from batch 0 on, with what they were to read: committed ones, as Spark has noted, and planned
-    the one that was in flight. Where batch 0 starts, a checkpoint does not say."""
+    """The micro-batches from batch 0 on, with the offsets that they read: "committed" if Spark recorded them as done,
+    "planned" for the batch in flight. The start of batch 0 is None, because a checkpoint does not contain it.
+    """
     read = files_at(str(checkpoint), "checkpointLocation").read_text
     done, in_flight = committed_batches(checkpoint), batch_in_flight(checkpoint)
     found = []
@@ -75,8 +77,9 @@ def history(checkpoint: Path) -> list[HistoryEntry]:
 
 
 def progress(query: str, source: str, sink: str) -> dict[int, int]:
-    """By partition, up to where a query has committed the source: as its group says, or, where source and sink are on
-    two clusters, its ledger."""
+    """The source offsets that a query has committed, by partition: from its group, or from its ledger if source and
+    sink are on two clusters.
+    """
     if source == sink:
         return group_offsets(sink, query, SOURCE)
     ledger = SinkLedger(client=client(sink), transactional_id=query, topic=LEDGER_TOPIC)
@@ -85,7 +88,9 @@ def progress(query: str, source: str, sink: str) -> dict[int, int]:
 
 
 def hanging(bootstrap: str, topics: Sequence[str]) -> int:
-    """Partitions whose last stable offset is not the high watermark: of `topics`, ledger and the groups' offsets."""
+    """The number of partitions whose last stable offset is not the high watermark, in `topics`, the ledger topic and
+    the groups' offsets.
+    """
     count = 0
     for topic in (*topics, LEDGER_TOPIC, "__consumer_offsets"):
         stable, end = (ends(bootstrap, topic, level) for level in ("read_committed", "read_uncommitted"))

@@ -1,4 +1,4 @@
-"""Carries a schedule out: each lane's faults one after the other, the lanes at the same time."""
+"""Injects the faults of a schedule: those of a lane one after the other, the lanes in parallel."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spark_kafka_eos.lab.soak.brokers import Broker
 from spark_kafka_eos.lab.soak.drivers import Query
 from spark_kafka_eos.lab.soak.schedule import Fault, Kind
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected:
-    """A fault that happened: from when to when, in seconds since the start, and what it hit."""
+    """A fault that happened: its start and end in seconds since the start, and what it hit."""
 
     fault: Fault
     at: float
@@ -28,8 +28,9 @@ class Injected:
 
 
 class Faults:
-    """The faults of one soak. `brokers` and `queries` have the schedule's targets by name. `tell` is called as each
-    fault happens, from the lanes' threads."""
+    """The faults of one soak. `brokers` and `queries` contain the schedule's targets by name. `tell` is called for each
+    fault, in its lane's thread.
+    """
 
     def __init__(
         self,
@@ -53,18 +54,18 @@ class Faults:
         ]
 
     def start(self) -> None:
-        """The schedule's time begins."""
+        """Start the schedule."""
         self._started = time.monotonic()
         for thread in self._threads:
             thread.start()
 
     def check(self) -> None:
-        """Raises what a lane broke with, if one did."""
+        """Raise the error with which a lane failed, if any."""
         if self._errors:
             raise self._errors[0]
 
     def stop(self) -> None:
-        """No more faults; what was going on is brought to its end. Raises as `check`."""
+        """Inject no more faults, and wait until those in progress have ended. Raises as `check` does."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -80,10 +81,10 @@ class Faults:
             self._errors.append(error)
 
     def _await_work(self, target: str) -> bool:
-        """A fault waits while a driver is just starting, which has nothing to lose then. False when all is over."""
+        """Wait until the driver has started: before, it has nothing to lose. False if the soak ends first."""
         query = self._queries.get(target)
         while query is not None and not query.at_work:
-            if self._over.wait(_LOOK_SECONDS):
+            if self._over.wait(_POLL_SECONDS):
                 return False
         return True
 
@@ -117,14 +118,14 @@ class Faults:
                 self._done(fault, self._now())
 
     def _kill_executor(self, fault: Fault) -> None:
-        """Where none is there at the moment, because the last one was killed just now, the fault waits for one."""
+        """Wait for an executor if there is none, because the last one has just been killed."""
         while (hit := self._queries[fault.target].kill_executor()) is None:
-            if self._over.wait(_LOOK_SECONDS):
+            if self._over.wait(_POLL_SECONDS):
                 return
         self._done(fault, self._now(), hit)
 
     def _lasting(self, fault: Fault) -> None:
-        """Tell of the fault, and return when it is to end; it is not cut short, or it would be another fault."""
+        """Report the fault, and return when it should end, even if the soak ends first."""
         at = self._now()
         self._done(fault, at)
         threading.Event().wait(fault.seconds)

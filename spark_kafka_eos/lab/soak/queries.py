@@ -1,10 +1,11 @@
-"""The queries of a soak, as the program that spark-submit runs for each of their drivers.
+"""The queries of a soak: the program that spark-submit runs for each driver.
 
-- stateless: a copy, each value with its provenance in front (verify.provenance_bytes), through `format("kafka-eos")`.
-- stateful: running figures of each key in update mode, through foreachBatch; the executors append.
-- mirror: the same copy to another cluster. It goes on where that cluster's ledger says when its checkpoint is lost.
+- stateless: a copy, each value preceded by its provenance (verify.provenance_bytes), with `format("kafka-eos")`.
+- stateful: running totals per key in update mode, with foreachBatch; the executors append.
+- mirror: the same copy as stateless, to another cluster. After its checkpoint is lost, it continues where that
+  cluster's ledger ends.
 
-Nothing of PySpark is imported above: the soak itself takes its names and the settings from here.
+PySpark is imported on demand only, because the soak itself imports this module's constants.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 STATELESS, STATEFUL, MIRROR = "stateless", "stateful", "mirror"
 SOURCE = "soak-source"
 TRANSACTION_TIMEOUT_MS = 15_000
-ABORTED = "x"  # in front of each source value that is sent to be aborted; the others are bare numbers
+ABORTED = "x"  # prefix of source values in transactions that will be aborted; the others are plain numbers
 
-_PATIENCE = {"kafka.request.timeout.ms": "5000", "kafka.socket.connection.setup.timeout.ms": "2000"}
+_TIMEOUTS = {"kafka.request.timeout.ms": "5000", "kafka.socket.connection.setup.timeout.ms": "2000"}
 
 
 def output(query: str) -> str:
@@ -34,9 +35,9 @@ def output(query: str) -> str:
 
 
 def traced(checkpoint: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Source rows as rows for the sink: `key`, and `value` behind its provenance. For mapInArrow, on executors.
+    """A function for mapInArrow that turns source rows into sink rows: `key`, and `value` preceded by its provenance.
 
-    `checkpoint`: the number of the query's checkpoint, as with each one batch ids begin anew; noted as the attempt.
+    `checkpoint` is the number of the query's checkpoint, stored as the attempt: each checkpoint's batch ids start at 0.
     """
 
     def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,7 +57,7 @@ def traced(checkpoint: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
 
 
 def copied(source: DataFrame, sink: dict[str, str], checkpoint: int) -> DataStreamWriter:
-    """The copy."""
+    """The stream that copies the source."""
     rows = source.select("key", "value", "partition", "offset")
     return (
         rows.mapInArrow(traced(checkpoint), "key BINARY, value BINARY").writeStream.format("kafka-eos").options(**sink)
@@ -64,7 +65,7 @@ def copied(source: DataFrame, sink: dict[str, str], checkpoint: int) -> DataStre
 
 
 def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
-    """Per key: how many records so far, the sum of their numbers, how many of them were sent to be aborted."""
+    """The stream of totals per key: the number of records, the sum of their numbers, and the number of aborted ones."""
     from pyspark.sql import functions as F
 
     from spark_kafka_eos import TransactionalWriter
@@ -86,15 +87,16 @@ def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
 
 
 def main(name: str, source: str, sink: str, number: str, checkpoint: str) -> None:
-    """Run a query until it is killed, or ends with what broke it. `source` and `sink` are the clusters' addresses;
-    `checkpoint` is the query's folder, and the `number`-th one, from 0 on."""
+    """Run a query until it is killed or fails. `source` and `sink` are the clusters' addresses; `checkpoint` is the
+    checkpoint's folder, and `number` counts the query's checkpoints from 0.
+    """
     from pyspark.sql import SparkSession
 
     from spark_kafka_eos import cluster_id
     from spark_kafka_eos.spark.follow import follow
 
     spark: SparkSession = SparkSession.builder.appName(name).getOrCreate()
-    there, here = ({"kafka.bootstrap.servers": bootstrap, **_PATIENCE} for bootstrap in (source, sink))
+    there, here = ({"kafka.bootstrap.servers": bootstrap, **_TIMEOUTS} for bootstrap in (source, sink))
     reading = {**there, "subscribe": SOURCE, "startingOffsets": "earliest"}
     here["kafka.transactional.id"] = name
     writing = {**here, "kafka.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), "topic": output(name)}

@@ -22,7 +22,7 @@ from spark_kafka_eos.lab.soak.queries import STATEFUL
 from spark_kafka_eos.lab.soak.schedule import Kind
 
 _BIN_SECONDS = 5.0
-_TOP = 2.0  # times the source's highest rate
+_TOP = 2.0  # of the scale, as a multiple of the source's highest rate
 _COLOURS = {
     Kind.DRIVER_KILLED: "#d62728",
     Kind.CHECKPOINT_LOST: "#8c564b",
@@ -36,7 +36,7 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Records so far, `seconds` after the start: what the producer committed, what a reader of each output saw."""
+    """Records so far, `seconds` after the start: those that the producer committed, and those in each output."""
 
     seconds: float
     source: int
@@ -45,9 +45,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One query. `ended`: why drivers ended that nobody killed; `redone`: batches written again within a driver's life;
-    `lost`: checkpoints that were lost; `violated`: invariants that `kafka-eos verify` found violated, with the place,
-    or could not prove."""
+    """One query. `ended`: why drivers ended without being killed. `redone`: batches that a driver wrote again. `lost`:
+    lost checkpoints. `violated`: invariants that `kafka-eos verify` found violated, with the place, or could not prove.
+    """
 
     name: str
     drivers: int
@@ -60,8 +60,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soaked:
-    """All that is known of a soak. `records` of the source that readers see, `aborted` those sent to be aborted;
-    `hanging`: partitions that end in an open transaction; `drained`: whether all queries got to the source's end."""
+    """The result of a soak. `records`: visible records of the source. `aborted`: records in intentionally aborted
+    transactions. `hanging`: partitions that end in an open transaction. `drained`: whether all queries reached the
+    source's end.
+    """
 
     seed: int
     minutes: float
@@ -88,26 +90,26 @@ class Soaked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the table: a figure for each query, or one for all; `due` is what each of them must be."""
+    """A row of the table: a figure for each query, or one for all; `expected` are the required values, if any."""
 
     name: str
     figures: tuple[int, ...]
-    due: tuple[int, ...] | None = None
+    expected: tuple[int, ...] | None = None
 
     @property
     def holds(self) -> bool:
-        return self.due is None or self.figures == self.due
+        return self.expected is None or self.figures == self.expected
 
 
 def rows(soaked: Soaked) -> Iterator[Row]:
-    """The outcome, line by line."""
+    """The rows of the table."""
     sides = soaked.sides
     outcomes = [side.outcome for side in sides]
     yield Row(name="records in", figures=(soaked.records,) * len(sides))
     yield Row(
         name="records out",
         figures=tuple(outcome.found for outcome in outcomes),
-        due=tuple(outcome.expected for outcome in outcomes),
+        expected=tuple(outcome.expected for outcome in outcomes),
     )
     yield Row(name="micro-batches", figures=tuple(outcome.batches for outcome in outcomes))
     yield Row(name="… written again", figures=tuple(side.redone for side in sides))
@@ -116,13 +118,14 @@ def rows(soaked: Soaked) -> Iterator[Row]:
     yield Row(name="checkpoints lost", figures=tuple(side.lost for side in sides))
     for name in ("lost", "duplicated", "torn", "aborted_visible", "wrong"):
         found = tuple(int(getattr(outcome, name)) for outcome in outcomes)
-        yield Row(name=name.replace("_", " "), figures=found, due=(0,) * len(sides))
-    yield Row(name="invariants violated", figures=tuple(len(side.violated) for side in sides), due=(0,) * len(sides))
-    yield Row(name="hanging", figures=(soaked.hanging,), due=(0,))
+        yield Row(name=name.replace("_", " "), figures=found, expected=(0,) * len(sides))
+    violated = tuple(len(side.violated) for side in sides)
+    yield Row(name="invariants violated", figures=violated, expected=(0,) * len(sides))
+    yield Row(name="hanging", figures=(soaked.hanging,), expected=(0,))
 
 
 def summary(soaked: Soaked) -> str:
-    """The outcome in a line."""
+    """The result in one line."""
     outcomes = [side.outcome for side in soaked.sides]
     zeros = ", ".join(
         f"{name.replace('_', ' ')} {sum(getattr(outcome, name) for outcome in outcomes)}"
@@ -135,35 +138,36 @@ def summary(soaked: Soaked) -> str:
 
 
 def faults(soaked: Soaked) -> str:
-    """How often each kind of fault happened."""
+    """The number of faults of each kind."""
     return ", ".join(f"{kind} {count}" for kind, count in sorted(soaked.kinds.items()))
 
 
 def remarks(soaked: Soaked) -> Iterator[str]:
-    """What the table has no room for: what is wrong, and what drivers said that ended by themselves."""
+    """Details that do not fit into the table: violations, and why drivers ended by themselves."""
     if not soaked.drained:
-        yield "The queries did not get to the end of the source."
+        yield "The queries did not reach the end of the source."
     for side in soaked.sides:
         yield from (f"{side.name}: {what}" for what in side.violated)
         for why, count in Counter(side.ended).items():
-            yield f"{side.name}: {count} of its drivers ended by themselves: {why}"
+            yield f"{side.name}: drivers that ended by themselves: {count} ({why})"
 
 
 def table(soaked: Soaked) -> Table:
-    """The outcome on a terminal."""
+    """The table for a terminal."""
     out = Table("", title="Exactly once?", title_justify="left")
     for side in soaked.sides:
         out.add_column(side.name, justify="right")
     out.add_column("")
     for row in rows(soaked):
         figures = [f"{figure:,}" for figure in row.figures] + [""] * (len(soaked.sides) - len(row.figures))
-        out.add_row(row.name, *figures, _mark(row, "[green]ok[/green]", "[bold red]OFF[/bold red]"))
+        out.add_row(row.name, *figures, _mark(row, "[green]ok[/green]", "[bold red]WRONG[/bold red]"))
     return out
 
 
 def write(soaked: Soaked, folder: Path) -> Path:
-    """`soak.json` and `soak.html` into the folder, which is made; returns the page's path. ToolFailed without
-    matplotlib."""
+    """Write `soak.json` and `soak.html` to the folder, which is created; return the page's path. Raises ToolFailed
+    without matplotlib.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "soak.json").write_text(json.dumps(to_json(soaked), indent=1) + "\n")
     found = folder / "soak.html"
@@ -172,12 +176,12 @@ def write(soaked: Soaked, folder: Path) -> Path:
 
 
 def to_json(soaked: Soaked) -> dict[str, Any]:
-    """All of it in plain values."""
+    """The result as plain values."""
     return asdict(soaked) | {"holds": soaked.holds, "summary": summary(soaked), "kinds": dict(soaked.kinds)}
 
 
 def page(soaked: Soaked) -> str:
-    """One self-contained page."""
+    """A self-contained HTML page."""
     plotted = base64.b64encode(plot(soaked)).decode()
     verdict = "exactly once" if soaked.holds else "NOT exactly once"
     head = "".join(f"<th>{side.name}</th>" for side in soaked.sides)
@@ -185,7 +189,7 @@ def page(soaked: Soaked) -> str:
         f"<tr><td>{row.name}</td>"
         + "".join(f"<td>{figure:,}</td>" for figure in row.figures)
         + "<td></td>" * (len(soaked.sides) - len(row.figures))
-        + f"<td>{_mark(row, 'ok', '<b>OFF</b>')}</td></tr>"
+        + f"<td>{_mark(row, 'ok', '<b>WRONG</b>')}</td></tr>"
         for row in rows(soaked)
     )
     said = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks(soaked))
@@ -196,7 +200,7 @@ td, th {{ padding: .1em 1em; text-align: right }} td:first-child {{ text-align: 
 </style></head><body>
 <h1>{soaked.minutes:g} minutes of faults: {verdict}</h1>
 <p>{html.escape(summary(soaked))}.</p>
-<img alt="throughput over time, with the faults" src="data:image/png;base64,{plotted}">
+<img alt="throughput and faults over time" src="data:image/png;base64,{plotted}">
 <table><tr><th></th>{head}<th></th></tr>{body}</table>
 <p>Faults: {html.escape(faults(soaked))}.</p>
 <ul>{said}</ul>
@@ -207,7 +211,7 @@ td, th {{ padding: .1em 1em; text-align: right }} td:first-child {{ text-align: 
 
 
 def rates(samples: Sequence[Sample], width: float = _BIN_SECONDS) -> list[tuple[float, float, tuple[float, ...]]]:
-    """Records per second, of the source and of each output, in intervals of about `width` seconds: (their ends, …)."""
+    """Records per second in intervals of at least `width` seconds: (end of the interval, source, outputs)."""
     found = []
     before = samples[0] if samples else None
     for sample in samples:
@@ -220,10 +224,10 @@ def rates(samples: Sequence[Sample], width: float = _BIN_SECONDS) -> list[tuple[
 
 
 def plot(soaked: Soaked) -> bytes:
-    """A PNG: throughput over time, the faults marked. ToolFailed without matplotlib.
+    """A PNG of throughput and faults over time. Raises ToolFailed without matplotlib.
 
-    The aggregation has its own scale: it writes fewer records than it reads. A copy that catches up after a long
-    outage does so in one batch, which goes beyond the top, so that the rest can be told apart.
+    The stateful query has its own scale, because it writes fewer records than it reads. After a long outage, a copy
+    catches up in one batch, which exceeds the scale; otherwise, the rest would be too small to read.
     """
     figure, axes = new_figure(11, 4.5)
     found = rates(soaked.samples)
@@ -246,7 +250,7 @@ def plot(soaked: Soaked) -> bytes:
         axes.axvline(injected.at, color=colour, linewidth=1, linestyle="--", label=label)
         if injected.until > injected.at:
             axes.axvspan(injected.at, injected.until, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xlabel("seconds; records when a read_committed consumer got them")
+    axes.set_xlabel("seconds; records count when a read_committed consumer reads them")
     figure.legend(loc="outside right upper", fontsize="small")
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=120)
@@ -254,6 +258,6 @@ def plot(soaked: Soaked) -> bytes:
 
 
 def _mark(row: Row, right: str, wrong: str) -> str:
-    if row.due is None:
+    if row.expected is None:
         return ""
     return right if row.holds else wrong

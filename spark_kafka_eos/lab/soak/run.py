@@ -1,4 +1,4 @@
-"""`kafka-eos chaos soak`: the clusters, the source, the queries, the faults, and in the end the check."""
+"""`kafka-eos chaos soak`: runs the clusters, the source, the queries and the faults, and finally the check."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from spark_kafka_eos.verify.verification import verify
 
 NAMES = (STATELESS, STATEFUL, MIRROR)
 PARTITIONS, SOURCE_PARTITIONS = 3, 4
-_START_SECONDS = 120.0  # for a broker, beside all that goes on then
-_LOOK_SECONDS, _SAMPLE_SECONDS = 0.25, 1.0
-_WARM = 3  # micro-batches: the first takes what was sent until Spark ran, the second what was sent during the first
-_PATIENCE = 300.0  # seconds for the queries' first batches, and for what is left at the end, on a slow machine
+_START_SECONDS = 120.0  # for a broker, on a busy machine
+_POLL_SECONDS, _SAMPLE_SECONDS = 0.25, 1.0
+_WARM_UP = 3  # micro-batches: the first reads what was sent before Spark ran, the second what was sent during the first
+_TIMEOUT = 300.0  # seconds for the queries' first batches, and for the remaining ones at the end, on a slow machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is asked for; `rate` in records per second, `output` takes the report."""
+    """The command's options: `rate` in records per second, `output` the folder of the report."""
 
     minutes: float
     seed: int
@@ -57,8 +57,8 @@ class Settings:
 
 
 def run(settings: Settings, console: Console) -> bool:
-    """Whether all is as it must be. Logs, data and checkpoints stay with `keep`, and when something is off."""
-    new_figure(1, 1)  # that matplotlib is missing should not be learned at the end
+    """Run a soak; return whether its result is correct. If not, or with `keep`, logs, data and checkpoints are kept."""
+    new_figure(1, 1)  # fails now, not at the end, if matplotlib is missing
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-soak-"))
     holds = False
     try:
@@ -69,7 +69,7 @@ def run(settings: Settings, console: Console) -> bool:
             console.print(remark, markup=False, soft_wrap=True)
         console.print(f"faults: {faults(soaked)}", soft_wrap=True)
         console.print(summary(soaked), soft_wrap=True, style="bold green" if holds else "bold red")
-        console.print(f"Seed {settings.seed}. The report: {write(soaked, settings.output)}", soft_wrap=True)
+        console.print(f"Seed {settings.seed}. Report: {write(soaked, settings.output)}", soft_wrap=True)
     finally:
         if holds and not settings.keep:
             shutil.rmtree(folder)
@@ -83,7 +83,7 @@ def _soak(settings: Settings, folder: Path, console: Console) -> Soaked:
         screen = stack.enter_context(Screen(console, settings.seconds))
         home = _site(stack, settings, folder / "kafka", settings.brokers)
         elsewhere = _site(stack, settings, folder / ELSEWHERE, 1, "-Xmx256m")
-        brokers = f"{settings.brokers} broker(s) of Apache Kafka {settings.kafka_version}, and one of another cluster"
+        brokers = f"{settings.brokers} broker(s) of Apache Kafka {settings.kafka_version}, and one in another cluster"
         screen.say(f"{brokers}, each behind a proxy")
         home.kafka.create_topic(SOURCE, SOURCE_PARTITIONS)
         sites = {STATELESS: home, STATEFUL: home, MIRROR: elsewhere}
@@ -109,7 +109,7 @@ def _soak(settings: Settings, folder: Path, console: Console) -> Soaked:
 
 
 def _site(stack: ExitStack, settings: Settings, folder: Path, brokers: int, *jvm_options: str) -> Site:
-    """A cluster that runs, until the stack is closed."""
+    """A cluster that runs until the stack is closed."""
     kafka = EmbeddedKafka(
         settings.kafka_version,
         brokers=brokers,
@@ -122,8 +122,9 @@ def _site(stack: ExitStack, settings: Settings, folder: Path, brokers: int, *jvm
 
 
 class _Soak:
-    """One soak on running clusters, step by step; the caller cleans up. `home` has the source, `sites` each query's
-    output."""
+    """One soak on running clusters, step by step; the caller cleans up. `home` is the source's cluster, `sites` are the
+    clusters of the queries' outputs.
+    """
 
     def __init__(
         self,
@@ -150,19 +151,19 @@ class _Soak:
         self._started = time.monotonic()
 
     def warm_up(self) -> None:
-        """Start everything, and wait until the queries have caught up with what was sent while they started."""
+        """Start everything, and wait until the queries have read what was sent while they started."""
         self._source.start()
         for query in self._queries.values():
             query.start()
         self._screen.say("source and queries start")
-        deadline = time.monotonic() + _PATIENCE
-        while any(query.batches < _WARM for query in self._queries.values()):
+        deadline = time.monotonic() + _TIMEOUT
+        while any(query.batches < _WARM_UP for query in self._queries.values()):
             self._look()
             if time.monotonic() > deadline:
-                raise ToolFailed(f"the queries have not written their first batches within {_PATIENCE:g} s")
+                raise ToolFailed(f"the queries have not written their first batches within {_TIMEOUT:g} s")
 
     def play(self) -> None:
-        """The minutes of faults."""
+        """Inject the faults."""
         self._started = time.monotonic()
         self._samples.clear()
         self._screen.begin()
@@ -174,12 +175,12 @@ class _Soak:
         self._faults.stop()
 
     def drain(self) -> bool:
-        """End faults and source, let the queries get to its end; whether they did."""
+        """End faults and source, and let the queries read to its end; return whether they have reached it."""
         self._source.stop()
         for site in set(self._sites.values()):
             site.heal()
-        self._screen.say("no more faults, no more input; the queries go on to its end")
-        deadline = time.monotonic() + _PATIENCE
+        self._screen.say("faults and input have ended; the queries read to the end")
+        deadline = time.monotonic() + _TIMEOUT
         drained = False
         while not drained and time.monotonic() < deadline:
             self._look()
@@ -191,7 +192,7 @@ class _Soak:
 
     def judge(self, *, drained: bool) -> Soaked:
         """Read everything and compare."""
-        self._screen.say("checking, with librdkafka's consumer and with this package's own checker")
+        self._screen.say("checking with librdkafka's consumer and with kafka-eos verify")
         records = evidence.source_records(self._home.kafka.bootstrap)
         return Soaked(
             seed=self._settings.seed,
@@ -212,7 +213,7 @@ class _Soak:
         )
 
     def _topics(self) -> dict[Site, list[str]]:
-        """Source and outputs, by where they are."""
+        """The source topic and the output topics, by cluster."""
         found = {self._home: [SOURCE]}
         for name, site in self._sites.items():
             found.setdefault(site, []).append(output(name))
@@ -254,16 +255,16 @@ class _Soak:
         return time.monotonic() - self._started
 
     def _look(self) -> None:
-        """Start drivers again that have ended, notice what broke for good, note how far everything is."""
+        """Restart drivers that have ended, raise permanent failures, and take a sample."""
         for query in self._queries.values():
             if (why := query.revive()) is not None:
-                self._screen.say(f"the {query.name} query's driver ended by itself ({why}); started again", "yellow")
+                self._screen.say(f"the {query.name} query's driver ended by itself ({why}); restarted", "yellow")
         self._source.check()
         self._faults.check()
         if not self._samples or self._now() - self._samples[-1].seconds >= _SAMPLE_SECONDS:
             seen = tuple(follower.records for follower in self._followers)
             self._samples.append(Sample(seconds=self._now(), source=self._source.committed, outputs=seen))
-        time.sleep(_LOOK_SECONDS)  # processes, files and a reader's count: none of them tells when it changes
+        time.sleep(_POLL_SECONDS)  # processes, files and a reader's count have no common event to wait for
 
     def _at_the_end(self) -> bool:
         source = self._home.kafka.bootstrap

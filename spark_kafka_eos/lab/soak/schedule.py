@@ -1,4 +1,4 @@
-"""Which fault happens when: a pure function of a seed and a duration, so a soak can be played again."""
+"""Determines which fault happens when: a pure function of a seed and a duration, so a schedule can be repeated."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enum import StrEnum
 
 from spark_kafka_eos.lab.soak.queries import MIRROR, STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
 
-ELSEWHERE = "elsewhere"  # the one broker of the cluster that the mirror writes
+ELSEWHERE = "elsewhere"  # the only broker of the cluster to which the mirror writes
 
 
 class Kind(StrEnum):
-    """What happens. A kill is SIGKILL, a pause SIGSTOP and, later, SIGCONT; a driver takes its processes along."""
+    """The kind of fault. A kill is SIGKILL, a pause SIGSTOP and later SIGCONT, for drivers to the whole process tree."""
 
     DRIVER_KILLED = "driver killed"
     CHECKPOINT_LOST = "checkpoint lost"  # and the driver killed
@@ -26,10 +26,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault, `at` seconds from the start. `target`: a query's name, a broker's node id or ELSEWHERE, "" for
-    all.
+    """One fault, `at` seconds after the start. `target`: a query's name, a broker's node id or ELSEWHERE, "" for all.
 
-    `seconds`: how long a pause lasts, or a broker is away; 0 for what is over at once (a driver is started again).
+    `seconds`: how long a pause lasts, or a broker is down; 0 for other faults, because a driver is restarted at once.
     """
 
     at: float
@@ -39,7 +38,7 @@ class Fault:
 
     @property
     def lane(self) -> str:
-        """Faults of one lane happen one after the other: so one broker is away at a time, the others keep the data."""
+        """Faults in the same lane happen one after the other. So only one broker is down at a time."""
         if self.kind in BROKERS:
             return "brokers"
         return self.target or "network"
@@ -53,15 +52,16 @@ class Fault:
 BROKERS = frozenset({Kind.BROKER_KILLED, Kind.BROKER_PAUSED})
 _FIRST, _LAST = 3.0, 5.0  # seconds without faults at the start and at the end
 _GAP = (8.0, 17.0)  # seconds between two faults
-_RECOVERY = 12.0  # seconds that a broker gets to catch up before the next one goes
+_RECOVERY = 12.0  # seconds for a broker to catch up before the next one stops
 _KILLED, _PAUSED = (2.0, 9.0), (2.0, 6.0)
 _LONG = (1.1 * TRANSACTION_TIMEOUT_MS / 1000, 1.4 * TRANSACTION_TIMEOUT_MS / 1000)
-_EVERY_LONG = 3  # one pause of so many outlasts the transaction timeout
+_EVERY_LONG = 3  # one of this many pauses is longer than the transaction timeout
 
 
 def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[Fault, ...]:
-    """The faults of `seconds` seconds in their order, on nodes 1 to `brokers` and ELSEWHERE: each kind comes once in
-    seven faults."""
+    """The faults of `seconds` seconds in order, on nodes 1 to `brokers` and ELSEWHERE. Each kind occurs once in seven
+    faults.
+    """
     chance = random.Random(seed)  # noqa: S311 - it chooses faults, not keys
     found: list[Fault] = []
     now, brokers_free = _FIRST, 0.0
@@ -91,9 +91,9 @@ def _target(kind: Kind, brokers: int, chance: random.Random) -> str:
         case Kind.DRIVER_KILLED | Kind.DRIVER_PAUSED:
             return chance.choice([STATELESS, STATEFUL, MIRROR])
         case Kind.CHECKPOINT_LOST:
-            return MIRROR  # the one that goes on where its sink's ledger says
+            return MIRROR  # the only query that continues where its sink's ledger ends
         case Kind.EXECUTOR_KILLED:
-            return STATEFUL  # the one that runs on a cluster
+            return STATEFUL  # the only query that runs on a cluster
         case Kind.CONNECTIONS_CUT:
             return ""
 

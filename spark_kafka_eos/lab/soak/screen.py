@@ -1,4 +1,4 @@
-"""What a soak shows while it runs: a bar that moves on a terminal, and a line for each thing that happens."""
+"""Shows a soak's progress: a bar on a terminal, and a line for each event."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-_LINES = 10  # that a plain log spends on the bar
+_LINES = 10  # lines instead of the bar, if the output is not a terminal
 
 
 class Screen:
-    """Context manager around a soak's progress. `say` may be called from any thread."""
+    """A context manager that shows a soak's progress. `say` may be called from any thread."""
 
     def __init__(self, console: Console, seconds: float) -> None:
         self._console = console
@@ -41,17 +41,17 @@ class Screen:
         self._progress.stop()
 
     def begin(self) -> None:
-        """What is said from here on is dated from here on."""
+        """Restart the clock of `say`."""
         self._started = time.monotonic()
 
     def say(self, text: str, style: str = "") -> None:
-        """A line that stays, with the seconds since the beginning."""
+        """Print a line with the seconds since the start."""
         seconds = f"[dim]{time.monotonic() - self._started:6.1f} s[/dim]"
         shown = f"[{style}]{escape(text)}[/]" if style else escape(text)
         self._console.print(f"{seconds}  {shown}", highlight=False, soft_wrap=True)
 
     def move(self, seconds: float, figures: str) -> None:
-        """How far it is, and how much was done so far."""
+        """Update the progress, and the counts so far."""
         self._progress.update(self._bar, completed=seconds, figures=figures)
         step = int(_LINES * seconds / self._seconds)
         if not self._console.is_terminal and step > self._shown:

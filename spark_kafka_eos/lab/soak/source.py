@@ -1,7 +1,7 @@
-"""Feeds the source topic of a soak: a plain transactional producer at a steady rate, some transactions aborted.
+"""Feeds the source topic of a soak: a librdkafka producer with a steady rate, which aborts some transactions.
 
-Its values are numbers from 0 on, keyed in turn. What is sent to be aborted carries a mark, so that it is known wherever
-it shows up. What the topic holds in the end is asked of the topic: faults abort transactions, too.
+Values are numbers from 0 on, with keys in turn. Values in transactions that will be aborted have a prefix, so that they
+can be recognized in any output. Faults also abort transactions, so the check reads the topic itself.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE, TRANSACTION_TIMEOUT_MS
 
 _log = logging.getLogger(__name__)
-_log.addHandler(logging.NullHandler())  # not to standard error: outages are what a soak is about
+_log.addHandler(logging.NullHandler())  # not to standard error: a soak causes outages
 
 KEYS = 200
 _INTERVAL = 0.25  # seconds of records in a transaction
 _ABORT_EVERY = 10
-_BEHIND = 4  # seconds of records that are made up for after an outage, no more: the rate is steady
-_TRY_SECONDS = 5.0
+_BEHIND = 4  # seconds of records that are sent late after an outage; the rest is skipped
+_CALL_SECONDS = 5.0
 
 
 class Source:
-    """A producer in a thread of its own, from `start()` to `stop()`."""
+    """A producer in its own thread, from `start()` to `stop()`."""
 
     def __init__(self, bootstrap: str, rate: int) -> None:
         self._rate = rate
@@ -38,7 +38,7 @@ class Source:
             "socket.timeout.ms": 5_000,
             "linger.ms": 5,
         }
-        self.committed = 0  # records, as far as the producer was told
+        self.committed = 0  # records that the producer knows to be committed
         self.aborted = 0
         self._number = 0
         self._stopping = threading.Event()
@@ -46,16 +46,16 @@ class Source:
         self._thread = threading.Thread(target=self._run, name="soak source", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._thread.start()
 
     def check(self) -> None:
-        """Raises what broke the producer for good, if something did."""
+        """Raise the error with which the producer failed, if any."""
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
-        """End the transaction that is open, and send no more. Raises as `check`."""
+        """End the open transaction, and stop sending. Raises as `check` does."""
         self._stopping.set()
         self._thread.join()
         self.check()
@@ -77,18 +77,18 @@ class Source:
             self._error = error
 
     def _new(self) -> Producer:
-        """A producer that has fenced the one before, whose open transaction is thereby aborted, or was committed."""
+        """A producer that has fenced the previous one and aborted its open transaction."""
         while True:
             producer = Producer(self._config, logger=_log)
             try:
-                _again(partial(producer.init_transactions, _TRY_SECONDS))
+                _again(partial(producer.init_transactions, _CALL_SECONDS))
                 return producer
             except KafkaException as error:
                 if not _of(error).fatal():
                     raise
 
     def _transaction(self, producer: Producer, records: int, *, abort: bool) -> bool:
-        """Send so many records and end the transaction; whether the producer is still of use."""
+        """Send `records` records in a transaction; return whether the producer can still be used."""
         numbers = range(self._number, self._number + records)
         self._number += records
         try:
@@ -98,14 +98,14 @@ class Source:
                 producer.produce(SOURCE, key=f"key-{number % KEYS:03}", value=value)
             _again(lambda: _flushed(producer))
             if not abort:
-                _again(lambda: producer.commit_transaction(_TRY_SECONDS))
+                _again(lambda: producer.commit_transaction(_CALL_SECONDS))
                 self.committed += records
                 return True
         except KafkaException as error:
             if not _of(error).txn_requires_abort():
                 return False
         try:
-            _again(lambda: producer.abort_transaction(_TRY_SECONDS))
+            _again(lambda: producer.abort_transaction(_CALL_SECONDS))
         except KafkaException:
             return False
         self.aborted += records
@@ -113,13 +113,13 @@ class Source:
 
 
 def _flushed(producer: Producer) -> None:
-    """An abort discards what is still queued: only flushed records reach the log and tempt a reader."""
-    while producer.flush(_TRY_SECONDS):
+    """Flush: an abort discards the producer's queue, so that no aborted record would reach the log."""
+    while producer.flush(_CALL_SECONDS):
         pass
 
 
 def _again(call: Callable[[], object]) -> None:
-    """Until it is done, or fails for another reason than that the brokers are away."""
+    """Repeat the call until it succeeds, or fails with an error that is not retriable."""
     while True:
         try:
             call()

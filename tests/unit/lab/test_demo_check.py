@@ -57,48 +57,48 @@ def crashes(*, executors: tuple[int, ...] = (), redone: tuple[int, ...] = (), co
     return Crashes(drivers=(1, 3), executors=executors, committed=committed, redone=frozenset(redone))
 
 
-def off(found: Survey, crashed: Crashes | None = None) -> list[str]:
+def wrong(found: Survey, crashed: Crashes | None = None) -> list[str]:
     shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashed or crashes(), survey=found)
     return [figure.name for figure in shown if not figure.holds]
 
 
-def test_a_run_as_it_should_be_has_no_figure_off() -> None:
-    assert off(survey()) == []
+def test_in_a_correct_run_every_figure_holds() -> None:
+    assert wrong(survey()) == []
 
 
-def test_each_deviation_turns_its_figure_off() -> None:
-    assert off(survey(read=9)) == ["flights read"]
-    assert off(survey(counts(found=2, missing=1))) == ["late flights", "missing"]
-    assert off(survey(counts(duplicates=1))) == ["duplicates"]
-    assert off(survey(counts(wrong=1))) == ["wrong or unexpected"]
-    assert off(survey(counts(aborted=1))) == ["aborted records seen"]
-    assert off(survey(visible=1)) == ["aborted records seen"]
-    assert off(survey(), crashes(committed=3)) == ["driver kills survived"]
+def test_each_deviation_makes_its_figure_wrong() -> None:
+    assert wrong(survey(read=9)) == ["flights read"]
+    assert wrong(survey(counts(found=2, missing=1))) == ["late flights", "missing"]
+    assert wrong(survey(counts(duplicates=1))) == ["duplicates"]
+    assert wrong(survey(counts(wrong=1))) == ["wrong or unexpected"]
+    assert wrong(survey(counts(aborted=1))) == ["aborted records seen"]
+    assert wrong(survey(visible=1)) == ["aborted records seen"]
+    assert wrong(survey(), crashes(committed=3)) == ["driver kills survived"]
 
 
 def test_an_input_without_its_aborted_records_proves_nothing() -> None:
-    assert off(survey(unseen=0)) == ["… by read_uncommitted"]
+    assert wrong(survey(unseen=0)) == ["… by read_uncommitted"]
 
 
-def test_the_contrast_counts_what_the_jobs_own_aborted_tries_left_in_the_log() -> None:
+def test_a_note_counts_the_records_of_the_jobs_own_aborted_attempts() -> None:
     shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashes(), survey=survey())
     (contrast,) = (figure for figure in shown if figure.note)
-    assert "and 4 cut short" in contrast.note
+    assert "and 4 in the output" in contrast.note
 
 
-def test_killed_executors_must_have_made_their_batches_be_written_again() -> None:
-    assert off(survey(), crashes(executors=(2, 5), redone=(2, 5))) == []
-    assert off(survey(), crashes(executors=(2, 5), redone=(2,))) == ["batches written again"]
-    assert off(survey(), crashes(executors=(2, 5), redone=(2, 4))) == ["batches written again"]
-    assert off(survey(), crashes(executors=(2, 5), redone=(2, 5), committed=5)) == ["executor kills survived"]
+def test_the_batch_of_each_killed_executor_must_have_been_written_again() -> None:
+    assert wrong(survey(), crashes(executors=(2, 5), redone=(2, 5))) == []
+    assert wrong(survey(), crashes(executors=(2, 5), redone=(2,))) == ["batches written again"]
+    assert wrong(survey(), crashes(executors=(2, 5), redone=(2, 4))) == ["batches written again"]
+    assert wrong(survey(), crashes(executors=(2, 5), redone=(2, 5), committed=5)) == ["executor kills survived"]
 
 
-def test_where_no_executor_is_killed_the_table_does_not_speak_of_them() -> None:
+def test_without_killed_executors_the_table_does_not_mention_them() -> None:
     shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashes(redone=(4,)), survey=survey())
     assert shown[-1].name == "driver kills survived"
 
 
-def test_a_batch_written_again_though_its_executors_lived_is_named_and_counts_for_nothing() -> None:
+def test_a_batch_written_again_for_another_reason_is_only_a_note() -> None:
     crashed = crashes(executors=(2,), redone=(2, 4))
     shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashed, survey=survey())
     assert (shown[-1].expected, shown[-1].found, shown[-1].note) == (1, 1, "for other reasons: 4")

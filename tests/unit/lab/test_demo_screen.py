@@ -38,4 +38,4 @@ def test_the_table_marks_each_figure() -> None:
     plain.print(table([Figure(name="missing", expected=0, found=0), Figure(name="duplicates", expected=0, found=3)]))
     text = {line.split("│")[1].strip(): line for line in out.getvalue().splitlines() if "│" in line}
     assert "ok" in text["missing"]
-    assert "OFF" in text["duplicates"]
+    assert "WRONG" in text["duplicates"]

@@ -1,4 +1,4 @@
-"""A query's driver is started again whenever it is gone, and its log says why it went by itself."""
+"""A driver that has ended is restarted, and its log says why it ended."""
 
 import sys
 import time
@@ -137,4 +137,4 @@ def test_without_one_it_is_what_spark_says_last():
 
 
 def test_a_silent_end_is_called_one():
-    assert cause([]) == "it does not say why"
+    assert cause([]) == "the log does not say why"

@@ -67,12 +67,12 @@ def test_a_right_outcome_holds_and_shows_every_zero(soaked):
     assert summary(soaked) == (
         "faults injected 7, records 1,000 in and 3,000 out, lost 0, duplicated 0, torn 0, aborted visible 0, hanging 0"
     )
-    names = [row.name for row in rows(soaked) if row.due is not None]
+    names = [row.name for row in rows(soaked) if row.expected is not None]
     assert names == [
         *("records out", "lost", "duplicated", "torn", "aborted visible", "wrong", "invariants violated", "hanging")
     ]
     assert shown(soaked).count(" ok ") == len(names)
-    assert "OFF" not in shown(soaked)
+    assert "WRONG" not in shown(soaked)
 
 
 @pytest.mark.parametrize("name", ["lost", "duplicated", "torn", "aborted_visible", "wrong"])
@@ -81,7 +81,7 @@ def test_a_figure_of_any_query_that_is_off_is_told(soaked, name):
     for sides in ((side(outcome=off), side()), (side(), side(outcome=off))):
         found = replace(soaked, sides=sides)
         assert not found.holds
-        assert shown(found).count("OFF") == 1
+        assert shown(found).count("WRONG") == 1
         assert name == "wrong" or f"{name.replace('_', ' ')} 2" in summary(found)
 
 
@@ -95,13 +95,13 @@ def test_a_transaction_that_hangs_and_a_query_that_got_stuck_are_told(soaked):
     assert not replace(soaked, hanging=1).holds
     stuck = replace(soaked, drained=False)
     assert not stuck.holds
-    assert "did not get to the end" in next(remarks(stuck))
+    assert "did not reach the end" in next(remarks(stuck))
 
 
 def test_why_drivers_ended_by_themselves_is_a_remark_and_no_fault(soaked):
     found = replace(soaked, sides=(side(ended=("ProducerFenced: x", "ProducerFenced: x")), side("stateful")))
     assert found.holds
-    assert list(remarks(found)) == ["stateless: 2 of its drivers ended by themselves: ProducerFenced: x"]
+    assert list(remarks(found)) == ["stateless: drivers that ended by themselves: 2 (ProducerFenced: x)"]
 
 
 def test_the_kinds_of_faults_are_counted(soaked):
@@ -124,7 +124,7 @@ def test_the_page_is_in_one_piece_and_the_json_has_all_figures(soaked, tmp_path)
 def test_the_page_says_what_is_off_and_what_drivers_said_cannot_break_it(soaked):
     text = page(replace(soaked, sides=(side(ended=("<script>",)), side("stateful")), hanging=1))
     assert "NOT exactly once" in text
-    assert text.count("<b>OFF</b>") == 1
+    assert text.count("<b>WRONG</b>") == 1
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
