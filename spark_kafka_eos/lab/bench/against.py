@@ -1,4 +1,4 @@
-"""Whom to compare with; apart from sides.py, so that the command line's help needs no Spark."""
+"""The alternatives to compare with. Separate from sides.py, so that the command line's help does not need Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Against(StrEnum):
-    """Spark's own connector, the recipe that people use today, two clients without Spark."""
+    """Spark's own connector, the usual recipe in foreachBatch, and two clients without Spark."""
 
     BUILTIN = "builtin"
     RECIPE = "recipe"

@@ -1,4 +1,4 @@
-"""Sides in turn, round after round, so that whatever else the machine does meets all alike."""
+"""Runs sides in turn, so that other load on the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from spark_kafka_eos.lab.bench.figures import Series
 
-Show = Callable[[str, int, int], None]  # what is going on, how much of it is done, of how much
+Show = Callable[[str, int, int], None]  # the current step, the amount done, the total amount
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -19,9 +19,9 @@ def silent(what: str, done: int, total: int) -> None:
 class Side:
     """One way to do the work.
 
-    `run` does it, and returns None, or the seconds it took by its own measure where the time around it would count
-    something else (a JVM's start). `before` and `after` prepare and check, outside of the measured time. `batches` is
-    what Spark told of the last run: the milliseconds of each micro-batch, by phase (`durationMs`).
+    `run` does it. It returns None, or its own measurement in seconds if the elapsed time would include something else
+    (the start of a JVM). `before` and `after` prepare and check, and are not measured. `batches` is from Spark's
+    progress of the last run: the milliseconds of each micro-batch, by phase (`durationMs`).
     """
 
     name: str
@@ -40,7 +40,7 @@ def alternate(
     show: Show = silent,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Series, ...]:
-    """`warm_up` rounds that are not measured, then `runs` that are; each side once a round."""
+    """Run `warm_up` unmeasured rounds, then `runs` measured ones; each round runs each side once."""
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     total, done = len(sides) * (warm_up + runs), 0
     for number in range(-warm_up, runs):

@@ -1,4 +1,4 @@
-"""Everything in turn: each measurement behind the table of targets, and the sweeps, on one broker and one session."""
+"""Runs each measurement for the table of targets, and the sweeps, with one broker and one session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spark_kafka_eos.lab.bench.transport import transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much of everything; the defaults are the table's. `seconds`: of one run with small batches."""
+    """The size of the measurements; the defaults are those of the table. `seconds`: of one run with small batches."""
 
     records: int = 2_000_000
     runs: int = 5
@@ -35,7 +35,7 @@ class Size:
         return Shape(records=self.records)
 
     def shape(self, key: str) -> Shape:
-        """An input of `SHAPES`: as many records, or fewer large ones: starting a query is to be a small part."""
+        """An input of `SHAPES`, large enough that the start of a query is a small part of the time."""
         return {
             "1kb": replace(self.main, value_bytes=1_000),
             "10kb": replace(self.main, records=max(1, self.records // 8), value_bytes=10_000),
@@ -51,9 +51,9 @@ Run = Callable[[Lab, SparkSession, Size], Iterator[tuple[str, Measured]]]
 
 
 def measurements() -> Mapping[str, Run]:
-    """By the name that `--only` takes; each yields what it measured, with the key of its files."""
+    """All measurements, by their name for `--only`. Each yields its results, with the name of their files."""
     found: dict[str, Run] = {
-        # First: a worker that has served a large batch before looks the same whatever the next one holds.
+        # First: a worker that has processed a large batch keeps its memory, whatever the next batch needs.
         "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
         "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
         "source-1": _one("source-1", lambda lab, spark, size: spark_runs.source(lab, spark, size.main, runs=size.runs)),

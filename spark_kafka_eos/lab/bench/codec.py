@@ -1,4 +1,4 @@
-"""The codec alone, on one core: Arrow columns to record batches and back, beside what the bytes cost at the least."""
+"""Measures only the codec, on one core: Arrow columns to record batches and back, compared with a lower bound."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from spark_kafka_eos.writing.blocks import BlockEncoder, Layout, Target
 
 ENCODE, DECODE, BLOCKS, FLOOR = "encode", "decode", "rows to blocks of 4 partitions", "memory copy + CRC"
 _NOW = 1_700_000_000_000
-_INPUT = 500_000  # records kept at hand: more than caches hold, and used again until a run has its number
+_INPUT = 500_000  # records in memory: more than fit into caches; a run uses them repeatedly
 
 
 def codec(
     *, records: int = 2_000_000, value_bytes: int = 100, compression: str = "none", runs: int = 5, show: Show = silent
 ) -> Comparison:
-    """`records` records through each direction. `rows to blocks` is all that an encode task does: partitioner, sort,
-    encode. The floor copies and sums as many bytes as encode makes, a record batch at a time."""
+    """Encode and decode `records` records. `rows to blocks` is the work of an encode task: partitioner, sort, encode.
+    The lower bound copies and checksums as many bytes as encode produces, one record batch at a time.
+    """
     shape = Shape(records=min(records, _INPUT), value_bytes=value_bytes, compression=compression)
     columns = list(rows(shape))
     batches = [bytes(encode(keys, values, _NOW, compression=compression)) for keys, values in columns]
@@ -62,9 +63,9 @@ def codec(
             google_crc32c.value(copied)
 
     work = {ENCODE: encode_all, DECODE: decode_all, BLOCKS: block_all, FLOOR: floor}
-    taking_part = [Side(name=name, run=_repeated(one, times)) for name, one in work.items()]
+    participants = [Side(name=name, run=_repeated(one, times)) for name, one in work.items()]
     with one_core():
-        series = alternate(taking_part, records=times * shape.records, runs=runs, show=show)
+        series = alternate(participants, records=times * shape.records, runs=runs, show=show)
     size = sum(map(len, payload)) * times
     return Comparison(
         title=f"codec, seconds of a core: {value_bytes:,}-byte values"
@@ -81,7 +82,9 @@ def codec(
 
 
 def _repeated(work: Callable[[], None], times: int) -> Callable[[], float]:
-    """`work` so many times, and the seconds of a core it took: nothing here waits, so others' load should not count."""
+    """A function that does `work` `times` times and returns its CPU time in seconds: nothing waits, so the load of
+    other processes should not count.
+    """
 
     def run() -> float:
         started = time.process_time()
@@ -94,7 +97,7 @@ def _repeated(work: Callable[[], None], times: int) -> Callable[[], float]:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """This thread stays on one core, where the system lets it be pinned."""
+    """Pin this thread to one core, if the system supports it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

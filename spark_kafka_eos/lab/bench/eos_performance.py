@@ -1,8 +1,8 @@
 """KIP-609's EOSPerformance: poll, process, produce in transactions, with and without pre-registered partitions.
 
-It is the connector without Spark: its reader, encoder, appender and transaction. Pre-registration means that all
-partitions of the output topic join a transaction in one request at its beginning, not each when it is first written
-to. With transaction.version 2 a partition joins with its first record batch, so there it makes no difference.
+It runs the connector's reader, encoder, appender and transaction, without Spark. With pre-registration, one request
+adds all partitions of the output topic to a transaction at its beginning; without, each partition is added when it is
+first written. With transaction.version 2, the first record batch adds its partition, so there is no difference.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from spark_kafka_eos.writing.blocks import BlockEncoder
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.transaction import SharedTransaction
 
-_ASK_AGAIN_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EosSettings:
-    """Names are the tool's arguments, KIP-609's and ProducerPerformance's.
+    """The tool's arguments, with the names of KIP-609 and ProducerPerformance.
 
-    `consumer` and `producer`: options of our source and sink, brokers included. `throughput`: records a second, -1 for
-    no limit. `max_poll_records` is the Java consumer's property of that name.
+    `consumer` and `producer` are options of our source and sink, including the brokers. `throughput` is in records per
+    second, -1 for no limit. `max_poll_records` is the Java consumer's property with that name.
     """
 
     input_topic: str
@@ -55,8 +55,9 @@ class EosSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EosResult:
-    """`latency`: of records, from the poll that returned them to the end of their transaction; `transactions`: of their
-    commits, offsets included."""
+    """The result. `latency`: of records, from the poll that returned them to the end of their transaction.
+    `transactions`: of commits, including offsets.
+    """
 
     records: int
     bytes: int
@@ -66,7 +67,7 @@ class EosResult:
     pre_registration: bool
 
     def __str__(self) -> str:
-        """The line that ProducerPerformance prints."""
+        """The line that ProducerPerformance would print."""
         found = self.latency
         p50, p95, p99, p999 = (found.quantiles[q] for q in (0.5, 0.95, 0.99, 0.999))
         return (
@@ -78,9 +79,9 @@ class EosResult:
 
 
 def eos_performance(settings: EosSettings, show: Show = silent) -> EosResult:
-    """Copy `num_records` from the group's committed offsets on (else the beginning), in transactions.
+    """Copy `num_records` records in transactions, from the group's committed offsets on, else from the beginning.
 
-    Raises ToolFailed when the input has fewer and nothing more comes within the poll timeout.
+    Raises ToolFailed if the input has fewer records, and none arrives within the poll timeout.
     """
     source = source_options(
         {
@@ -104,14 +105,14 @@ def eos_performance(settings: EosSettings, show: Show = silent) -> EosResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """Rows that one poll returned, and where each of their partitions goes on."""
+    """The rows of one poll, and the next offset of each of their partitions."""
 
     rows: pa.RecordBatch
     following: Mapping[TopicPartition, int]
 
 
 def split(rows: pa.RecordBatch, most: int) -> Iterator[Poll]:
-    """The source's rows, at most `most` at a time."""
+    """The source's rows in polls of at most `most` rows."""
     topics, numbers = rows.column("topic"), rows.column("partition").to_numpy()
     offsets = rows.column("offset").to_numpy()
     for start in range(0, rows.num_rows, most):
@@ -124,7 +125,7 @@ def split(rows: pa.RecordBatch, most: int) -> Iterator[Poll]:
 
 
 class _Polls:
-    """The input topic, a poll at a time, up to num_records."""
+    """The input topic in polls, up to num_records."""
 
     def __init__(self, settings: EosSettings, source: SourceOptions, cluster: Cluster, positions: Positions) -> None:
         self._settings, self._source, self._cluster, self._positions = settings, source, cluster, positions
@@ -141,7 +142,7 @@ class _Polls:
                     break
 
     def _more(self, at: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """What has come since, waiting for some."""
+        """The offsets that follow `at`, after waiting until there are any."""
         deadline = time.perf_counter() + self._settings.poll_timeout_ms / 1e3
         again = threading.Event()
         while True:
@@ -159,14 +160,14 @@ class _Polls:
                     f"and none arrived for {self._settings.poll_timeout_ms} ms",
                     action="Produce more records, reduce --num-records, or increase --poll-timeout.",
                 )
-            again.wait(_ASK_AGAIN_SECONDS)
+            again.wait(_POLL_SECONDS)
 
 
 @dataclass(slots=True)
 class _Open:
-    """What is in the transaction at hand."""
+    """The contents of the open transaction."""
 
-    polled: list[tuple[float, int]] = field(default_factory=list)  # when, how many records
+    polled: list[tuple[float, int]] = field(default_factory=list)  # time, number of records
     following: dict[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -218,7 +219,7 @@ class _Copy:
         )
 
     def _blocks(self, opened: _Open, started: float) -> Iterator[tuple[TopicPartition, int, bytearray]]:
-        """Blocks of the polls until the transaction's time is over, or all records are copied."""
+        """Blocks from polls, until the transaction's duration is over or all records are copied."""
         settings = self._settings
         encoder = BlockEncoder(self._layout, 0, self._layout.targets.__getitem__, lambda: time.time_ns() // 1_000_000)
         until = time.perf_counter() + settings.transaction_duration_ms / 1e3

@@ -1,4 +1,4 @@
-"""EOSPerformance with and without pre-registration, on a broker of its own that speaks the older protocol (TV1)."""
+"""Runs EOSPerformance with and without pre-registration, on a separate broker with the older protocol (TV1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compare_registration(
     partitions: int = 16,
     transaction_duration_ms: int = 50,
 ) -> Comparison:
-    """Short transactions over many partitions, where it shows: a request for each partition, or one for all."""
+    """Compare in short transactions over many partitions: one request for each partition, or one for all."""
     with EmbeddedKafka(VERSION_BEFORE_KIP_890, config=BROKER, jvm_options=JVM) as kafka, Lab(kafka, show) as lab:
         data = lab.input(Shape(records=num_records, partitions=partitions))
         found: dict[str, list[EosResult]] = {WITHOUT: [], WITH: []}
@@ -52,7 +52,7 @@ def compare_registration(
 
 
 def comparison(found: dict[str, list[EosResult]], **settings: object) -> Comparison:
-    """Of several runs each; `settings` has the medians of what ProducerPerformance prints, in milliseconds."""
+    """The comparison of these runs; `settings` has the medians of ProducerPerformance's figures, in milliseconds."""
     return Comparison(
         title="EOSPerformance (KIP-609), transaction.version 1",
         series=tuple(

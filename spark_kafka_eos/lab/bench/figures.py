@@ -1,4 +1,4 @@
-"""What benchmarks measure, as values, and the arithmetic on them."""
+"""The results of benchmarks, and the arithmetic on them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-QUANTILES = (0.5, 0.95, 0.99, 0.999)  # those that Kafka's ProducerPerformance prints
+QUANTILES = (0.5, 0.95, 0.99, 0.999)  # as in the output of Kafka's ProducerPerformance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One side's measured runs, in their order: of each the whole seconds that `records` records took."""
+    """One side's measured runs in order: for each, the seconds for `records` records."""
 
     name: str
     records: int
@@ -26,7 +26,7 @@ class Series:
 
     @property
     def spread(self) -> float:
-        """From the fastest run to the slowest, as a share of the median."""
+        """The difference between the slowest and the fastest run, relative to the median."""
         return (max(self.seconds) - min(self.seconds)) / self.median
 
     @property
@@ -37,24 +37,24 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Sides that did the same work in turn. `settings`: what the work was, for people and for the JSON."""
+    """Sides that did the same work in turn. `settings` describes the work, and may contain further figures."""
 
     title: str
     series: tuple[Series, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def named(self, name: str) -> Series:
-        """The side of this name. Raises KeyError."""
+        """The side with this name. Raises KeyError."""
         return {series.name: series for series in self.series}[name]
 
     def ratio(self, name: str, against: str) -> float:
-        """How many times as many records per second as the other side: above 1 is faster."""
+        """The rate of a side relative to another side's: faster if above 1."""
         return self.named(name).rate / self.named(against).rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One measurement of a sweep: a `line` of the plot, where on it, and what was found there."""
+    """One measurement of a sweep: the `line` of the plot, and the x (`at`) and y (`value`) coordinates."""
 
     line: str
     at: float
@@ -63,7 +63,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Points over something that was varied."""
+    """Measurements for several values of a parameter."""
 
     title: str
     x: str
@@ -81,7 +81,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """What a set of latencies, in milliseconds, comes to."""
+    """The distribution of latencies, in milliseconds."""
 
     count: int
     mean: float
@@ -94,9 +94,9 @@ class Latencies:
 
 
 def latencies(values: Iterable[tuple[float, int]], quantiles: Sequence[float] = QUANTILES) -> Latencies:
-    """Of (milliseconds, how many records had it). Raises ValueError for none.
+    """The distribution of `values`: (milliseconds, number of records). Raises ValueError for none.
 
-    A quantile q is the value at index int(q * count) in ascending order, as ProducerPerformance takes it.
+    A quantile q is the value at index int(q * count) in ascending order, as in ProducerPerformance.
     """
     ordered = sorted((value, count) for value, count in values if count > 0)
     total = sum(count for _, count in ordered)
@@ -119,13 +119,15 @@ def _at(ordered: Sequence[tuple[float, int]], index: int) -> float:
 
 
 def growth(points: Sequence[tuple[float, float]]) -> float:
-    """The steepest power p with which y grows as x ** p between neighbours, (x, y) ascending: at most 1 is linear."""
+    """The largest exponent p for which y grows as x ** p between neighboring points; `points` are (x, y), ascending.
+
+    Growth is at most linear if p is at most 1.
+    """
     return max(math.log(after[1] / before[1]) / math.log(after[0] / before[0]) for before, after in pairwise(points))
 
 
 def phases(batches: Sequence[Mapping[str, int]]) -> dict[str, float]:
-    """The median milliseconds of each phase of these micro-batches, the longest phase first; shorter ones than 1 ms
-    are left out."""
+    """The median milliseconds of each phase of these micro-batches, the longest first, without those below 1 ms."""
     names = sorted({name for batch in batches for name in batch})
     medians = {name: float(statistics.median(batch.get(name, 0) for batch in batches)) for name in names}
     return {name: medians[name] for name in sorted(names, key=lambda name: -medians[name]) if medians[name] >= 1}

@@ -1,4 +1,4 @@
-"""Records for the benchmarks to read, and how many a topic holds."""
+"""Produces input records for benchmarks, and counts the records of topics."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
 
 KEY_BYTES = 8
-_BATCH_RECORDS, _BATCH_BYTES = 8_192, 900_000  # of a record batch: what librdkafka makes with its largest settings
-_OVERHEAD = 32  # bytes of a record beside its key and value, at most
+_BATCH_RECORDS, _BATCH_BYTES = 8_192, 900_000  # per record batch, as librdkafka with its largest settings
+_OVERHEAD = 32  # bytes of a record in addition to key and value, at most
 _TEXT = np.frombuffer(b'{"carrier":"UA","origin":"EWR","destination":"IAH","delayed":false},', np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What an input is: `records` over `topics` topics of `partitions` partitions each.
+    """The shape of an input: `records` records in `topics` topics with `partitions` partitions each.
 
-    Keys have 8 bytes, values `value_bytes`, random ones. With a `compression` the second half of each value is text
-    that repeats, since otherwise there would be nothing to compress.
+    Keys have 8 bytes, values `value_bytes` random bytes. With `compression`, the second half of each value is
+    repetitive text; otherwise there would be nothing to compress.
     """
 
     records: int
@@ -57,7 +57,7 @@ class Shape:
 
 
 def fill(cluster: Cluster, topics: Sequence[str], shape: Shape, show: Show = silent) -> None:
-    """Append `shape.records` records, spread evenly over all partitions of `topics`, which exist and are empty."""
+    """Append `shape.records` records, spread evenly over all partitions of `topics`, which must exist and be empty."""
     partitions = [TopicPartition(topic, number) for topic in topics for number in range(shape.partitions)]
     identity = idempotent_identity(cluster)
     sequences = dict.fromkeys(partitions, 0)
@@ -82,7 +82,7 @@ def fill(cluster: Cluster, topics: Sequence[str], shape: Shape, show: Show = sil
 
 
 def rows(shape: Shape) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
-    """Keys and values, a record batch's worth at a time; the same ones for the same shape."""
+    """Keys and values, one record batch at a time; always the same for the same shape."""
     random = np.random.default_rng(shape.value_bytes)
     share = -(-shape.records // shape.all_partitions)
     most = max(1, min(_BATCH_RECORDS, _BATCH_BYTES // (shape.value_bytes + KEY_BYTES + _OVERHEAD), share))
@@ -96,19 +96,18 @@ def rows(shape: Shape) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
 
 
 def count(cluster: Cluster, topics: Sequence[str]) -> int:
-    """How many records a read_committed consumer finds in all of `topics`."""
+    """The number of records that a read_committed consumer sees in `topics`."""
     return sum(_visible_records(part) for part in fetch_all(cluster, topics))
 
 
 def fetch_all(cluster: Cluster, topics: Sequence[str]) -> Iterator[Fetched]:
-    """Everything in `topics`, as it comes from the broker."""
+    """All data in `topics`, as fetched from the broker."""
     yield from Fetcher(cluster).fetch(ranges(cluster, topics))
 
 
 def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
-    """All of every partition, once no transaction is open: EndTxn is answered before its markers are written.
-
-    Raises ToolFailed when one stays open.
+    """The full range of every partition, after waiting until no transaction is open: EndTxn is answered before its
+    markers are written. Raises ToolFailed if one stays open.
     """
     partitions = [TopicPartition(topic, number) for topic in topics for number in cluster.topic(topic).partitions]
     budget = cluster.budget()
@@ -128,14 +127,14 @@ def _visible_records(part: Fetched) -> int:
 
 
 def _digits(start: int, count: int) -> NDArray[np.uint8]:
-    """The numbers from `start` on, as 8 decimal digits each."""
+    """The numbers from `start` on, with 8 decimal digits each."""
     numbers = np.arange(start, start + count)
     powers = 10 ** np.arange(KEY_BYTES - 1, -1, -1)
     return (numbers[:, None] // powers % 10 + ord("0")).astype(np.uint8)
 
 
 def _column(cells: NDArray[np.uint8]) -> pa.BinaryArray:
-    """A row of bytes each, as Arrow's binary column."""
+    """An Arrow binary column with one value per row of `cells`."""
     ends = np.arange(len(cells) + 1, dtype=np.int32) * cells.shape[1]
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(cells))]
     return pa.Array.from_buffers(pa.binary(), len(cells), buffers)

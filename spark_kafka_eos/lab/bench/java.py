@@ -1,4 +1,4 @@
-"""Kafka's own perf tools, with the Java clients of their release: not that of the embedded broker."""
+"""Runs Kafka's own perf tools, with the Java client of their release, not of the embedded broker's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def produce(
     transactional_id: str | None = None,
     transaction_ms: int = 600_000,
 ) -> Produced:
-    """Run org.apache.kafka.tools.ProducerPerformance at full speed; transactions of `transaction_ms` with an id."""
+    """Run org.apache.kafka.tools.ProducerPerformance at full speed; with a transactional id, in transactions of
+    `transaction_ms`.
+    """
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", records, "--throughput", -1]
     arguments += ["--record-size", value_bytes]
     if transactional_id is not None:
@@ -56,14 +58,14 @@ def produce(
 
 
 def consume(bootstrap: str, topic: str, records: int) -> float:
-    """Seconds that org.apache.kafka.tools.ConsumerPerformance needs to fetch the records, without its group's join."""
+    """Run org.apache.kafka.tools.ConsumerPerformance; return the seconds of its fetches, without joining its group."""
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", records, "--hide-header"]
     arguments += ["--command-property", "isolation.level=read_committed"]
     return fetch_seconds(_run("ConsumerPerformance", arguments), records)
 
 
 def produced(output: str) -> Produced:
-    """What ProducerPerformance's summary says. Raises ToolFailed when there is none."""
+    """Parse ProducerPerformance's summary. Raises ToolFailed if there is none."""
     found = list(_SUMMARY.finditer(output))
     if not found:
         raise ToolFailed("ProducerPerformance printed no summary", action=output[-2_000:])
@@ -79,7 +81,7 @@ def produced(output: str) -> Produced:
 
 
 def fetch_seconds(output: str, records: int) -> float:
-    """`fetch.time.ms` of ConsumerPerformance's line, in seconds. Raises ToolFailed for fewer than `records`."""
+    """`fetch.time.ms` in ConsumerPerformance's output, in seconds. Raises ToolFailed for fewer than `records`."""
     for line in output.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 10 and fields[4].isdigit():

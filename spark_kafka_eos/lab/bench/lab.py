@@ -1,4 +1,4 @@
-"""Where benchmarks happen: a broker, a Spark session, inputs that several sides read, outputs that are counted."""
+"""The environment of benchmarks: a broker, a Spark session, inputs that several sides share, outputs to count."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.driver import spark_home
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
-# Files of deleted topics go at once: while others are measured, nothing is written to disk that nobody will read.
+# Delete the files of deleted topics at once, so that they are not written to disk during other measurements.
 BROKER = {"log.retention.ms": -1, "log.segment.delete.delay.ms": 1_000}
-# As a production broker, with both compilers. The one that the embedded broker starts with is enough for tests, but
-# slows those down who send many small record batches, as Java's producers do.
+# With both compilers, as a production broker. The embedded broker's default, only C1, suffices for tests, but slows
+# down clients that send many small record batches, as Java's producer does.
 JVM = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
-# conf/spark-defaults.conf says where it suits. With the default, much of what either side does in a batch of 100,000
-# records is to start processes that set permissions.
+# conf/spark-defaults.conf states when it is suitable. With Spark's default, both sides spend much of a batch of 100,000
+# records starting processes that set permissions.
 CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-_numbers = itertools.count(1)  # of the process: several labs may share a broker
+_numbers = itertools.count(1)  # shared by the process, because several labs may use one broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Topics that hold what `shape` says."""
+    """Topics filled according to `shape`."""
 
     shape: Shape
     topics: tuple[str, ...]
 
 
 class Lab:
-    """A broker and what is measured on it. Not for several threads."""
+    """A broker with inputs and outputs. Not thread-safe."""
 
     def __init__(self, kafka: EmbeddedKafka, show: Show = silent) -> None:
         self.kafka = kafka
@@ -71,11 +71,11 @@ class Lab:
         return self.kafka.bootstrap
 
     def name(self, prefix: str) -> str:
-        """A name that nothing has had: of a topic, a group, a transactional.id."""
+        """An unused name for a topic, a group or a transactional.id."""
         return f"bench-{prefix}-{os.getpid()}-{next(_numbers)}"
 
     def input(self, shape: Shape) -> Input:
-        """Topics of this shape, filled when they are first asked for."""
+        """Topics with this shape, which are created and filled on first use."""
         if shape not in self._inputs:
             topics = self.topics("in", shape.topics, shape.partitions)
             inputs.fill(self.cluster, topics, shape, self.show)
@@ -83,19 +83,19 @@ class Lab:
         return self._inputs[shape]
 
     def drop(self, source: Input) -> None:
-        """Delete an input, and the memory that the broker's files take."""
+        """Delete an input, and thereby its files on the broker."""
         del self._inputs[source.shape]
         self.kafka.delete_topics(source.topics)
 
     def topics(self, prefix: str, count: int, partitions: int) -> tuple[str, ...]:
-        """New, empty topics; their names end in `-0`, `-1`, …"""
+        """New, empty topics, whose names end in `-0`, `-1`, …"""
         stem = self.name(prefix)
         names = tuple(f"{stem}-{number}" for number in range(count))
         self.kafka.create_topics(names, partitions)
         return names
 
     def check(self, topics: Sequence[str], records: int, who: str) -> None:
-        """Raises ToolFailed unless `topics` hold so many records; deletes them."""
+        """Delete `topics`. Raises ToolFailed if they did not contain exactly `records` records."""
         found = inputs.count(self.cluster, topics)
         self.kafka.delete_topics(topics)
         if found != records:
@@ -103,13 +103,13 @@ class Lab:
 
 
 def cluster(bootstrap: str) -> Cluster:
-    """Our own client of a broker without security."""
+    """This package's client of a broker without security."""
     return Cluster(client_options(take({"kafka.bootstrap.servers": bootstrap}, SINK)))
 
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """A directory that is gone afterwards."""
+    """A directory that is deleted afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-bench-"))
     try:
         yield folder
@@ -119,13 +119,13 @@ def temporary_directory() -> Iterator[Path]:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """local[2] with both connectors, and set up as conf/spark-defaults.conf recommends."""
+    """A session on local[2] with both connectors, with the settings that conf/spark-defaults.conf recommends."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with temporary_directory() as folder:
         environment = {
             "SPARK_HOME": str(spark_home(folder / "spark")),
             "OPENBLAS_NUM_THREADS": "1",
-            # Bytecode as pip leaves it, whatever this machine's installation left out: the unmeasured rounds write it.
+            # The warm-up rounds write bytecode, as an installation with pip would, even if it is missing here.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         }
@@ -148,7 +148,7 @@ def _session() -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
-        .config("spark.driver.maxResultSize", "3g")  # of the recipe that collects
+        .config("spark.driver.maxResultSize", "3g")  # for the collect recipe
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.shuffle.partitions", "2")

@@ -1,4 +1,4 @@
-"""Small micro-batches: some records a second, the next batch as soon as the last is done."""
+"""Measures small micro-batches: some records per second, and each batch starts as soon as the previous one is done."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from spark_kafka_eos.spark.writer import TransactionalWriter
 
 _STAMP_BYTES = 8
 _PARTITIONS = 4
-_FEWEST, _PATIENCE_SECONDS = 4, 60  # micro-batches of a run; on a busy machine it goes on until there are as many
+_FEWEST, _TIMEOUT_SECONDS = 4, 60  # micro-batches per run; on a busy machine, a run continues until it has these
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What one run showed, in milliseconds."""
+    """The figures of one run, in milliseconds."""
 
     triggers: list[float] = field(default_factory=list)
     transactions: list[float] = field(default_factory=list)
@@ -40,11 +40,11 @@ class _Seen:
 def latency(
     lab: Lab, spark: SparkSession, *, rate: int = 100, seconds: float = 8.0, runs: int = 5, value_bytes: int = 100
 ) -> Comparison:
-    """`rate` records a second from topic to topic for `seconds`, each side in turn, the first half of a run unmeasured.
+    """Copy `rate` records per second for `seconds`, each side in turn; the first half of each run is not measured.
 
-    A series' seconds are the median trigger durations of its runs. `settings` has, by side, the end-to-end latencies of
-    records in ms (from the producer to a read_committed consumer of the output) and those of the transaction's end
-    (TxnOffsetCommit and EndTxn) where it can be seen.
+    A series' seconds are the median trigger durations of its runs. `settings` has, per side, the end-to-end latencies
+    of records in ms (from the producer to a read_committed consumer of the output), and the durations of the
+    transaction's end (TxnOffsetCommit and EndTxn) if they are known.
     """
     ways: dict[str, _Start] = {
         sides.EOS: _by_foreach_batch,
@@ -84,7 +84,7 @@ _Start = Callable[[Lab, _Seen], sides.Start]
 
 
 def _by_foreach_batch(lab: Lab, seen: _Seen) -> sides.Start:
-    """Our writer, whose report of each commit is kept."""
+    """Our writer; stores the timing of each commit."""
 
     def start(rows: DataFrame, options: Mapping[str, str]) -> Any:
         writer = TransactionalWriter({**options, "kafka.transactional.id": lab.name("id"), "appendMode": "driver"})
@@ -114,7 +114,7 @@ def _run(lab: Lab, spark: SparkSession, name: str, start: _Start, rate: int, sec
         try:
             with _trickle(lab.bootstrap, source, rate, value_bytes):
                 _await_batches(query, seen, seconds, name)
-            query.processAllAvailable()  # stopped in the middle of a batch, Spark says so in a thousand lines
+            query.processAllAvailable()  # Spark logs a thousand lines if it is stopped during a batch
         finally:
             query.stop()
     lab.kafka.delete_topics([source, target])
@@ -124,18 +124,18 @@ def _run(lab: Lab, spark: SparkSession, name: str, start: _Start, rate: int, sec
 
 
 def _await_batches(query: StreamingQuery, seen: _Seen, seconds: float, who: str) -> None:
-    """Note the triggers that had records, after `seconds` and on until there are enough."""
+    """Wait for `seconds`, and on until there are enough triggers with records; store their durations."""
     started = time.perf_counter()
     while len(seen.triggers) < _FEWEST or len(seen.records) < _FEWEST:
-        if time.perf_counter() - started > _PATIENCE_SECONDS:
-            raise ToolFailed(f"{who}: only {len(seen.triggers)} micro-batches in {_PATIENCE_SECONDS} s")
+        if time.perf_counter() - started > _TIMEOUT_SECONDS:
+            raise ToolFailed(f"{who}: only {len(seen.triggers)} micro-batches in {_TIMEOUT_SECONDS} s")
         query.awaitTermination(math.ceil(seconds))
         seen.triggers[:] = [p.durationMs["triggerExecution"] for p in query.recentProgress if p.numInputRows]
 
 
 @contextmanager
 def _trickle(bootstrap: str, topic: str, rate: int, value_bytes: int) -> Iterator[None]:
-    """`rate` records a second while the block runs; a value begins with the time it was sent at."""
+    """Send `rate` records per second while the block runs; a value begins with the time at which it is sent."""
     ended = threading.Event()
     filler = bytes(max(0, value_bytes - _STAMP_BYTES))
 
@@ -155,7 +155,7 @@ def _trickle(bootstrap: str, topic: str, rate: int, value_bytes: int) -> Iterato
 
 @contextmanager
 def _watch(lab: Lab, topic: str, milliseconds: list[float]) -> Iterator[None]:
-    """How old each record of `topic` is when a read_committed consumer gets it."""
+    """Append the age of each record of `topic` at which a read_committed consumer gets it."""
     ended = threading.Event()
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""What a benchmark ran on: figures mean nothing without it."""
+"""Describes the machine and the versions of a benchmark run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES = ("pyspark", "pyarrow", "numpy", "confluent-kafka", "kafka-python", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Cores, memory and load when it began (over one minute), and the versions of all that took part."""
+    """Cores, memory, the load average over one minute at the start, and the versions of the software involved."""
 
     cpu: str
     cores: int
@@ -37,7 +37,7 @@ class Machine:
 
 
 def machine() -> Machine:
-    """This one, now."""
+    """This machine, now."""
     return Machine(
         cpu=cpu_model(_read("/proc/cpuinfo")) or platform.processor() or platform.machine(),
         cores=len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1,
@@ -56,7 +56,7 @@ def machine() -> Machine:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The model in the text of Linux's /proc/cpuinfo, "" when it names none."""
+    """The CPU model in the text of Linux's /proc/cpuinfo, "" if there is none."""
     for line in cpuinfo.splitlines():
         name, colon, value = line.partition(":")
         if colon and name.strip() == "model name":

@@ -1,4 +1,4 @@
-"""How much memory the executors' Python workers take while a batch grows."""
+"""Measures the memory of the executors' Python workers for growing batches."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from spark_kafka_eos.lab.bench.sides import OUR_FORMAT
 
 LARGEST, TOGETHER = "the largest worker", "all workers together"
 _EVERY_SECONDS = 0.05
-_STEPS = 4  # sizes of the batch, each twice the one before
+_STEPS = 4  # sizes of the batch, each twice the previous one
 
 
 @dataclass(slots=True)
 class Peaks:
-    """Highest resident set sizes seen, in bytes."""
+    """The highest resident set sizes, in bytes."""
 
     largest: int = 0
     together: int = 0
 
 
 def memory(lab: Lab, spark: SparkSession, shape: Shape) -> Sweep:
-    """One batch from topic to topic, exactly once, of an eighth of the input, a quarter, a half, all of it.
+    """Copy an eighth of the input, a quarter, a half, and all of it, each exactly once in one batch.
 
-    Resident set sizes of the Python workers (psutil), in MB: pages that they share count in each.
+    The result has resident set sizes of the Python workers (psutil) in MB; shared pages count in each worker.
     """
     data = lab.input(shape)
-    # Partitions are filled by whole record batches, so they are not quite equal.
+    # Partitions are filled with whole record batches, so their sizes differ slightly.
     fewest = min(wanted.end for wanted in ranges(lab.cluster, data.topics))
     points: list[Point] = []
     for step in range(_STEPS):
@@ -58,7 +58,7 @@ def memory(lab: Lab, spark: SparkSession, shape: Shape) -> Sweep:
 
 
 def _copied(lab: Lab, spark: SparkSession, data: Input, share: int) -> Peaks:
-    """Copy the first `share` records of every partition in one transaction, watching."""
+    """Copy the first `share` records of every partition in one transaction, and watch the memory."""
     shape = data.shape
     ends = {topic: {str(number): share for number in range(shape.partitions)} for topic in data.topics}
     output = lab.topics("out", 1, shape.partitions)
@@ -73,7 +73,7 @@ def _copied(lab: Lab, spark: SparkSession, data: Input, share: int) -> Peaks:
 
 @contextmanager
 def watched() -> Iterator[Peaks]:
-    """The peaks of all Python workers below this process while the block runs."""
+    """The peaks of all Python workers of this process while the block runs."""
     peaks, ended = Peaks(), threading.Event()
 
     def watch() -> None:
@@ -92,7 +92,7 @@ def watched() -> Iterator[Peaks]:
 
 
 def worker_sizes() -> list[int]:
-    """Resident bytes of each Python worker that Spark's JVM below this process has forked now."""
+    """The current resident bytes of each Python worker of this process's JVM."""
     sizes = []
     for process in psutil.Process().children(recursive=True):
         try:

@@ -1,7 +1,7 @@
 """KIP-98's sweep: plain, idempotent, transactional × message size × transaction length × read_committed.
 
-Without Spark: what is measured is the protocol and the clients. A producer encodes, stamps and appends as an append
-task does; a reader fetches and decodes as a source task does.
+It measures the protocol and the clients, without Spark. The producer encodes, stamps and appends as an append task
+does; the reader fetches and decodes as a source task does.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def overhead(
     lengths_ms: Sequence[int] = LENGTHS_MS,
     against: Collection[Against] = frozenset(),
 ) -> tuple[Sweep, Sweep]:
-    """MB of values a second over their size: producing, a line each way; reading each way's topic, a line each level.
+    """MB of values per second, by value size: a sweep for producing, with a line per way, and a sweep for reading the
+    output, with a line per way and isolation level.
 
-    Medians of `runs`, all ways in turn. A transaction ends with the first record batch after its length.
+    Medians of `runs` runs, all ways in turn. A transaction ends with the first record batch after its length.
     """
     produced: list[Point] = []
     consumed: list[Point] = []
@@ -54,9 +55,9 @@ def overhead(
         shape = Shape(records=max(1, megabytes * 1_000_000 // size), value_bytes=size)
         reads: dict[str, list[float]] = {}
         ways = _ways(lab, shape, lengths_ms, against)
-        taking_part = [_side(lab, shape, name, run, reads) for name, run in ways.items()]
+        participants = [_side(lab, shape, name, run, reads) for name, run in ways.items()]
         megabytes_of = shape.records * size / 1e6
-        measured = alternate(taking_part, records=shape.records, runs=runs, show=lab.show)
+        measured = alternate(participants, records=shape.records, runs=runs, show=lab.show)
         produced += [Point(line=series.name, at=size, value=megabytes_of / series.median) for series in measured]
         consumed += [Point(line=line, at=size, value=megabytes_of / median(took)) for line, took in reads.items()]
     settings = {
@@ -83,7 +84,7 @@ def transactional(length_ms: int) -> str:
     return f"transactions of {length_ms} ms"
 
 
-Produce = Callable[[str], float | None]  # into a topic; seconds by its own measure, if it has one
+Produce = Callable[[str], float | None]  # produces to a topic; returns its own measurement in seconds, if any
 
 
 def _ways(lab: Lab, shape: Shape, lengths_ms: Sequence[int], against: Collection[Against]) -> dict[str, Produce]:
@@ -112,7 +113,7 @@ def _ways(lab: Lab, shape: Shape, lengths_ms: Sequence[int], against: Collection
 
 
 def _side(lab: Lab, shape: Shape, name: str, run: Produce, reads: dict[str, list[float]]) -> Side:
-    """Produce into a new topic; after it, unmeasured as producing, read it back at both levels."""
+    """Produce to a new topic; afterwards, read it at both isolation levels, which is measured separately."""
     output: list[str] = []
 
     def before() -> None:
@@ -132,7 +133,7 @@ def _side(lab: Lab, shape: Shape, name: str, run: Produce, reads: dict[str, list
 
 
 class _Append:
-    """Our own way: encode, stamp, append."""
+    """This package's way: encode, stamp, append."""
 
     def __init__(
         self, lab: Lab, topic: str, shape: Shape, batches: Sequence[tuple[pa.BinaryArray, pa.BinaryArray]]
@@ -143,11 +144,11 @@ class _Append:
         self._next = 0
 
     def all(self, identity: ProducerIdentity | None) -> None:
-        """Everything, without transactions."""
+        """Append everything, without transactions."""
         self._append(identity, float("inf"))
 
     def transactions(self, transactional_id: str, length_ms: int) -> None:
-        """Everything, in transactions that end `length_ms` after their first append."""
+        """Append everything, in transactions that end after `length_ms`."""
         coordinator = TransactionCoordinator(self._lab.cluster, transactional_id, _TIMEOUT_MS)
         identity = coordinator.init_producer_id()
         while self._next < len(self._batches):
@@ -221,7 +222,7 @@ def _java(lab: Lab, shape: Shape, name: str, length_ms: int | None) -> Produce:
 
 
 def _read(lab: Lab, wanted: Sequence[OffsetRange], isolation: IsolationLevel) -> int:
-    """How many records come, decoded."""
+    """Read and decode; return the number of records."""
     (topic,) = {each.partition.topic for each in wanted}
     options = source_options(
         {"kafka.bootstrap.servers": lab.bootstrap, "subscribe": topic, "kafka.isolation.level": isolation}

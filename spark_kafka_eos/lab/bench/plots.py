@@ -1,4 +1,4 @@
-"""PNG plots of measurements."""
+"""Plots measurements as PNG files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plot(measured: Comparison | Sweep, path: Path) -> None:
 
 
 def ratios(title: str, found: Mapping[str, Mapping[str, float]], path: Path) -> None:
-    """Write a PNG with a group of bars for each kind, and a line at 1. Raises ToolFailed without matplotlib."""
+    """Write a PNG with bars grouped by kind, and a line at 1. Raises ToolFailed without matplotlib."""
     figure, axes = new_figure()
     names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
     height = 0.8 / len(found)
@@ -41,7 +41,7 @@ def ratios(title: str, found: Mapping[str, Mapping[str, float]], path: Path) -> 
 
 
 def new_figure(width: float = 8, height: float = 4.5) -> tuple[Any, Any]:
-    """An empty figure of so many inches, and its axes. Raises ToolFailed without matplotlib."""
+    """An empty figure with this size in inches, and its axes. Raises ToolFailed without matplotlib."""
     try:
         from matplotlib.figure import Figure  # not pyplot: no window, no global state
     except ImportError:
@@ -51,7 +51,7 @@ def new_figure(width: float = 8, height: float = 4.5) -> tuple[Any, Any]:
 
 
 def _bars(axes: Any, measured: Comparison) -> None:
-    """Medians, and every run as a dot; ours in colour."""
+    """Medians as bars, ours in color, and every run as a dot."""
     names = [series.name for series in measured.series]
     unit, scale = ("milliseconds", 1e3) if max(series.median for series in measured.series) < 1 else ("seconds", 1.0)
     colours = [_OURS if name.startswith("kafka-eos") else _OTHERS for name in names]

@@ -1,4 +1,4 @@
-"""What benchmarks look like on a terminal and in Markdown."""
+"""Shows benchmarks on a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WIDTH = 140
 
 
 def console() -> Console:
-    """Standard output, wide enough for the tables where no terminal says how wide it is."""
+    """Standard output, wide enough for the tables if it is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else _WIDTH)
 
 
 @contextmanager
 def bars() -> Iterator[Show]:
-    """A bar for what is going on, on a terminal."""
+    """A progress bar, on a terminal."""
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description:<40}"),
@@ -45,10 +45,10 @@ def bars() -> Iterator[Show]:
 
 
 def comparison(found: Comparison) -> Table:
-    """A row each side; ratios of medians to the first one, which is ours."""
+    """A row per side, with the ratio of its median to that of the first side, which is ours."""
     table = Table(title=found.title, title_justify="left")
     table.add_column("")
-    for heading in ("median s", "min s", "max s", "spread", "records/s", "its time / ours"):
+    for heading in ("median s", "min s", "max s", "spread", "records/s", "time / ours"):
         table.add_column(heading, justify="right")
     first = found.series[0].name
     for series in found.series:
@@ -65,7 +65,7 @@ def comparison(found: Comparison) -> Table:
 
 
 def sweep(found: Sweep) -> Table:
-    """A row each line, a column each place on it."""
+    """A row per line of the plot, a column per point."""
     places = sorted({point.at for point in found.points})
     table = Table(title=f"{found.title} ({found.y})", title_justify="left")
     table.add_column(found.x)
@@ -82,7 +82,7 @@ def measured(found: Comparison | Sweep) -> Table:
 
 
 def details(found: Comparison | Sweep) -> Iterator[str]:
-    """What else was found out, in milliseconds, a line each side."""
+    """Further figures in milliseconds, a line per side."""
     for name in ("phases_ms", "end_to_end_ms", "transaction_ms"):
         for side, figures in found.settings.get(name, {}).items():
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
@@ -103,7 +103,7 @@ _BEGIN, _END = "<!-- targets: begin -->", "<!-- targets: end -->"
 
 
 def insert(page: str, text: str) -> str:
-    """The page with `text` between its two marks. Raises ValueError for a page without them."""
+    """The page with `text` between its two markers. Raises ValueError for a page without them."""
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
@@ -112,6 +112,6 @@ def insert(page: str, text: str) -> str:
 
 
 def markdown(rows: Sequence[TargetRow], machine: Machine) -> str:
-    """The same for PERFORMANCE.md, with what it ran on."""
+    """The table of targets for PERFORMANCE.md, with the machine."""
     lines = [f"| {row.what} | {row.target} | {row.measured} | {row.verdict} |" for row in rows]
     return "\n".join(["| what | target | measured | verdict |", "|---|---|---|---|", *lines, "", f"{machine}.", ""])

@@ -1,7 +1,7 @@
-"""Who does the work: this connector, the built-in one, the recipe that people use today, librdkafka, Java.
+"""The sides of a comparison: this connector, the built-in one, the collect recipe, librdkafka, Java.
 
-Each function makes one Side, ready to run again and again: a fresh checkpoint and fresh output topics every time, the
-output counted and deleted after it. The names say what a table shows.
+Each function creates a Side that can run repeatedly: every run has a new checkpoint and new output topics, which are
+counted and deleted after it. The constants are the names in tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def stream(
     batches: int,
     columns: str | None = None,
 ) -> DataFrame:
-    """The input as a stream of one connector or the other, in `batches` micro-batches; `columns`: these alone."""
+    """The input as a stream of the connector `name`, in `batches` micro-batches, with all columns or only `columns`."""
     reader = spark.readStream.format(name).options(**_reading(lab, source, options))
     if columns is not None:
         reader = reader.schema(columns)
@@ -62,20 +62,20 @@ def _reading(lab: Lab, source: Input, options: Mapping[str, object]) -> dict[str
 
 
 def stream_to_noop(name: str, frame: DataFrame, records: int) -> Side:
-    """A stream into Spark's noop sink, which asks for every row and does nothing."""
+    """A stream into Spark's noop sink, which consumes every row and does nothing."""
     seen: list[Mapping[str, int]] = []
     return Side(name=name, run=lambda: _run(frame.writeStream.format("noop"), records, name, seen), batches=seen)
 
 
 def batch_to_noop(name: str, spark: SparkSession, lab: Lab, source: Input, options: Mapping[str, object]) -> Side:
-    """A batch read into noop; planned anew each time, and counted on the way, on either side alike."""
+    """A batch read into noop. Every run plans it again and counts its rows, on both sides."""
     kind = OUR_FORMAT if name == EOS_SOURCE else BUILT_IN_FORMAT
 
     def run() -> None:
         seen = Observation()
         frame = spark.read.format(kind).options(**_reading(lab, source, options)).load()
         frame.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
-        _counted(seen.get["rows"], source.shape.records, name)
+        _check_count(seen.get["rows"], source.shape.records, name)
 
     return Side(name=name, run=run)
 
@@ -84,7 +84,7 @@ def batch_to_noop(name: str, spark: SparkSession, lab: Lab, source: Input, optio
 
 
 def stream_to_kafka(name: str, lab: Lab, frame: DataFrame, shape: Shape, start: Start) -> Side:
-    """A stream into new topics like the input's."""
+    """A stream into new topics with as many partitions as the input's."""
     output: list[str] = []
     seen: list[Mapping[str, int]] = []
 
@@ -100,7 +100,7 @@ def stream_to_kafka(name: str, lab: Lab, frame: DataFrame, shape: Shape, start: 
 
 
 def addressed(frame: DataFrame, topics: list[str], bootstrap: str) -> tuple[DataFrame, dict[str, str]]:
-    """Rows that say which of several topics they go to, or the option `topic` for one; and the brokers."""
+    """The rows and the sink's options: with a column `topic` for several topics, with the option `topic` for one."""
     options = {"kafka.bootstrap.servers": bootstrap}
     if len(topics) == 1:
         return frame.select("key", "value"), options | {"topic": topics[0]}
@@ -110,12 +110,12 @@ def addressed(frame: DataFrame, topics: list[str], bootstrap: str) -> tuple[Data
 
 
 def columns_of(shape: Shape) -> str:
-    """The source's columns that `addressed` needs, for a source that can be told."""
+    """The source's columns that `addressed` needs, for a source that can omit columns."""
     return "key binary, value binary" + (", topic string" if shape.topics > 1 else "")
 
 
 def ours_by_foreach_batch(lab: Lab, changes: Mapping[str, str]) -> Start:
-    """TransactionalWriter, with `changes` of its options."""
+    """TransactionalWriter, with additional options `changes`."""
 
     def start(rows: DataFrame, options: Mapping[str, str]) -> Any:
         return rows.writeStream.foreachBatch(TransactionalWriter({**_transactional(lab, options), **changes}))
@@ -135,7 +135,9 @@ def built_in_sink(rows: DataFrame, options: Mapping[str, str]) -> Any:
 
 def recipe(lab: Lab) -> Start:
     """foreachBatch, collect, one transactional confluent-kafka producer on the driver."""
-    producer = _transactional_producer(lab)  # one for all runs: Spark keeps what foreachBatch was given
+    producer = _transactional_producer(
+        lab
+    )  # one for all runs, because Spark keeps a reference to foreachBatch's function
 
     def start(rows: DataFrame, options: Mapping[str, str]) -> Any:
         def process(batch: DataFrame, _: int) -> None:
@@ -197,7 +199,7 @@ def to_topic(name: str, lab: Lab, shape: Shape, run: Callable[[str], float | Non
 
 
 def librdkafka_consumer(lab: Lab, source: Input) -> Side:
-    """consume() until every record was a Python object."""
+    """consume() until all records have been returned as Python objects."""
 
     def run() -> None:
         for _ in _consume(lab, source):
@@ -207,7 +209,7 @@ def librdkafka_consumer(lab: Lab, source: Input) -> Side:
 
 
 def librdkafka_producer(lab: Lab, records: list[tuple[bytes, bytes]], shape: Shape) -> Side:
-    """produce() for every record, in one transaction; `records` are used again and again."""
+    """produce() for every record, in one transaction; `records` are used repeatedly."""
 
     def run(topic: str) -> None:
         producer = _transactional_producer(lab)
@@ -219,7 +221,7 @@ def librdkafka_producer(lab: Lab, records: list[tuple[bytes, bytes]], shape: Sha
 
 
 def librdkafka_copy(lab: Lab, source: Input, batches: int) -> Side:
-    """consume, produce, the consumer's offsets in the same transaction: KIP-98's loop, `batches` transactions."""
+    """Consume, produce, and commit offsets in the same transaction: KIP-98's loop, in `batches` transactions."""
     shape = source.shape
 
     def run(topic: str) -> None:
@@ -248,12 +250,12 @@ def _consume(lab: Lab, source: Input) -> Iterable[tuple[Consumer, list[Any]]]:
     consumer = Consumer(
         {
             "bootstrap.servers": lab.bootstrap,
-            "log_level": 0,  # what matters is raised; and some client always outlives the broker
+            "log_level": 0,  # relevant errors are raised; and some client always outlives the broker
             "group.id": lab.name("group"),
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "fetch.queue.backoff.ms": 1,  # its best setting: the default of a second stalls it
+            "fetch.queue.backoff.ms": 1,  # default: a full queue stalls the consumer for a second
             "fetch.wait.max.ms": 10,
         }
     )
@@ -287,7 +289,7 @@ def _transactional_producer(lab: Lab) -> Producer:
 
 
 def produce(producer: Producer, records: Iterable[tuple[str, bytes, bytes]]) -> None:
-    """Queue (topic, key, value)s, waiting where the queue is full."""
+    """Queue (topic, key, value) tuples; wait while the queue is full."""
     for topic, key, value in records:
         while True:
             try:
@@ -301,13 +303,13 @@ def produce(producer: Producer, records: Iterable[tuple[str, bytes, bytes]]) -> 
 
 
 def java_consumer(lab: Lab, source: Input) -> Side:
-    """Kafka's ConsumerPerformance, timed by itself: starting a JVM is not reading."""
+    """Kafka's ConsumerPerformance, with its own timing, which excludes the start of the JVM."""
     (topic,) = source.topics
     return Side(name=JAVA, run=lambda: java.consume(lab.bootstrap, topic, source.shape.records))
 
 
 def java_producer(lab: Lab, shape: Shape) -> Side:
-    """Kafka's ProducerPerformance in one transaction, timed by itself; it sends no keys."""
+    """Kafka's ProducerPerformance in one transaction, with its own timing; it sends no keys."""
 
     def run(topic: str) -> float:
         settings = {"acks": "all", "batch.size": 262_144, "linger.ms": 5, "compression.type": shape.compression}
@@ -327,15 +329,15 @@ def java_producer(lab: Lab, shape: Shape) -> Side:
 
 
 def _run(writer: Any, records: int, who: str, batches: list[Mapping[str, int]]) -> None:
-    """Start the query on a new checkpoint and wait until it has read everything: all in the measured time."""
+    """Start the query with a new checkpoint and wait until it has read everything; all of this is measured."""
     with temporary_directory() as checkpoint:
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
-        told = query.recentProgress
-    _counted(sum(progress.numInputRows for progress in told), records, who)
-    batches[:] = [progress.durationMs for progress in told if progress.numInputRows]
+        reported = query.recentProgress
+    _check_count(sum(progress.numInputRows for progress in reported), records, who)
+    batches[:] = [progress.durationMs for progress in reported if progress.numInputRows]
 
 
-def _counted(found: int, records: int, who: str) -> None:
+def _check_count(found: int, records: int, who: str) -> None:
     if found != records:
         raise ToolFailed(f"{who}: only {found:,} of {records:,} records were read")

@@ -1,4 +1,4 @@
-"""Source, batch read, sink, copy: this connector beside others, in Spark; and all of it over inputs of other shapes."""
+"""Measures source, batch read, sink and copy of this connector and of alternatives, for inputs of any shape."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def source(
     against: Collection[Against] = BUILTIN_ONLY,
     defaults: bool = True,
 ) -> Comparison:
-    """A stream into noop, in `batches` micro-batches. `defaults`: also the built-in source as it comes."""
+    """Read a stream into noop, in `batches` micro-batches. `defaults`: also measure the built-in source's defaults."""
     data = lab.input(shape)
-    taking_part: list[Side] = []
-    for name, (kind, options) in _taking_part(against, defaults=defaults).items():
+    participants: list[Side] = []
+    for name, (kind, options) in _participants(against, defaults=defaults).items():
         frame = sides.stream(spark, lab, data, kind, options, batches)
-        taking_part.append(sides.stream_to_noop(name, frame, shape.records))
+        participants.append(sides.stream_to_noop(name, frame, shape.records))
     if Against.LIBRDKAFKA in against:
-        taking_part.append(sides.librdkafka_consumer(lab, data))
+        participants.append(sides.librdkafka_consumer(lab, data))
     if Against.JAVA in against and shape.topics == 1:
-        taking_part.append(sides.java_consumer(lab, data))
-    return _compare(lab, "source to noop", taking_part, shape, batches, runs)
+        participants.append(sides.java_consumer(lab, data))
+    return _compare(lab, "source to noop", participants, shape, batches, runs)
 
 
 def read(
@@ -54,13 +54,13 @@ def read(
     against: Collection[Against] = BUILTIN_ONLY,
     defaults: bool = True,
 ) -> Comparison:
-    """A batch read into noop."""
+    """Read a batch into noop."""
     data = lab.input(shape)
-    taking_part = [
+    participants = [
         sides.batch_to_noop(name, spark, lab, data, options)
-        for name, (_, options) in _taking_part(against, defaults=defaults).items()
+        for name, (_, options) in _participants(against, defaults=defaults).items()
     ]
-    return _compare(lab, "batch read to noop", taking_part, shape, 1, runs)
+    return _compare(lab, "batch read to noop", participants, shape, 1, runs)
 
 
 def copy(
@@ -74,7 +74,7 @@ def copy(
     defaults: bool = True,
     ways: Sequence[str] = (sides.EOS, sides.EOS_SINK, sides.EOS_AT_LEAST_ONCE),
 ) -> Comparison:
-    """From topic to topic: ours exactly once and at least once, the built-in one at least once. `ways`: of ours."""
+    """Copy a topic: ours exactly-once and at-least-once (`ways`), the built-in connector at-least-once."""
     data = lab.input(shape)
     ours = sides.stream(spark, lab, data, OUR_FORMAT, {}, batches, sides.columns_of(shape))
     fast = sides.stream(spark, lab, data, BUILT_IN_FORMAT, FETCH_WAIT, batches)
@@ -86,18 +86,18 @@ def copy(
             lab, {"appendMode": "driver", "deliveryGuarantee": "at-least-once"}
         ),
     }
-    taking_part = [sides.stream_to_kafka(name, lab, ours, shape, _compressed(starts[name], shape)) for name in ways]
+    participants = [sides.stream_to_kafka(name, lab, ours, shape, _compressed(starts[name], shape)) for name in ways]
     built_in = _compressed(sides.built_in_sink, shape)
     if Against.BUILTIN in against:
-        taking_part.append(sides.stream_to_kafka(sides.BUILT_IN, lab, fast, shape, built_in))
+        participants.append(sides.stream_to_kafka(sides.BUILT_IN, lab, fast, shape, built_in))
         if defaults:
             slow = sides.stream(spark, lab, data, BUILT_IN_FORMAT, {}, batches)
-            taking_part.append(sides.stream_to_kafka(sides.BUILT_IN_DEFAULTS, lab, slow, shape, built_in))
+            participants.append(sides.stream_to_kafka(sides.BUILT_IN_DEFAULTS, lab, slow, shape, built_in))
     if Against.RECIPE in against:
-        taking_part.append(sides.stream_to_kafka(sides.RECIPE, lab, fast, shape, sides.recipe(lab)))
+        participants.append(sides.stream_to_kafka(sides.RECIPE, lab, fast, shape, sides.recipe(lab)))
     if Against.LIBRDKAFKA in against and shape.topics == 1:
-        taking_part.append(sides.librdkafka_copy(lab, data, batches))
-    return _compare(lab, "source to sink", taking_part, shape, batches, runs)
+        participants.append(sides.librdkafka_copy(lab, data, batches))
+    return _compare(lab, "source to sink", participants, shape, batches, runs)
 
 
 def sink(
@@ -108,7 +108,7 @@ def sink(
     runs: int = 5,
     against: Collection[Against] = BUILTIN_ONLY,
 ) -> Comparison:
-    """A batch write of rows that Spark holds in memory, in one transaction; the built-in sink at least once."""
+    """Write rows that Spark has in memory, in one transaction; the built-in sink writes at-least-once."""
     data = lab.input(shape)
     held = spark.read.format(BUILT_IN_FORMAT).options(
         **{"kafka.bootstrap.servers": lab.bootstrap, "subscribe": ",".join(data.topics)}
@@ -116,23 +116,23 @@ def sink(
     frame = held.load().select("key", "value").cache()
     try:
         frame.count()
-        taking_part = [sides.frame_to_kafka(sides.EOS_SINK, lab, frame, shape, OUR_FORMAT)]
+        participants = [sides.frame_to_kafka(sides.EOS_SINK, lab, frame, shape, OUR_FORMAT)]
         if Against.BUILTIN in against:
-            taking_part.append(sides.frame_to_kafka("built-in", lab, frame, shape, BUILT_IN_FORMAT))
+            participants.append(sides.frame_to_kafka("built-in", lab, frame, shape, BUILT_IN_FORMAT))
         if Against.RECIPE in against:
-            taking_part.append(sides.collect_to_kafka(lab, frame, shape))
+            participants.append(sides.collect_to_kafka(lab, frame, shape))
         if Against.LIBRDKAFKA in against:
             keys, values = next(inputs.rows(shape))
             records = list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
-            taking_part.append(sides.librdkafka_producer(lab, records, shape))
+            participants.append(sides.librdkafka_producer(lab, records, shape))
         if Against.JAVA in against:
-            taking_part.append(sides.java_producer(lab, shape))
-        return _compare(lab, "rows in memory to sink", taking_part, shape, 1, runs)
+            participants.append(sides.java_producer(lab, shape))
+        return _compare(lab, "rows in memory to sink", participants, shape, 1, runs)
     finally:
         frame.unpersist()
 
 
-def _taking_part(against: Collection[Against], *, defaults: bool) -> dict[str, tuple[str, dict[str, object]]]:
+def _participants(against: Collection[Against], *, defaults: bool) -> dict[str, tuple[str, dict[str, object]]]:
     names = [sides.EOS_SOURCE]
     if Against.BUILTIN in against:
         names += [sides.BUILT_IN, sides.BUILT_IN_DEFAULTS] if defaults else [sides.BUILT_IN]
@@ -140,17 +140,17 @@ def _taking_part(against: Collection[Against], *, defaults: bool) -> dict[str, t
 
 
 def _compressed(start: sides.Start, shape: Shape) -> sides.Start:
-    """The sink compresses as the input was compressed."""
+    """The sink with the compression of the input."""
     if shape.compression == "none":
         return start
     return lambda rows, options: start(rows, {**options, "kafka.compression.type": shape.compression})
 
 
-def _compare(lab: Lab, title: str, taking_part: Sequence[Side], shape: Shape, batches: int, runs: int) -> Comparison:
-    # The JVM compiles for longer than one round: of 20 micro-batches the second still takes half as long again as the
-    # fifth.
+def _compare(lab: Lab, title: str, participants: Sequence[Side], shape: Shape, batches: int, runs: int) -> Comparison:
+    # The JVM compiles for more than one round: in a round of 20 micro-batches, the second takes 1.5 times as long as
+    # the fifth.
     warm_up = min(runs, 2)
-    series = alternate(taking_part, records=shape.records, runs=runs, warm_up=warm_up, show=lab.show)
+    series = alternate(participants, records=shape.records, runs=runs, warm_up=warm_up, show=lab.show)
     many = f" in {batches} micro-batches" if batches > 1 else ""
     return Comparison(
         title=f"{title}{many}: {shape}",
@@ -163,6 +163,6 @@ def _compare(lab: Lab, title: str, taking_part: Sequence[Side], shape: Shape, ba
             "compression": shape.compression,
             "batches": batches,
             "runs": runs,
-            "phases_ms": {side.name: phases(side.batches) for side in taking_part if side.batches},
+            "phases_ms": {side.name: phases(side.batches) for side in participants if side.batches},
         },
     )

@@ -1,4 +1,4 @@
-"""Measurements as JSON files, one each, and back."""
+"""Writes and reads measurements as JSON files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Measured = Comparison | Sweep
 
 
 def write(path: Path, measured: Measured, machine: Machine) -> None:
-    """The measurement and what it ran on; derived figures beside the raw ones, for people."""
+    """Write the measurement and the machine, with derived figures for human readers."""
     kind = "comparison" if isinstance(measured, Comparison) else "sweep"
     found: dict[str, Any] = {"kind": kind, **asdict(measured)}
     if isinstance(measured, Comparison):

@@ -1,4 +1,4 @@
-"""The table of targets: what each row must reach, judged from measurements. Pure; campaign.py runs them."""
+"""The table of targets: what each row must reach, and whether the measurements reach it. Pure; campaign.py measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_kafka_eos.lab.bench.figures import Comparison, Sweep, growth
 from spark_kafka_eos.lab.bench.store import Measured
 from spark_kafka_eos.lab.bench.transport import WALL, bytes_per_second
 
-# Inputs of other shapes than the main one, by key, with what people call them.
+# The inputs with other shapes than the main one: their names in the table, by key.
 SHAPES = {
     "1kb": "1 kB values",
     "10kb": "10 kB values",
@@ -24,12 +24,12 @@ _SOURCE_LEAST, _COPY_LEAST = 1.5, 1.5
 _RECORDS_PER_SECOND = 8e6
 _BYTES_PER_SECOND = 1e9
 _TRANSACTION_MS = 15
-_FLAT = 1.1  # how much more a batch twice as large may take
+_FLAT = 1.1  # the most memory that a batch of twice the size may need, as a factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRow:
-    """A row of the table: `holds` is the verdict, `aim` whether the more ambitious figure is reached (None: none)."""
+    """A row of the table: `holds` states whether the target is met, `aim` whether the more ambitious one is, if any."""
 
     what: str
     target: str
@@ -39,14 +39,14 @@ class TargetRow:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         if not self.holds:
             return "missed"
         return {None: "met", True: "met, aim reached", False: "met"}[self.aim]
 
 
 def table(found: Mapping[str, Measured]) -> tuple[TargetRow, ...]:
-    """The rows of everything that was measured, in the table's order."""
+    """The rows for everything that was measured, in the table's order."""
     return tuple(row for rows in _ROWS for row in rows(found))
 
 
@@ -54,7 +54,7 @@ Found = Mapping[str, Measured]
 
 
 def shape_ratios(found: Found) -> dict[str, dict[str, float]]:
-    """By kind of run and by shape, the main one first: how many times as fast as the built-in connector."""
+    """The rate relative to the built-in connector's, by kind of run and by shape, the main shape first."""
     out: dict[str, dict[str, float]] = {}
     for kind, name, main in (("source", sides.EOS_SOURCE, "source-1"), ("copy", sides.EOS, "copy-1")):
         keys = {main: "100-byte values"} | {f"shape-{key}-{kind}": what for key, what in SHAPES.items()}

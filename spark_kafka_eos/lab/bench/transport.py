@@ -1,4 +1,4 @@
-"""Fetch alone: whole record batches from the broker into memory, nothing decoded."""
+"""Measures only fetch: from the broker to record batches in memory, which are not decoded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WALL, CPU = "kafka-eos fetch, one core", "kafka-eos fetch, CPU time of the clien
 
 
 def transport(lab: Lab, shape: Shape, *, runs: int = 5, against: Collection[Against] = frozenset()) -> Comparison:
-    """Everything of the input, fetched by one thread on one core; librdkafka and Java decode it, too.
+    """Fetch the whole input with one thread on one core. librdkafka and Java also decode it.
 
-    `settings["bytes"]` is what came over the wire, so bytes / seconds is the speed.
+    `settings["bytes"]` is the number of bytes fetched.
     """
     data = lab.input(shape)
     sizes: list[int] = []
@@ -34,12 +34,12 @@ def transport(lab: Lab, shape: Shape, *, runs: int = 5, against: Collection[Agai
         fetch()
         return time.thread_time() - started
 
-    taking_part = [Side(name=WALL, run=fetch), Side(name=CPU, run=cpu)]
+    participants = [Side(name=WALL, run=fetch), Side(name=CPU, run=cpu)]
     if Against.LIBRDKAFKA in against:
-        taking_part.append(sides.librdkafka_consumer(lab, data))
+        participants.append(sides.librdkafka_consumer(lab, data))
     if Against.JAVA in against:
-        taking_part.append(sides.java_consumer(lab, data))
-    series = alternate(taking_part, records=shape.records, runs=runs, show=lab.show)
+        participants.append(sides.java_consumer(lab, data))
+    series = alternate(participants, records=shape.records, runs=runs, show=lab.show)
     return Comparison(
         title=f"fetch alone: {shape}",
         series=series,
@@ -48,5 +48,5 @@ def transport(lab: Lab, shape: Shape, *, runs: int = 5, against: Collection[Agai
 
 
 def bytes_per_second(found: Comparison, name: str) -> float:
-    """The speed of a side, of the bytes that were fetched."""
+    """The bytes per second that a side fetched."""
     return replace(found.named(name), records=found.settings["bytes"]).rate

@@ -296,14 +296,14 @@ def everything(
                     store.write(output / f"{key}.json", measured, here)
                     plots.plot(measured, output / f"{key}.png")
                     console.print(show.measured(measured))
-            except Exception as error:  # noqa: BLE001 - the others are worth their time all the same
+            except Exception as error:  # noqa: BLE001 - continue with the other measurements
                 console.print_exception()
                 failed[name] = error
 
     _on_broker_and_spark(run)
     targets(output, into)
     if failed:
-        action = f"Once the cause is gone: --only {','.join(failed)}"
+        action = f"Fix the cause, then run these again with --only {','.join(failed)}."
         raise ToolFailed("; ".join(f"{name}: {error}" for name, error in failed.items()), action=action)
 
 
@@ -360,9 +360,8 @@ def _on_broker(run: Callable[[Lab], T]) -> T:
     from spark_kafka_eos.lab.bench.lab import BROKER, JVM, Lab
     from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
-    logging.getLogger("spark_kafka_eos").setLevel(
-        logging.ERROR
-    )  # the preflight warns about a single broker, for every query
+    # For every query, the preflight would warn about a single broker.
+    logging.getLogger("spark_kafka_eos").setLevel(logging.ERROR)
     with EmbeddedKafka(config=BROKER, jvm_options=JVM) as kafka, _bars() as show, Lab(kafka, show) as lab:
         return run(lab)
 

@@ -13,7 +13,7 @@ ELSEWHERE = "elsewhere"  # the only broker of the cluster to which the mirror wr
 
 
 class Kind(StrEnum):
-    """The kind of fault. A kill is SIGKILL, a pause SIGSTOP and later SIGCONT, for drivers to the whole process tree."""
+    """The kind of fault. A kill is SIGKILL, a pause SIGSTOP and later SIGCONT, for drivers to their process tree."""
 
     DRIVER_KILLED = "driver killed"
     CHECKPOINT_LOST = "checkpoint lost"  # and the driver killed
