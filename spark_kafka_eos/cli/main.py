@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 import spark_kafka_eos
 from spark_kafka_eos.cli.errors import show
@@ -17,9 +18,23 @@ GROUP = "spark_kafka_eos.commands"
 """Each entry point in this group is a command: a function, or a `typer.Typer` with subcommands."""
 
 
+class _Commands(TyperGroup):
+    """Imports a command when it is used: the laboratory's take a second, and `--help` alone needs them all."""
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - click's interface
+        return sorted(entry_points(group=GROUP).names)
+
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
+            self.commands[cmd_name] = load(entry_points(group=GROUP)[cmd_name])
+        return self.commands.get(cmd_name)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="The command line of the exactly-once Kafka connector for PySpark.",
     no_args_is_help=True,
+    rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,  # locals may contain passwords
 )
 
@@ -39,26 +54,27 @@ def _options(
     """Global options."""
 
 
-def add(found: EntryPoint) -> None:
-    """Add the command of an entry point. If a package that it imports is missing, the command says what to install."""
+def load(found: EntryPoint) -> Any:
+    """The command of an entry point. If a package that it imports is missing, the command says what to install."""
+    only = typer.Typer(rich_markup_mode="rich")
     try:
         loaded = found.load()
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("spark_kafka_eos"):
             raise
-        loaded = None
-    if loaded is None:
-        _add_missing(found.name)
-    elif isinstance(loaded, typer.Typer):
-        app.add_typer(loaded, name=found.name)
+        _add_missing(only, found.name)
     else:
-        app.command(found.name)(loaded)
+        if isinstance(loaded, typer.Typer):
+            only.add_typer(loaded, name=found.name)
+        else:
+            only.command(found.name)(loaded)
+    return typer.main.get_group(only).commands[found.name]
 
 
-def _add_missing(name: str) -> None:
+def _add_missing(group: typer.Typer, name: str) -> None:
     install = f'pip install "spark-kafka-eos[{"verify" if name == "verify" else "lab"}]"'
 
-    @app.command(
+    @group.command(
         name,
         help=f"Requires: {escape(install)}",
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
@@ -66,10 +82,6 @@ def _add_missing(name: str) -> None:
     )
     def refuse() -> None:
         raise ToolFailed(f"kafka-eos {name} requires packages that are not installed", action=f"Run: {install}")
-
-
-for _found in sorted(entry_points(group=GROUP), key=lambda found: found.name):
-    add(_found)
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def report(folder: Path, cases: dict[str, str]) -> Path:
 
 
 def faults(folder: Path, cases: dict[str, str]) -> list[str]:
-    return verdict.faults(report(folder, cases), ROOT / "tests")
+    return list(verdict.faults(report(folder, cases), ROOT / "tests"))
 
 
 def test_a_whole_run_proves_something(tmp_path):

@@ -37,6 +37,25 @@ def test_without_a_command_the_help_lists_them():
     assert all(name in output for name in ("bench", "broker", "chaos", "demo", "preflight", "verify"))
 
 
+def test_a_command_is_loaded_when_it_is_used_and_brings_no_other():
+    loaded = """
+import sys
+from spark_kafka_eos.cli.main import app
+app([*sys.argv[1:]], standalone_mode=False)
+print(*(name for name in sys.modules if name.startswith(("spark_kafka_eos.lab", "spark_kafka_eos.verify", "pandas"))))
+"""
+    command = [sys.executable, "-c", loaded]
+    for arguments in (["--version"], ["preflight", "--help"]):
+        done = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True, timeout=60)
+        assert done.stdout.splitlines()[-1] == "", arguments
+
+
+def test_an_unknown_command_is_refused():
+    answer = CliRunner().invoke(cli.app, ["preflite"])
+    assert answer.exit_code == 2
+    assert "No such command" in answer.output
+
+
 def test_an_expected_error_is_a_message_and_exit_code_1_without_a_traceback(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["kafka-eos", "broker", "--topic", "orders:[x]"])
     with pytest.raises(SystemExit) as end:

@@ -51,7 +51,8 @@ def test_the_example_of_the_page_on_errors_shows_what_it_says():
 
 def commands(group, path=()):
     """Every command below `group` as its words and its options."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         options = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
         yield " ".join((*path, name)), {option for option in options if option.startswith("--") and option != "--help"}
         if hasattr(command, "commands"):
