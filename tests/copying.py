@@ -26,8 +26,8 @@ from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import pack
 from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.blocks import Block, BlockEncoder, Layout, Target
-from spark_kafka_eos.writing.commit import Appended, commit_batch
-from spark_kafka_eos.writing.report import CommitReport
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended, CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 SLOTS = 2  # append tasks, one for each output partition

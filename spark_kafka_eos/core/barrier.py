@@ -11,9 +11,10 @@ batch is retried under a new epoch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 
 Counts = Mapping[TopicPartition, int]
@@ -21,13 +22,21 @@ Counts = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendReport:
-    """The record counts of one append task. `slot` is its TaskContext's partition id, `attempt` its attempt number."""
+    """What one append task tells the driver. `slot` is its TaskContext's partition id, `attempt` its attempt number.
+
+    The record counts are per partition: `encoded` by the encode tasks that reported to this task, `sent` by this task,
+    `acked` by the brokers. `milliseconds` has the time of the steps `encode` and `append`. `error` stopped the task.
+    """
 
     stage_id: int
     slot: int
     attempt: int
-    sent: Counts
-    acked: Counts
+    encoded: Counts = field(default_factory=dict)
+    sent: Counts = field(default_factory=dict)
+    acked: Counts = field(default_factory=dict)
+    bytes: int = 0
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    error: KafkaEosError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,14 @@ class Redo:
     """The transaction must be aborted and the whole batch written again under a new epoch."""
 
     reason: str
+
+
+def total(counts: Iterable[Counts]) -> dict[TopicPartition, int]:
+    """The sum of record counts, per partition."""
+    records: Counter[TopicPartition] = Counter()
+    for each in counts:
+        records.update(each)
+    return dict(records)
 
 
 def decide(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts], expected: Counts) -> Commit | Redo:
@@ -124,12 +141,10 @@ def _unacknowledged(reports: Sequence[AppendReport]) -> str | None:
 
 
 def _wrong_counts(reports: Sequence[AppendReport], expected: Counts) -> str | None:
-    appended: Counter[TopicPartition] = Counter()
-    for report in reports:
-        appended.update(report.acked)
+    appended = total(report.acked for report in reports)
     for tp in sorted(appended.keys() | expected.keys()):
-        if appended[tp] != expected.get(tp, 0):
-            return f"{appended[tp]} records were appended to {tp}, but {expected.get(tp, 0)} were encoded"
+        if appended.get(tp, 0) != expected.get(tp, 0):
+            return f"{appended.get(tp, 0)} records were appended to {tp}, but {expected.get(tp, 0)} were encoded"
     return None
 
 

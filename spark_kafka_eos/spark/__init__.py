@@ -3,7 +3,7 @@
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
 writer.py                               TransactionalWriter, for foreachBatch
 encode_stage.py                         encodes rows as record batches in Spark tasks
-executor_append.py append_task.py       appendMode=executors: driver and executors
+executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 rows.py schema.py filters.py            columns of the sink, columns of the source, filters of a batch read
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
 progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit

@@ -1,22 +1,25 @@
-"""The driver's side of `appendMode=executors`: one job encodes, shuffles and appends; then the barrier decides."""
+"""`appendMode=executors`: one Spark job encodes, shuffles and appends; then the driver decides about all of it."""
 
 from __future__ import annotations
 
 import functools
 import pickle
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from spark_kafka_eos.broker.cluster import shared_cluster
+from spark_kafka_eos.core.barrier import AppendReport
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.spark.append_task import append_task
-from spark_kafka_eos.spark.encode_stage import REPORT, SHUFFLED, shuffling_task
+from spark_kafka_eos.spark.encode_stage import REPORT, Batches, report_row, shuffling_task, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
+from spark_kafka_eos.spark.shuffled import SHUFFLED, read, shuffle
+from spark_kafka_eos.spark.worker import spare_the_collector
+from spark_kafka_eos.writing.append import WRITTEN_AGAIN, append_attempt, judge
 from spark_kafka_eos.writing.blocks import Layout
-from spark_kafka_eos.writing.commit import Appended
-from spark_kafka_eos.writing.executor_append import WRITTEN_AGAIN, AppendTaskReport, judge
+from spark_kafka_eos.writing.report import Appended
 
 
 def append_stage(
@@ -33,15 +36,10 @@ def append_stage(
     """
     partitions = sum(target.partitions for target in where.targets.values())
     slots = max(1, min(partitions or parallelism(session), parallelism(session)))
-    appended = (
-        rows.mapInArrow(shuffling_task(options.client, where, slots), SHUFFLED)
-        .repartitionById(slots, "slot")
-        # Notes first, so that an encode error prevents the first append; then each partition's blocks in input order.
-        .sortWithinPartitions(F.col("note").isNull(), "task", "number")
-        .mapInArrow(append_task(options, identity, batch_id), REPORT)
-    )
+    blocks = rows.mapInArrow(shuffling_task(options.client, where, slots), SHUFFLED)
+    appended = shuffle(blocks, slots).mapInArrow(_append_task(options, identity, batch_id), REPORT)
     try:
-        reports: list[AppendTaskReport] = [pickle.loads(row.report) for row in appended.collect()]
+        reports: list[AppendReport] = [pickle.loads(row.report) for row in appended.collect()]
     except Exception as error:
         if not cannot_run_again(error):
             raise
@@ -50,3 +48,24 @@ def append_stage(
             action=WRITTEN_AGAIN,
         ) from error
     return judge(reports, functools.partial(stage_attempts, session))
+
+
+def _append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> Callable[[Batches], Batches]:
+    """For `mapInArrow(…, REPORT)` after the shuffle: one row per task, a pickled AppendReport."""
+
+    def run(batches: Batches) -> Batches:
+        spare_the_collector()
+        context = task_context()
+        report = append_attempt(
+            shared_cluster(options.client),
+            identity,
+            read(batches),
+            stage_id=context.stageId(),
+            slot=context.partitionId(),
+            attempt=context.attemptNumber(),
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            batch_id=batch_id,
+        )
+        yield report_row(report)
+
+    return run

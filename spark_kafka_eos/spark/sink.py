@@ -28,11 +28,13 @@ from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.rows import check_schema
+from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import StagedWrite, commit_batch, committer
+from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at
 from spark_kafka_eos.writing.ledger_keeper import Decide
-from spark_kafka_eos.writing.staging import StageReport, Staging, staging_of
+from spark_kafka_eos.writing.report import EncodeReport
+from spark_kafka_eos.writing.staging import Staging, staging_of
 from spark_kafka_eos.writing.transaction import decide_batch_write, decide_micro_batch
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class StagedMessage(WriterCommitMessage):
     query (None if Spark does not provide it).
     """
 
-    report: StageReport
+    report: EncodeReport
     folder: str = ""
     query_id: str | None = None
 
@@ -60,7 +62,7 @@ class _Sink:
         self._options = options
         self._staging = staging
 
-    def _stage(self, batches: Iterator[pa.RecordBatch], folder: str) -> StageReport:
+    def _stage(self, batches: Iterator[pa.RecordBatch], folder: str) -> EncodeReport:
         from spark_kafka_eos.spark.encode_stage import stage_rows
         from spark_kafka_eos.writing.layout import layout
 

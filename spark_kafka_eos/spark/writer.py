@@ -41,13 +41,14 @@ from spark_kafka_eos.spark.encode_stage import REPORT, staging_task
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, is_classic, is_local, speculates
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
+from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.blocks import Layout
 from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
-from spark_kafka_eos.writing.commit import Appended, Committer, StagedWrite, commit_batch, committer
+from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
-from spark_kafka_eos.writing.report import CommitReport
-from spark_kafka_eos.writing.staging import StageReport, Staging, TooLargeToTravel, folder_of, staging_of
+from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
+from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel, folder_of, staging_of
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 _log = logging.getLogger(__name__)
@@ -248,7 +249,7 @@ class TransactionalWriter:
 
         return as_it_comes if choice.small else by_driver
 
-    def _stage(self, rows: DataFrame, where: Layout, staging: Staging, folder: str) -> Sequence[StageReport]:
+    def _stage(self, rows: DataFrame, where: Layout, staging: Staging, folder: str) -> Sequence[EncodeReport]:
         staged = rows.mapInArrow(staging_task(self._options.client, where, staging, folder), REPORT)
         return [pickle.loads(row.report) for row in staged.collect()]
 

@@ -2,11 +2,11 @@
 
 blocks layout              encode rows as complete record batches, one partition each
 staging files              pass blocks from tasks to the driver
-append executor_append     append blocks, in driver and in executors mode
+append                     append blocks, in driver and in executors mode
 transaction fence          begin, commit or abort the shared transaction; fence stragglers
 ledger_keeper              read the ledger, write it in each batch's transaction
 commit idempotent          write one micro-batch, for each delivery guarantee
 calls                      allow one call per micro-batch
 checkpoint offset_log      read a micro-batch from Spark's checkpoint
-preflight report           checks before the first batch; the report of each batch
+preflight report           checks before the first batch; what each step reports
 """

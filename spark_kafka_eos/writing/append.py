@@ -1,23 +1,40 @@
 """Appends blocks to the shared transaction, after stamping them with producer id, epoch and sequence number.
 
-The driver calls this for staged blocks, append tasks for shuffled blocks. Within a transaction, no two callers may
-append to the same partition: sequence numbers count per partition, and the broker's duplicate detection does not
-compare content.
+`StagedWrite` appends in the driver what encode tasks staged. With `appendMode=executors`, each append task runs
+`append_attempt` on the blocks of its partitions, and the driver's `judge` decides about all of them. Within a
+transaction, no two callers may append to the same partition: sequence numbers count per partition, and the broker's
+duplicate detection does not compare content.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core import barrier
+from spark_kafka_eos.core.barrier import AppendReport, StageAttempts, total
 from spark_kafka_eos.core.sequences import next_sequence
-from spark_kafka_eos.errors import CorruptRecordBatch, StagingLost
+from spark_kafka_eos.errors import CorruptRecordBatch, KafkaEosError, StagingLost, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.writing.report import Appended, EncodeReport
+from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.writing.blocks import Block
+
+_log = logging.getLogger(__name__)
+
+WRITTEN_AGAIN = "The whole batch is written again under a new producer epoch."
 
 
 def append(
@@ -90,3 +107,139 @@ def records_by_partition(acks: Iterable[Ack]) -> Mapping[TopicPartition, int]:
     for ack in acks:
         counts[ack.partition] += ack.records
     return counts
+
+
+class StagedWrite:
+    """Appends the blocks that encode tasks staged, in `appendMode=driver` and in the sink. A retry stamps the same
+    blocks.
+
+    Raises a row's error, or TooLargeToTravel, before anything is appended.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: SinkOptions,
+        staging: Staging,
+        reports: Callable[[], Sequence[EncodeReport]],
+        batch_id: int,
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._staging = staging
+        self._stage = reports
+        self._reports: Sequence[EncodeReport] | None = None
+        self._batch_id = batch_id
+
+    def __call__(self, identity: ProducerIdentity) -> Appended:
+        if self._reports is None:
+            self._reports = self._stage()
+        reports = self._reports
+        for report in reports:
+            if report.error is not None:
+                raise report.error
+        if any(report.too_large for report in reports):
+            raise TooLargeToTravel
+        expected = total(report.records for report in reports)
+        started = time.perf_counter()
+        acks = append(
+            self._cluster,
+            identity,
+            ((block.partition, block.records, data) for block, data in self._staging.read(reports)),
+            partitions=expected,
+            transaction_timeout_ms=self._options.transaction_timeout_ms,
+            batch_id=self._batch_id,
+        )
+        if records_by_partition(acks) != expected:
+            raise TransactionAborted(
+                f"{sum(ack.records for ack in acks)} records were acknowledged, but {sum(expected.values())} were "
+                "staged"
+            )
+        return Appended(
+            partitions=len(expected),
+            records=sum(expected.values()),
+            bytes=sum(ack.bytes for ack in acks),
+            milliseconds={
+                "encode": max((report.milliseconds for report in reports), default=0.0),
+                "append": (time.perf_counter() - started) * 1e3,
+            },
+        )
+
+
+def append_attempt(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    shuffled: Iterable[Block | EncodeReport],
+    *,
+    stage_id: int,
+    slot: int,
+    attempt: int,
+    transaction_timeout_ms: int,
+    batch_id: int,
+    append: Callable[..., list[Ack]] = append,
+) -> AppendReport:
+    """One attempt of the append task of `slot`. Only the first attempt appends its blocks; the encode tasks' reports
+    come before them.
+
+    It never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
+    still be in flight with the same sequence numbers, and the broker compares nothing else. So it returns its error in
+    the report, a second attempt appends nothing and reports that, and the driver decides (core.barrier).
+    """
+    report = AppendReport(stage_id=stage_id, slot=slot, attempt=attempt)
+    if attempt > 0:
+        return report
+    encoded: list[EncodeReport] = []
+    sent: Counter[TopicPartition] = Counter()
+
+    def blocks() -> Iterator[tuple[TopicPartition, int, bytearray]]:
+        for each in shuffled:
+            if isinstance(each, EncodeReport):
+                encoded.append(each)
+                if each.error is not None:
+                    raise each.error
+            else:
+                sent[each.partition] += each.records
+                yield each.partition, each.records, each.data
+
+    started = time.perf_counter()
+    try:
+        acks = append(cluster, identity, blocks(), transaction_timeout_ms=transaction_timeout_ms, batch_id=batch_id)
+    except KafkaEosError as error:
+        # The report of a straggler is lost, so its executor's log is the only trace.
+        _log.warning("append task %d of batch %d, epoch %d: %s", slot, batch_id, identity.epoch, error)
+        return replace(report, sent=dict(sent), error=error)
+    return replace(
+        report,
+        encoded=total(each.records for each in encoded),
+        sent=dict(sent),
+        acked=records_by_partition(acks),
+        bytes=sum(ack.bytes for ack in acks),
+        milliseconds={
+            "encode": max((each.milliseconds for each in encoded), default=0.0),
+            "append": (time.perf_counter() - started) * 1e3,
+        },
+    )
+
+
+def judge(reports: Sequence[AppendReport], attempts: Callable[[set[int]], Mapping[int, StageAttempts]]) -> Appended:
+    """The barrier: every record was appended exactly once, else raise TransactionAborted or the error of a task.
+
+    `attempts` returns the attempts of the stages with these ids.
+    """
+    errors = [report.error for report in reports if report.error is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, TransactionAborted)):
+        raise error  # an error that no retry can fix comes first
+    expected = total(report.encoded for report in reports)
+    match barrier.decide(reports, attempts({report.stage_id for report in reports}), expected):
+        case barrier.Redo(reason=reason):
+            raise TransactionAborted(reason, action=WRITTEN_AGAIN)
+        case barrier.Commit(records=records):
+            return Appended(
+                partitions=len(expected),
+                records=records,
+                bytes=sum(report.bytes for report in reports),
+                milliseconds={
+                    step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)
+                    for step in ("encode", "append")
+                },
+            )

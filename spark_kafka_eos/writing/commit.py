@@ -7,39 +7,21 @@ appended exactly once, or raises. After TransactionAborted, the same batch is wr
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
 from spark_kafka_eos.errors import TransactionAborted, TriesExhausted
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
 from spark_kafka_eos.writing.ledger_keeper import Decide
-from spark_kafka_eos.writing.report import CommitReport
-from spark_kafka_eos.writing.staging import StageReport, Staging, TooLargeToTravel
+from spark_kafka_eos.writing.report import Appended, CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """What one try appended to the transaction; every record was acknowledged exactly once.
-
-    `choice` is the append mode, if it differs from the one chosen before.
-    """
-
-    partitions: int
-    records: int
-    bytes: int
-    milliseconds: dict[str, float] = field(default_factory=dict)
-    choice: Choice | None = None
 
 
 class Committer(Protocol):
@@ -111,66 +93,6 @@ def commit_batch(
             report = _report(batch, "committed", identity, choice, appended, transaction.milliseconds, redone)
             _log.info("%s", report)
             return report
-
-
-class StagedWrite:
-    """Appends the blocks that encode tasks staged, in `appendMode=driver` and in the sink. A retry stamps the same
-    blocks.
-
-    Raises a row's error, or TooLargeToTravel, before anything is appended.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        options: SinkOptions,
-        staging: Staging,
-        reports: Callable[[], Sequence[StageReport]],
-        batch_id: int,
-    ) -> None:
-        self._cluster = cluster
-        self._options = options
-        self._staging = staging
-        self._stage = reports
-        self._reports: Sequence[StageReport] | None = None
-        self._batch_id = batch_id
-
-    def __call__(self, identity: ProducerIdentity) -> Appended:
-        if self._reports is None:
-            self._reports = self._stage()
-        reports = self._reports
-        for report in reports:
-            if report.error is not None:
-                raise report.error
-        if any(report.too_large for report in reports):
-            raise TooLargeToTravel
-        blocks = [block for report in reports for block in report.blocks]
-        expected: dict[TopicPartition, int] = {}
-        for block in blocks:
-            expected[block.partition] = expected.get(block.partition, 0) + block.records
-        started = time.perf_counter()
-        acks = append(
-            self._cluster,
-            identity,
-            ((block.partition, block.records, data) for block, data in self._staging.read(reports)),
-            partitions={block.partition for block in blocks},
-            transaction_timeout_ms=self._options.transaction_timeout_ms,
-            batch_id=self._batch_id,
-        )
-        if records_by_partition(acks) != expected:
-            raise TransactionAborted(
-                f"{sum(ack.records for ack in acks)} records were acknowledged, but {sum(expected.values())} were "
-                "staged"
-            )
-        return Appended(
-            partitions=len(expected),
-            records=sum(expected.values()),
-            bytes=sum(ack.bytes for ack in acks),
-            milliseconds={
-                "encode": max((report.milliseconds for report in reports), default=0.0),
-                "append": (time.perf_counter() - started) * 1e3,
-            },
-        )
 
 
 def _abort_after(transaction: Committer, error: BaseException) -> None:

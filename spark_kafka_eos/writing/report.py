@@ -1,8 +1,79 @@
-"""The report of a micro-batch: one value and one log line."""
+"""What each step of a micro-batch reports to the next one.
+
+EncodeReport     one per encode task: its blocks, or the error that stopped it
+AppendReport     one per append task of `appendMode=executors` (core.barrier)
+Appended         one per try: all of it is appended
+CommitReport     one per micro-batch, for users and the log
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_eos.core.append_mode import Choice
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import TopicPartition
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.writing.blocks import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedBlock:
+    """A block of `length` bytes: at `offset` of the report's file, inline in `data`, or in the shuffle."""
+
+    partition: TopicPartition
+    records: int
+    length: int
+    offset: int = 0
+    data: bytes | None = None
+
+
+def encoded(block: Block, *, offset: int = 0, data: bytes | None = None) -> EncodedBlock:
+    """The entry of `block` in its task's report."""
+    return EncodedBlock(
+        partition=block.partition, records=block.records, length=len(block.data), offset=offset, data=data
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeReport:
+    """The blocks of one encode task, in order; `path` is the staging file, relative to the staging directory.
+
+    Nothing of the batch may be appended if `error` is set, or if the blocks were `too_large` to be sent inline and
+    there was no staging directory.
+    """
+
+    task: int
+    blocks: tuple[EncodedBlock, ...] = ()
+    path: str | None = None
+    error: KafkaEosError | None = None
+    too_large: bool = False
+    milliseconds: float = 0.0
+
+    @property
+    def records(self) -> dict[TopicPartition, int]:
+        """The number of encoded records per partition."""
+        counts: Counter[TopicPartition] = Counter()
+        for block in self.blocks:
+            counts[block.partition] += block.records
+        return dict(counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """What one try appended to the transaction; every record was acknowledged exactly once.
+
+    `choice` is the append mode, if it differs from the one chosen before.
+    """
+
+    partitions: int
+    records: int
+    bytes: int
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

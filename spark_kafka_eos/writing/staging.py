@@ -16,14 +16,13 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
-from spark_kafka_eos.errors import KafkaEosError, StagingLost
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.errors import StagingLost
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.files import Files, files_at
+from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport, encoded
 
 if TYPE_CHECKING:
     from io import BufferedIOBase
@@ -35,37 +34,6 @@ _log = logging.getLogger(__name__)
 # Up to this size, a task's blocks are part of its report: a file costs more than these bytes on the driver's heap.
 INLINE_BYTES = 100_000
 _LONGEST_NAME = 200  # of a directory; file systems allow 255 bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedBlock:
-    """Where a block is: `length` bytes at `offset` of the report's file, or inline in `data`."""
-
-    partition: TopicPartition
-    records: int
-    offset: int
-    length: int
-    data: bytes | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageReport:
-    """The blocks of one encode task, in order; `path` is relative to the staging directory.
-
-    Nothing of the batch may be appended if `error` is set, or if the blocks were `too_large` to be sent inline and
-    there was no staging directory.
-    """
-
-    task: int
-    path: str | None
-    blocks: tuple[StagedBlock, ...]
-    error: KafkaEosError | None = None
-    too_large: bool = False
-    milliseconds: float = 0.0
-
-    @property
-    def bytes(self) -> int:
-        return sum(block.length for block in self.blocks)
 
 
 class TooLargeToTravel(Exception):
@@ -83,7 +51,7 @@ class Staging:
         self.directory = directory
         self._inline_bytes = inline_bytes
 
-    def stage(self, folder: str, task: int, blocks: Iterable[Block]) -> StageReport:
+    def stage(self, folder: str, task: int, blocks: Iterable[Block]) -> EncodeReport:
         """Store one task's blocks, in this folder of the directory if needed; runs in the task."""
         held: list[Block] = []
         size = 0
@@ -93,24 +61,24 @@ class Staging:
             size += len(block.data)
             if size > self._inline_bytes:
                 if self.directory is None:
-                    return StageReport(task=task, path=None, blocks=(), too_large=True)
+                    return EncodeReport(task=task, too_large=True)
                 return self._write(folder, task, held, source)
-        return StageReport(task=task, path=None, blocks=tuple(_staged(block, 0, bytes(block.data)) for block in held))
+        return EncodeReport(task=task, blocks=tuple(encoded(block, data=bytes(block.data)) for block in held))
 
-    def _write(self, folder: str, task: int, held: list[Block], rest: Iterator[Block]) -> StageReport:
+    def _write(self, folder: str, task: int, held: list[Block], rest: Iterator[Block]) -> EncodeReport:
         path = f"{folder}/{task}-{uuid.uuid4().hex}"
         staged, offset = [], 0
         with self._files().create(path) as stream:
             while held:
                 block = held.pop(0)
                 stream.write(block.data)
-                staged.append(_staged(block, offset, None))
+                staged.append(encoded(block, offset=offset))
                 offset += len(block.data)
                 if not held and (following := next(rest, None)) is not None:
                     held.append(following)
-        return StageReport(task=task, path=path, blocks=tuple(staged))
+        return EncodeReport(task=task, path=path, blocks=tuple(staged))
 
-    def read(self, reports: Sequence[StageReport]) -> Iterator[tuple[StagedBlock, bytearray]]:
+    def read(self, reports: Sequence[EncodeReport]) -> Iterator[tuple[EncodedBlock, bytearray]]:
         """Every block of the reports, in the tasks' order. Only one of them is in memory at a time."""
         for report in sorted(reports, key=lambda report: report.task):
             if report.path is None:
@@ -168,12 +136,6 @@ class Staging:
     def _files(self) -> Files:
         assert self.directory is not None
         return files_at(self.directory, "stagingDir")
-
-
-def _staged(block: Block, offset: int, data: bytes | None) -> StagedBlock:
-    return StagedBlock(
-        partition=block.partition, records=block.records, offset=offset, length=len(block.data), data=data
-    )
 
 
 def folder_of(batch_id: int | str) -> str:

@@ -21,8 +21,9 @@ from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, commit_batch, committer
+from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.preflight import preflight
+from spark_kafka_eos.writing.report import Appended
 from spark_kafka_eos.writing.transaction import decide_micro_batch
 from tests.principals import Right, add_user
 from tests.producing import produce

@@ -17,7 +17,8 @@ from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown, Tran
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 pytestmark = pytest.mark.broker

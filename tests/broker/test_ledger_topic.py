@@ -21,7 +21,8 @@ from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.sink_progress import committed_by, last_entry
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_batch_write, decide_micro_batch
 from tests.broker.conftest import options_of
 from tests.copying import Copy

@@ -14,7 +14,8 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended
 
 pytestmark = pytest.mark.broker
 

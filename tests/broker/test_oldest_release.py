@@ -13,8 +13,9 @@ from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.preflight import examine
+from spark_kafka_eos.writing.report import Appended
 from tests.reading import ours
 
 pytestmark = [

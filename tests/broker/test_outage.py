@@ -26,7 +26,8 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.writing import transaction as distributed
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended
 
 pytestmark = pytest.mark.broker
 

@@ -14,9 +14,9 @@ from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.errors import InvalidRow, StagingLost
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.append import StagedWrite, append
 from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder
-from spark_kafka_eos.writing.commit import StagedWrite, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.staging import Staging
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch

@@ -20,7 +20,8 @@ from spark_kafka_eos.core.recovery import Skip, Write
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended
 
 pytestmark = pytest.mark.broker
 

@@ -28,9 +28,10 @@ from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.verify.provenance_bytes import pack
+from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.blocks import BlockEncoder
 from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import StagedWrite, commit_batch, committer
+from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.layout import layout, target
 from spark_kafka_eos.writing.preflight import preflight
 from spark_kafka_eos.writing.staging import folder_of, staging_of

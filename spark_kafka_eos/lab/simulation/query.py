@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core.barrier import StageAttempts
+from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
 from spark_kafka_eos.lab.simulation.network import Network
 from spark_kafka_eos.lab.simulation.world import Killed, Process, World
@@ -33,11 +33,12 @@ from spark_kafka_eos.reading.sink_progress import last_entry
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import HEADER, scan
+from spark_kafka_eos.writing.append import StagedWrite, append_attempt, judge
+from spark_kafka_eos.writing.blocks import Block
 from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import Appended, StagedWrite, commit_batch
-from spark_kafka_eos.writing.executor_append import AppendTaskReport, EncodeNote, append_attempt, judge
-from spark_kafka_eos.writing.report import CommitReport
-from spark_kafka_eos.writing.staging import StagedBlock, StageReport, Staging
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport, encoded
+from spark_kafka_eos.writing.staging import Staging
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_batch_write, decide_micro_batch
 
 TOPIC = "out"
@@ -347,7 +348,7 @@ class Driver:
         self._stages += 1
         layout, again = self._layout(batch), 0
         failed = 0
-        reports: dict[int, AppendTaskReport] = {}
+        reports: dict[int, AppendReport] = {}
         world = self._world
         for slot in range(SLOTS):
             if world.strikes(often=3):
@@ -375,7 +376,7 @@ class Driver:
 
     def _task(
         self, identity: ProducerIdentity, batch: MicroBatch, layout: Layout, slot: int, *, attempt: int
-    ) -> AppendTaskReport:
+    ) -> AppendReport:
         """An attempt of a task in the executor of this slot, while the driver waits."""
         executor, cluster = self._tasks.get(slot, (None, None))
         if executor is None or cluster is None or executor.dead:
@@ -408,11 +409,11 @@ class Driver:
         layout: Layout,
         slot: int,
         attempt: int,
-    ) -> AppendTaskReport:
+    ) -> AppendReport:
         return append_attempt(
             cluster,
             identity,
-            _Shuffled(layout, slot),
+            _shuffled(layout, slot),
             stage_id=self._stages,
             slot=slot,
             attempt=attempt,
@@ -421,29 +422,23 @@ class Driver:
         )
 
 
-class _Shuffled:
-    """What the shuffle brings to a slot: its partition's blocks; to the first one also the encode task's note."""
-
-    def __init__(self, layout: Layout, slot: int) -> None:
-        self.notes: list[EncodeNote] = []
-        self.sent: dict[TopicPartition, int] = {}
-        self._layout, self._slot = layout, slot
-
-    def __iter__(self) -> Iterator[tuple[TopicPartition, int, bytearray]]:
-        if self._slot == 0:
-            counts = {tp: sum(map(len, blocks)) for tp, blocks in self._layout.items()}
-            self.notes.append(EncodeNote(task=0, records=counts))
-        for tp, blocks in self._layout.items():
-            if tp.partition == self._slot:
-                for rows in blocks:
-                    self.sent[tp] = self.sent.get(tp, 0) + len(rows)
-                    yield tp, len(rows), bytearray(block_of(rows))
+def _blocks(layout: Layout) -> list[Block]:
+    """The blocks of the only encode task."""
+    rows = [(tp, number, some) for tp, blocks in layout.items() for number, some in enumerate(blocks)]
+    return [
+        Block(partition=tp, task=0, number=number, records=len(some), data=bytearray(block_of(some)))
+        for tp, number, some in rows
+    ]
 
 
-def _staged(layout: Layout) -> Sequence[StageReport]:
-    blocks: list[StagedBlock] = []
-    for tp, cut in layout.items():
-        for rows in cut:
-            data = block_of(rows)
-            blocks.append(StagedBlock(partition=tp, records=len(rows), offset=0, length=len(data), data=data))
-    return [StageReport(task=0, path=None, blocks=tuple(blocks))]
+def _shuffled(layout: Layout, slot: int) -> Iterator[Block | EncodeReport]:
+    """The shuffled rows of a slot: its partition's blocks; for the first slot also the encode task's report."""
+    blocks = _blocks(layout)
+    if slot == 0:
+        yield EncodeReport(task=0, blocks=tuple(encoded(block) for block in blocks))
+    yield from (block for block in blocks if block.partition.partition == slot)
+
+
+def _staged(layout: Layout) -> Sequence[EncodeReport]:
+    blocks = _blocks(layout)
+    return [EncodeReport(task=0, blocks=tuple(encoded(block, data=bytes(block.data)) for block in blocks))]

@@ -9,7 +9,8 @@ from spark_kafka_eos.core.recovery import Write
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.lab.redone import redone
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended
 
 
 def test_a_log_without_aborted_tries_has_nothing_written_again() -> None:

@@ -18,7 +18,7 @@ from spark_kafka_eos.spark import sink as module
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage
 from spark_kafka_eos.writing import preflight
 from spark_kafka_eos.writing.files import LocalFiles
-from spark_kafka_eos.writing.staging import StagedBlock, StageReport
+from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 QUERY = "11111111-1111-1111-1111-111111111111"
@@ -73,8 +73,8 @@ def test_a_first_batch_that_writes_nothing_starts_where_it_ends_in_each_source(o
     """As that of a query with startingOffsets=committed, which the ledger lets go on where another one ended."""
     batches = []
     monkeypatch.setattr(module, "commit_batch", lambda owner, batch, write, **_: batches.append(batch))
-    block = StagedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=b"")
-    report = StageReport(task=0, path=None, blocks=(block,) * blocks)
+    block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=b"")
+    report = EncodeReport(task=0, path=None, blocks=(block,) * blocks)
     KafkaEosStreamWriter(options, SCHEMA).commit([StagedMessage(report)], 0)
     end = {TopicPartition("orders", 0): 0}
     start = None if blocks else end
@@ -91,13 +91,13 @@ def write(options, monkeypatch):
         monkeypatch.setattr(encoding, "task_context", lambda: SimpleNamespace(getLocalProperty=properties.get))
         writer = KafkaEosStreamWriter(options, SCHEMA)
 
-        def stage(batches: object, folder: str) -> StageReport:
+        def stage(batches: object, folder: str) -> EncodeReport:
             place = staging_folder(options) / folder
             place.mkdir(parents=True)
             (place / "file").touch()
-            block = StagedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=None)
+            block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=None)
             path = None if error else f"{folder}/file"
-            return StageReport(task=0, path=path, blocks=() if error else (block,), error=error)
+            return EncodeReport(task=0, path=path, blocks=() if error else (block,), error=error)
 
         monkeypatch.setattr(writer, "_stage", stage)
         message = writer.write(iter(()))

@@ -24,7 +24,8 @@ from spark_kafka_eos.lab.simulation.coordinator import Phase
 from spark_kafka_eos.lab.simulation.refusals import refusal
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceProgress, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.writing.commit import Appended, commit_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused
 

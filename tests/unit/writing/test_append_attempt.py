@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
@@ -9,7 +11,9 @@ from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import InvalidRow, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.writing.executor_append import AppendTaskReport, EncodeNote, append_attempt, judge
+from spark_kafka_eos.writing.append import append_attempt, judge
+from spark_kafka_eos.writing.blocks import Block
+from spark_kafka_eos.writing.report import EncodeReport, encoded
 
 NOWHERE = ClientOptions(bootstrap_servers=(("nowhere", 9092),))
 IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0)
@@ -17,15 +21,8 @@ OUT = TopicPartition("out", 0)
 ONCE = StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)
 
 
-class Blocks:
-    def __init__(self):
-        self.notes = []
-        self.sent = {}
-
-    def __iter__(self):
-        self.notes.append(EncodeNote(task=0, records={OUT: 3}))
-        self.sent[OUT] = 3
-        yield OUT, 3, bytearray(b"block")
+BLOCK = Block(partition=OUT, task=0, number=0, records=3, data=bytearray(b"block"))
+SHUFFLED = (EncodeReport(task=0, blocks=(encoded(BLOCK),), milliseconds=2.0), BLOCK)
 
 
 class Appended(list):
@@ -42,11 +39,11 @@ class Appended(list):
         return [Ack(partition=OUT, base_sequence=0, records=3, bytes=5, base_offset=0)]
 
 
-def attempt(number, appended):
+def attempt(number, appended, shuffled=SHUFFLED):
     return append_attempt(
         Cluster(NOWHERE),
         IDENTITY,
-        Blocks(),
+        shuffled,
         stage_id=7,
         slot=0,
         attempt=number,
@@ -64,9 +61,10 @@ def test_a_first_attempt_appends_and_reports_what_was_acknowledged():
     appended = Appended()
     report = attempt(0, appended)
     assert len(appended) == 1
-    assert report.report == AppendReport(stage_id=7, slot=0, attempt=0, sent={OUT: 3}, acked={OUT: 3})
+    counts = {OUT: 3}
+    assert (report.slot, report.attempt, report.encoded, report.sent, report.acked) == (0, 0, counts, counts, counts)
     result = judged(report)
-    assert (result.partitions, result.records, result.bytes) == (1, 3, 5)
+    assert (result.partitions, result.records, result.bytes, result.milliseconds["encode"]) == (1, 3, 5, 2.0)
 
 
 def test_a_second_attempt_appends_nothing_and_the_batch_is_written_again():
@@ -82,11 +80,19 @@ def test_an_error_is_a_report_and_raised_by_the_driver():
         judged(attempt(0, Appended(InvalidRow("too large"))))
 
 
+def test_an_encode_error_stops_each_append_task_before_its_first_block():
+    appended = Appended()
+    failed = EncodeReport(task=0, error=InvalidRow("too large"))
+    with pytest.raises(InvalidRow, match="too large"):
+        judged(attempt(0, appended, (failed, BLOCK)))
+    assert appended == []
+
+
 def test_an_error_that_no_further_try_mends_goes_first():
-    void = AppendReport(stage_id=7, slot=0, attempt=0, sent={}, acked={})
+    void = AppendReport(stage_id=7, slot=0, attempt=0)
     reports = [
-        AppendTaskReport(report=void, notes=(), error=TransactionAborted("void")),
-        AppendTaskReport(report=void, notes=(), error=InvalidRow("too large")),
+        replace(void, error=TransactionAborted("void")),
+        replace(void, error=InvalidRow("too large")),
     ]
     with pytest.raises(InvalidRow):
         judged(*reports)

@@ -1,0 +1,91 @@
+"""The rows that `appendMode=executors` shuffles from encode to append tasks: blocks, and the encode tasks' reports."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from zlib import crc32
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.writing.blocks import Block
+from spark_kafka_eos.writing.report import EncodeReport
+
+# A row is either a block or a pickled EncodeReport, for the append task of `slot`.
+_SCHEMA = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("task", pa.int32()),
+        ("number", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("records", pa.int32()),
+        ("block", pa.binary()),
+        ("report", pa.binary()),
+    ]
+)
+
+# For `mapInArrow`. As a type, because the JVM would parse a string in each micro-batch.
+SHUFFLED = from_arrow_schema(_SCHEMA)
+
+
+def slot_of(partition: TopicPartition, slots: int) -> int:
+    """The append task that owns `partition`; adjacent partitions have different slots."""
+    return (crc32(partition.topic.encode()) + partition.partition) % slots
+
+
+def block_row(block: Block, slots: int) -> pa.RecordBatch:
+    """The row that brings `block` to the task that owns its partition."""
+    topic, partition = block.partition
+    return _row(slot_of(block.partition, slots), block.task, block.number, topic, partition, block.records, block.data)
+
+
+def report_rows(report: EncodeReport, slots: int) -> Iterator[pa.RecordBatch]:
+    """The row that brings the report to one append task; with an error, to each of them, so that none appends."""
+    receivers = [report.task % slots] if report.error is None else range(slots)
+    for slot in receivers:
+        yield _row(slot, report.task, -1, report=pickle.dumps(report))
+
+
+def shuffle(rows: DataFrame, slots: int) -> DataFrame:
+    """Each slot's rows in one partition: reports first, so that an encode error prevents the first append; then each
+    partition's blocks in input order.
+    """
+    return rows.repartitionById(slots, "slot").sortWithinPartitions(F.col("report").isNull(), "task", "number")
+
+
+def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Block | EncodeReport]:
+    """What the rows contain, in their order."""
+    for batch in batches:
+        for index in range(batch.num_rows):
+            row = {name: batch.column(name)[index] for name in batch.schema.names}
+            if row["report"].is_valid:
+                yield pickle.loads(row["report"].as_py())
+                continue
+            yield Block(
+                partition=TopicPartition(row["topic"].as_py(), row["partition"].as_py()),
+                task=row["task"].as_py(),
+                number=row["number"].as_py(),
+                records=row["records"].as_py(),
+                data=bytearray(row["block"].as_buffer()),
+            )
+
+
+def _row(
+    slot: int,
+    task: int,
+    number: int,
+    topic: str | None = None,
+    partition: int | None = None,
+    records: int | None = None,
+    block: bytearray | None = None,
+    report: bytes | None = None,
+) -> pa.RecordBatch:
+    values = (slot, task, number, topic, partition, records, block, report)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)], schema=_SCHEMA
+    )
