@@ -15,7 +15,7 @@ from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.broker.versions import transactional
-from spark_kafka_eos.core.send_plan import Answer, Batch, Recover, Request, SendPlan
+from spark_kafka_eos.core.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 
@@ -166,7 +166,7 @@ class Appender:
                     self._recover(action)
         self._send()
 
-    def _answers(self, flight: _InFlight) -> dict[TopicPartition, Answer]:
+    def _answers(self, flight: _InFlight) -> dict[TopicPartition, PartitionResponse]:
         response = flight.connection.receive(flight.correlation_id)
         answers = {
             TopicPartition(topic.name, p.index): _answer(p)
@@ -190,8 +190,8 @@ class Appender:
             self._cluster.refresh(needed.topics)
 
 
-def _answer(partition: Any) -> Answer:
+def _answer(partition: Any) -> PartitionResponse:
     if not partition.error_code:
-        return Answer(0, partition.base_offset)
+        return PartitionResponse(0, partition.base_offset)
     details = [partition.error_message, *(e.batch_index_error_message for e in partition.record_errors)]
-    return Answer(partition.error_code, details=details)
+    return PartitionResponse(partition.error_code, details=details)

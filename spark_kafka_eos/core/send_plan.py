@@ -67,7 +67,7 @@ class Request:
     batches: Sequence[Batch]
 
 
-class Answer(NamedTuple):
+class PartitionResponse(NamedTuple):
     """The leader's response for one batch; `details` are its messages for an error code."""
 
     code: int
@@ -101,7 +101,7 @@ class _Lane:
         """Whether an earlier one failed or may still fail."""
         return any(other.number < batch.number for other in (*self.failed, *self.in_flight))
 
-    def settle(self) -> int:
+    def requeue_failed(self) -> int:
         """If nothing is in flight, queue the failed batches again, in their order. Returns their size in bytes."""
         if self.in_flight or not self.failed:
             return 0
@@ -162,7 +162,7 @@ class SendPlan:
             self._waiting_bytes -= batch.size
             self._bytes[request.way] += batch.size
 
-    def answered(self, request: Request, answers: Mapping[TopicPartition, Answer]) -> list[Ack | Recover]:
+    def answered(self, request: Request, answers: Mapping[TopicPartition, PartitionResponse]) -> list[Ack | Recover]:
         """Handle the broker's response for each batch of the request; raise an error that is not retriable."""
         self._landed(request)
         actions: list[Ack | Recover] = []
@@ -178,7 +178,7 @@ class SendPlan:
             else:
                 trouble = self._trouble(batch, answer)
                 lane.failed.append(batch)
-            self._waiting_bytes += lane.settle()
+            self._waiting_bytes += lane.requeue_failed()
         if trouble is not None:
             actions.append(self._recover(*trouble))
         return actions
@@ -190,7 +190,7 @@ class SendPlan:
             for batch in request.batches:
                 self._lanes[batch.partition].failed.append(batch)
         for lane in self._lanes.values():
-            self._waiting_bytes += lane.settle()
+            self._waiting_bytes += lane.requeue_failed()
 
     def unreachable(self, error: KafkaEosError) -> Recover:
         """A leader could not be found or reached, or closed the connection."""
@@ -246,7 +246,7 @@ class SendPlan:
             self._lanes[batch.partition].in_flight.remove(batch)
             self._bytes[request.way] -= batch.size
 
-    def _trouble(self, batch: Batch, answer: Answer) -> tuple[KafkaEosError, Reaction]:
+    def _trouble(self, batch: Batch, answer: PartitionResponse) -> tuple[KafkaEosError, Reaction]:
         """The error to recover from; raises one that is not retriable."""
         what = f", a record batch of {batch.records} records and {batch.size} bytes"
         subject = Subject(

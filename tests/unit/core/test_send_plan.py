@@ -3,14 +3,14 @@
 import pytest
 
 from spark_kafka_eos.core.error_codes import Reaction
-from spark_kafka_eos.core.send_plan import Answer, Recover, Request, SendPlan, Way
+from spark_kafka_eos.core.send_plan import PartitionResponse, Recover, Request, SendPlan, Way
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, InvalidRow, KafkaEosError, TransactionAborted
 from spark_kafka_eos.model import Ack, TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 MEGABYTE = bytes(1 << 20)
 RECORDS = 3
-OK, OUT_OF_ORDER, DUPLICATE = Answer(0, base_offset=100), Answer(45), Answer(46)
+OK, OUT_OF_ORDER, DUPLICATE = PartitionResponse(0, base_offset=100), PartitionResponse(45), PartitionResponse(46)
 
 
 def new_plan(**settings: int) -> SendPlan:
@@ -33,7 +33,7 @@ def send(plan: SendPlan, leader: int = 1) -> list[Request]:
     return done
 
 
-def answer(plan: SendPlan, request: Request, answer: Answer = OK) -> list[Ack | Recover]:
+def answer(plan: SendPlan, request: Request, answer: PartitionResponse = OK) -> list[Ack | Recover]:
     """The same answer for all that the request holds."""
     return plan.answered(request, {batch.partition: answer for batch in request.batches})
 
@@ -198,7 +198,7 @@ def test_after_a_passing_error_the_same_bytes_are_sent_again(code: int, reaction
     plan = new_plan()
     queue(plan, FIRST, 0)
     (request,) = send(plan)
-    (recover,) = answer(plan, request, Answer(code))
+    (recover,) = answer(plan, request, PartitionResponse(code))
     assert isinstance(recover, Recover) and recover.reaction is reaction
     assert recover.topics == ({"orders"} if reaction is Reaction.REFRESH_METADATA else set())
     (again,) = send(plan)
@@ -220,7 +220,7 @@ def test_what_no_retry_mends_is_raised(code: int, error: type[KafkaEosError], me
     queue(plan, FIRST, 0)
     (request,) = send(plan)
     with pytest.raises(error, match=message):
-        answer(plan, request, Answer(code))
+        answer(plan, request, PartitionResponse(code))
 
 
 def test_what_the_broker_says_of_a_record_is_passed_on_once() -> None:
@@ -228,13 +228,13 @@ def test_what_the_broker_says_of_a_record_is_passed_on_once() -> None:
     queue(plan, FIRST, 0)
     (request,) = send(plan)
     with pytest.raises(InvalidRow, match="10 bytes: invalid: too far in the future,"):
-        answer(plan, request, Answer(32, details=["invalid", "", "too far in the future", "invalid"]))
+        answer(plan, request, PartitionResponse(32, details=["invalid", "", "too far in the future", "invalid"]))
 
 
 def test_a_duplicate_is_success_for_our_own_resend() -> None:
     plan = new_plan()
     queue(plan, FIRST, 0)
-    answer(plan, send(plan)[0], Answer(7))
+    answer(plan, send(plan)[0], PartitionResponse(7))
     (ack,) = answer(plan, send(plan)[0], DUPLICATE)
     assert isinstance(ack, Ack) and ack.base_offset == -1
 
@@ -252,7 +252,7 @@ def test_behind_a_failed_batch_nothing_more_is_sent_until_all_in_flight_is_answe
     plan = known(new_plan(), FIRST)
     queue(plan, FIRST, *range(1, 8))
     failed, *behind = send(plan)
-    answer(plan, failed, Answer(6))
+    answer(plan, failed, PartitionResponse(6))
     for request in behind:
         assert send(plan) == []
         assert answer(plan, request, OUT_OF_ORDER) == []
@@ -275,7 +275,7 @@ def test_out_of_order_is_an_error_where_only_later_ones_failed() -> None:
     plan = known(new_plan(), FIRST)
     queue(plan, FIRST, 1, 2)
     first, second = send(plan)
-    answer(plan, second, Answer(7))
+    answer(plan, second, PartitionResponse(7))
     with pytest.raises(TransactionAborted):
         answer(plan, first, OUT_OF_ORDER)
 
@@ -285,7 +285,7 @@ def test_of_several_troubles_one_is_recovered_from() -> None:
     queue(plan, FIRST, 0)
     queue(plan, SECOND, 0)
     (request,) = send(plan)
-    actions = plan.answered(request, {FIRST: Answer(7), SECOND: Answer(6)})
+    actions = plan.answered(request, {FIRST: PartitionResponse(7), SECOND: PartitionResponse(6)})
     assert [type(action) for action in actions] == [Recover]
     assert carried(send(plan)) == [[0, 0]]
 

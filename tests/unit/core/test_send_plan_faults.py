@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from spark_kafka_eos.core.send_plan import Answer, Batch, Recover, Request, SendPlan, Way
+from spark_kafka_eos.core.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan, Way
 from spark_kafka_eos.core.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import Ack, TopicPartition
@@ -34,16 +34,16 @@ class Partition:
     log: list[int] = field(default_factory=list)  # base sequences
     next: int | None = None
 
-    def append(self, node: int, batch: Batch) -> Answer:
+    def append(self, node: int, batch: Batch) -> PartitionResponse:
         if node != self.leader:
-            return Answer(NOT_LEADER)
+            return PartitionResponse(NOT_LEADER)
         if batch.base_sequence in self.log[-REMEMBERED:]:
-            return Answer(0, base_offset=self.log.index(batch.base_sequence))
+            return PartitionResponse(0, base_offset=self.log.index(batch.base_sequence))
         if self.next not in (None, batch.base_sequence):
-            return Answer(OUT_OF_ORDER)
+            return PartitionResponse(OUT_OF_ORDER)
         self.log.append(batch.base_sequence)
         self.next = next_sequence(batch.base_sequence, batch.records)
-        return Answer(0, base_offset=len(self.log) - 1)
+        return PartitionResponse(0, base_offset=len(self.log) - 1)
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ class Connection:
     way: Way
     unanswered: deque[Request] = field(default_factory=deque)  # as the sender sees it
     unread: deque[Request] = field(default_factory=deque)  # by the broker
-    answers: deque[dict[TopicPartition, Answer]] = field(default_factory=deque)
+    answers: deque[dict[TopicPartition, PartitionResponse]] = field(default_factory=deque)
     broken: bool = False
 
 
@@ -132,11 +132,11 @@ class Sending(RuleBasedStateMachine):
         for batch in request.batches:
             tp = batch.partition
             if before and tp == failing:
-                answers[tp] = Answer(before)
+                answers[tp] = PartitionResponse(before)
                 continue
             answers[tp] = self.brokers[tp].append(connection.way.leader, batch)
             if after and tp == failing and not answers[tp].code:
-                answers[tp] = Answer(after)
+                answers[tp] = PartitionResponse(after)
         connection.answers.append(answers)
 
     @rule(which=st.integers(0, 9), arrive=st.integers(0, 5))
