@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +35,13 @@ SOURCE = TopicPartition("in", 0)
 OUTPUT = TopicPartition("out", 0)
 LEDGER = TopicPartition(OPTIONS.ledger_topic, 0)
 UNAUTHORIZED, UNKNOWN_TOPIC = 53, 3
-TO_LAST = SimpleNamespace(choice=lambda told: told[-1])  # an outdated coordinator has missed one commit
+
+
+class Last(random.Random):
+    """An outdated coordinator has missed one commit."""
+
+    def choice(self, seq):
+        return seq[-1]
 
 
 class Kafka(KafkaModel):
@@ -63,7 +69,7 @@ class Kafka(KafkaModel):
 
     def lose_commit(self, what: str, then: Callable[[], object] = lambda: None):
         """The next commit is lost, its request or its response, as often as it is sent; `then` happens meanwhile."""
-        sender = []
+        sender: list[tuple[int, int]] = []
 
         def meet(request, answer):
             now = request.producer_id, request.producer_epoch
@@ -93,7 +99,7 @@ class Kafka(KafkaModel):
         """
 
         def meet(request, answer):
-            told = self.outdated(request, TO_LAST) if request.group_id in groups or not groups else None
+            told = self.outdated(request, Last()) if request.group_id in groups or not groups else None
             return answer() if told is None else told
 
         self.meets["OffsetFetch"] = meet
