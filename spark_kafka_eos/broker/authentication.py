@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_eos.errors import AuthenticationFailed, ConfigurationError
@@ -16,6 +15,10 @@ from spark_kafka_eos.options.security import Security
 
 if TYPE_CHECKING:
     from spark_kafka_eos.broker.oauth import Tokens
+
+# RFC 7677, section 4; as the Java client. The maximum is far above that of Kafka's brokers (16,384) and takes half a
+# second.
+_FEWEST_ITERATIONS, _MOST_ITERATIONS = 4_096, 1_000_000
 
 
 def tls_context(security: Security) -> ssl.SSLContext:
@@ -58,17 +61,26 @@ def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, where: str) 
 
 @contextmanager
 def _file(location: str | None, pem: str | None) -> Iterator[str | None]:
-    """The path of a PEM file. The ssl module only reads files, so text is written to a private temporary file."""
+    """The path of a PEM file. The ssl module only reads files, so text is passed through a pipe, which has a path in
+    /dev/fd and never touches a disk. Such a path can be read once.
+    """
     if pem is None:
         yield location
         return
-    descriptor, path = tempfile.mkstemp(suffix=".pem")  # mode 0600
+    reading, writing = os.pipe()
+    # On a thread, because a long chain does not fit into the pipe.
+    writer = threading.Thread(target=_write_all, args=(writing, pem.encode()))
+    writer.start()
     try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(pem)
-        yield path
+        yield f"/dev/fd/{reading}"
     finally:
-        Path(path).unlink()
+        os.close(reading)  # ends the writer, if nobody has read everything
+        writer.join()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), open(descriptor, "wb") as pipe:
+        pipe.write(data)
 
 
 def sasl_exchange(
@@ -102,9 +114,13 @@ def sasl_exchange(
         sasl_plain_username=username,
         sasl_plain_password=security.password.reveal() if security.password else "",
     )
+    iterations = 0
     try:
         while not mechanism.is_done():
-            mechanism.receive(exchange(mechanism.auth_bytes()))
+            answer = exchange(mechanism.auth_bytes())
+            if name.startswith("SCRAM") and not iterations:
+                iterations = _iterations(answer, where, name)
+            mechanism.receive(answer)
     except (ValueError, KeyError):
         # Without the cause, because it may quote the exchange.
         raise AuthenticationFailed(
@@ -112,3 +128,20 @@ def sasl_exchange(
         ) from None
     if not mechanism.is_authenticated():
         raise AuthenticationFailed(f"{where} rejected user {security.username!r} ({name})")
+
+
+def _iterations(first: bytes, where: str, name: str) -> int:
+    """The iteration count in the server's first message. Raises AuthenticationFailed if it is too low or too high,
+    ValueError or KeyError if there is none.
+
+    With few iterations, who pretends to be the broker could guess the password from our proof. Many cost CPU time.
+    """
+    count = int(dict(pair.split("=", 1) for pair in first.decode().split(","))["i"])
+    if not _FEWEST_ITERATIONS <= count <= _MOST_ITERATIONS:
+        raise AuthenticationFailed(
+            f"{where} requests {count:,} iterations of {name}, which is not between {_FEWEST_ITERATIONS:,} and "
+            f"{_MOST_ITERATIONS:,}",
+            action="Create the user's credentials again with a number in this range (Kafka's default is "
+            f"{_FEWEST_ITERATIONS:,}), if this is your broker.",
+        )
+    return count

@@ -139,6 +139,11 @@ def url(value: str) -> str:
     return value.strip()
 
 
+def urls(value: str) -> tuple[str, ...]:
+    """Comma-separated URLs, as `url` takes them."""
+    return tuple(url(part) for part in value.split(","))
+
+
 def sasl_extension(name: str, value: str) -> tuple[str, str]:
     """One SASL extension (KIP-342, RFC 7628 section 3.1): letters as the name, printable text as the value."""
     if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not value.isprintable():

@@ -126,6 +126,13 @@ def _mechanism_of(module: str) -> str:
 def _token_endpoint(given: Mapping[str, object], login: Mapping[str, Secret]) -> dict[str, object]:
     if "sasl_oauthbearer_token_endpoint_url" not in given:
         return {}
+    url, allowed = given["sasl_oauthbearer_token_endpoint_url"], given.get("sasl_oauthbearer_allowed_urls", ())
+    if not str(url).lower().startswith("https:") and url not in allowed:  # type: ignore[operator]
+        raise ConfigurationError(
+            _URL,
+            "an http:// URL would send the client secret and the token unencrypted",
+            action="Use an https:// URL. To accept this, set kafka.sasl.oauthbearer.allowed.urls to the same URL.",
+        )
     try:
         inside: dict[str, object] = {
             "scope": login["scope"].reveal() if "scope" in login else None,

@@ -211,6 +211,10 @@ OPTIONS: tuple[Option, ...] = (
            "The password, if not in JAAS."),
     Option("kafka.sasl.oauthbearer.token.endpoint.url", BOTH, p.url,
            "OAUTHBEARER: URL of the OAuth server's token endpoint (client credentials grant, RFC 6749)."),
+    Option("kafka.sasl.oauthbearer.allowed.urls", BOTH, p.urls,
+           "Comma-separated list of token endpoints that may be used although their URL is http://, which sends the "
+           "client secret and the token unencrypted. In Java a system property, `org.apache.kafka.sasl.oauthbearer."
+           "allowed.urls`."),
     Option("kafka.sasl.oauthbearer.client.credentials.client.id", BOTH, p.text,
            "The client id, if not in JAAS.", ("kafka.sasl.oauthbearer.client.id",)),
     Option("kafka.sasl.oauthbearer.client.credentials.client.secret", BOTH, Secret,

@@ -55,6 +55,16 @@ def test_a_client_comes_from_jaas_from_javas_properties_or_from_librdkafkas():
     assert "s3cret" not in f"{expected}{expected!r}{pickle.loads(pickle.dumps(expected))}"
 
 
+@pytest.mark.parametrize("url", ["http://login.test/token", "HTTP://login.test/token"])
+@pytest.mark.parametrize("allowed", [None, "http://login.test/", f"{URL}, http://login.test/token/2"])
+def test_a_secret_is_not_sent_over_http_unless_the_endpoint_is_allowed_by_name(url, allowed):
+    given = BEARER | PROPERTIES | {"sasl.oauthbearer.token.endpoint.url": url}
+    more = {} if allowed is None else {"sasl.oauthbearer.allowed.urls": allowed}
+    refused("kafka.sasl.oauthbearer.token.endpoint.url", "http:// URL would send the client secret", given | more)
+    endpoint = secured(given | {"sasl.oauthbearer.allowed.urls": f"{URL}, {url}"}).token_endpoint
+    assert endpoint is not None and endpoint.url == url
+
+
 def test_extensions_go_to_the_broker_beside_the_token():
     in_jaas = f'{JAAS} extension_logicalCluster="lkc-1" extension_identityPoolId="p";'
     expected = (("logicalCluster", "lkc-1"), ("identityPoolId", "p"))
