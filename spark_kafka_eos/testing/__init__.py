@@ -1,7 +1,7 @@
 """The test kit: real brokers on the loopback interface, a proxy that injects faults, and Spark drivers to kill.
 
     embedded kraft ports             a real Kafka: one broker or three
-    jars repository java             download its jars, find Java
+    jars digests repository java     download its jars and check them, find Java
     proxy proxy_rules proxy_frames   inject faults into selected requests
     driver supervised                processes that can be killed
     topic_reader read_offsets        what librdkafka sees

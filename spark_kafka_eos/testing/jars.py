@@ -24,6 +24,7 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.digests import Digests, differences, digests, pinned
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.repository import repository
 
@@ -116,37 +117,43 @@ def provide(bundle: Bundle, cache: Path, fetch: Fetch) -> Path:
     If several processes need the same bundle at once, one downloads it and the others wait.
     """
     place = cache / bundle.name / bundle.version
-    if is_complete(place):
+    pins = pinned(bundle.name, bundle.version)
+    if is_complete(place, pins):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
     with _exclusive(place.with_name(f"{bundle.version}.lock")):
-        if not is_complete(place):
-            _replace(place, bundle, fetch)
+        if not is_complete(place, pins):
+            _replace(place, bundle, pins, fetch)
     return place
 
 
-def is_complete(place: Path) -> bool:
-    """Whether the directory contains every jar of its manifest in full size."""
+def is_complete(place: Path, pins: Digests) -> bool:
+    """Whether the directory holds the pinned jars, or without pins those of its manifest, and no others."""
     try:
-        sizes = json.loads((place / MANIFEST).read_text())
-        return bool(sizes) and all((place / name).stat().st_size == size for name, size in sizes.items())
+        expected = pins or json.loads((place / MANIFEST).read_text())
+        return bool(expected) and digests(place) == expected
     except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
         return False
 
 
-def _replace(place: Path, bundle: Bundle, fetch: Fetch) -> None:
+def _replace(place: Path, bundle: Bundle, pins: Digests, fetch: Fetch) -> None:
     with tempfile.TemporaryDirectory(
         dir=place.parent, prefix=f"{bundle.version}.partial-", ignore_cleanup_errors=True
     ) as name:
         filled = Path(name) / bundle.version
         filled.mkdir()
         fetch(bundle, filled)
-        sizes = {jar.name: jar.stat().st_size for jar in sorted(filled.glob("*.jar"))}
-        if not sizes:
+        found = digests(filled)
+        if not found:
             raise ToolFailed(
                 f"downloading {bundle} returned no jar", action=f"Check whether the repository has {bundle.version}."
             )
-        (filled / MANIFEST).write_text(json.dumps(sizes, indent=1))
+        if pins and (wrong := differences(found, pins)):
+            raise ToolFailed(
+                f"the repository's {bundle} is not the one that was released: {'; '.join(wrong)}",
+                action="Nothing was kept. Find out who changed it: a mirror, or a proxy on the way.",
+            )
+        (filled / MANIFEST).write_text(json.dumps(found, indent=1))
         if place.exists():
             place.rename(Path(name) / "damaged")
         filled.rename(place)

@@ -15,12 +15,16 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import quoteattr
 
 from spark_kafka_eos.errors import ToolFailed
+
+TIMEOUT_MS = 30_000
+"""Of a connection and of each read from it. Ivy settings of the user's own have their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +49,11 @@ class Repository:
             return self.settings
         written = directory / "ivysettings.xml"
         root = f" root={quoteattr(self.root)}" if self.root else ""
+        limit = f'connectionTimeout="{TIMEOUT_MS}" readTimeout="{TIMEOUT_MS}"'  # without, Ivy waits for ever
         written.write_text(
-            '<ivysettings><settings defaultResolver="repository"/><resolvers>'
-            f'<ibiblio name="repository" m2compatible="true"{root}/>'
+            '<ivysettings><settings defaultResolver="repository"/>'
+            f'<timeout-constraints><timeout-constraint name="limit" {limit}/></timeout-constraints><resolvers>'
+            f'<ibiblio name="repository" m2compatible="true" timeoutConstraint="limit"{root}/>'
             "</resolvers></ivysettings>"
         )
         return written
@@ -56,12 +62,29 @@ class Repository:
 def repository(environment: Mapping[str, str], home: Path) -> Repository:
     """Read the user's settings. Raises ToolFailed for a file that cannot be read."""
     maven = [_parse(file, environment, home) for file in _maven_settings(environment, home) if file.is_file()]
-    mirrors = (url for settings in maven if (url := central_mirror(settings)))
+    mirrors = (_safe(url) for settings in maven if (url := central_mirror(settings)))
     return Repository(
         settings=_ivy_settings(environment, home),
         root=next(mirrors, None),
         java_options=proxy_options(environment) or next(filter(None, map(maven_proxy_options, maven)), ()),
     )
+
+
+def _safe(mirror: str) -> str:
+    parts = urlsplit(mirror)
+    if parts.scheme != "http" or parts.hostname == "localhost" or _is_loopback(parts.hostname or ""):
+        return mirror
+    raise ToolFailed(
+        f"the mirror {parts.hostname} in Maven's settings is reached by http: anyone on the way could replace the jars",
+        action="Change its URL to https.",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _ivy_settings(environment: Mapping[str, str], home: Path) -> Path | None:

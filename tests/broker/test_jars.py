@@ -1,5 +1,6 @@
 """PySpark's Ivy really fetches: from a tiny Maven repository on disk, reached as a mirror. Needs Java, no network."""
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import jars
+from spark_kafka_eos.testing import repository as where
 
 pytestmark = pytest.mark.broker
 
@@ -36,15 +38,19 @@ def publish(
     (folder / f"{name}-{version}.jar").write_bytes(name.encode())
 
 
+def use(settings: Path, mirror: str) -> None:
+    settings.write_text(
+        f"<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>{mirror}</url></mirror></mirrors></settings>"
+    )
+
+
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty repository that ~/.m2/settings.xml names as the mirror of everything."""
     home, root = tmp_path / "home", tmp_path / "repository"
     settings = home / ".m2" / "settings.xml"
     settings.parent.mkdir(parents=True)
-    settings.write_text(
-        f"<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>{root.as_uri()}</url></mirror></mirrors></settings>"
-    )
+    use(settings, root.as_uri())
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("KAFKA_EOS_CACHE", str(tmp_path / "cache"))
     for name in ("KAFKA_EOS_IVY_SETTINGS", "SPARK_CONF_DIR", "SPARK_HOME"):
@@ -90,3 +96,11 @@ def test_a_jar_missing_from_the_mirror_is_an_error(mirror):
     publish(mirror, KAFKA, "9.9.9", needs=[("g", "absent", "1", "compile")])
     with pytest.raises(ToolFailed, match="g#absent;1: not found"):
         jars.class_path("9.9.9")
+
+
+def test_a_mirror_that_accepts_and_never_answers_is_an_error_in_bounded_time(mirror, tmp_path, monkeypatch):
+    monkeypatch.setattr(where, "TIMEOUT_MS", 200)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        use(tmp_path / "home" / ".m2" / "settings.xml", f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        with pytest.raises(ToolFailed, match=r"could not download Kafka 9\.9\.9 from http://127\.0\.0\.1"):
+            jars.class_path("9.9.9")

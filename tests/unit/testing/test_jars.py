@@ -1,5 +1,6 @@
 """The jar cache: what counts as complete, how damage is mended, and that only one process fetches."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing import digests
 from spark_kafka_eos.testing.jars import (
+    BUILT_IN_CONNECTOR,
     MANIFEST,
+    PERF_TOOLS_VERSION,
     Bundle,
     argument_file,
     cache_directory,
@@ -23,6 +27,7 @@ from spark_kafka_eos.testing.jars import (
     perf_tools_class_path,
     provide,
 )
+from tests.conftest import KAFKA_35, KAFKA_39, KAFKA_OLDEST
 
 JARS = {"kafka_2.13-9.9.9.jar": b"broker", "slf4j-simple.jar": b"log"}
 
@@ -59,7 +64,9 @@ def test_versions_lie_side_by_side(tmp_path):
     assert fetch.calls == 2
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut short", "no manifest", "half a manifest", "empty manifest"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "cut short", "other bytes", "one more", "no manifest", "half a manifest", "empty manifest"]
+)
 def test_a_half_filled_cache_is_noticed_and_mended(tmp_path, damage):
     place = provide(kafka("9.9.9"), tmp_path, Fetch())
     jar, manifest = place / "kafka_2.13-9.9.9.jar", place / MANIFEST
@@ -68,17 +75,21 @@ def test_a_half_filled_cache_is_noticed_and_mended(tmp_path, damage):
             jar.unlink()
         case "cut short":
             jar.write_bytes(b"bro")
+        case "other bytes":
+            jar.write_bytes(b"brokEr")
+        case "one more":
+            (place / "uninvited.jar").write_bytes(b"x")
         case "no manifest":
             manifest.unlink()
         case "half a manifest":
             manifest.write_text(manifest.read_text()[:10])
         case "empty manifest":
             manifest.write_text("{}")
-    assert not is_complete(place)
+    assert not is_complete(place, {})
     fetch = Fetch()
     assert contents(provide(kafka("9.9.9"), tmp_path, fetch)) == JARS
     assert fetch.calls == 1
-    assert is_complete(place)
+    assert is_complete(place, {})
 
 
 def test_what_a_repair_does_not_need_is_gone_from_the_class_path(tmp_path):
@@ -103,7 +114,7 @@ def test_a_failed_repair_leaves_the_damage_to_be_noticed_again(tmp_path):
     (place / "slf4j-simple.jar").unlink()
     with pytest.raises(ToolFailed, match="returned no jar"):
         provide(kafka("9.9.9"), tmp_path, Fetch({}))
-    assert not is_complete(place)
+    assert not is_complete(place, {})
 
 
 def test_of_many_that_need_the_jars_at_once_one_fetches(tmp_path):
@@ -111,7 +122,7 @@ def test_of_many_that_need_the_jars_at_once_one_fetches(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         places = list(pool.map(lambda _: provide(kafka("9.9.9"), tmp_path, fetch), range(8)))
     assert fetch.calls == 1
-    assert {place for place in places if is_complete(place)} == set(places)
+    assert {place for place in places if is_complete(place, {})} == set(places)
 
 
 def test_the_lock_of_a_killed_process_is_free_again(tmp_path):
@@ -130,9 +141,51 @@ def test_the_lock_of_a_killed_process_is_free_again(tmp_path):
     assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
 
 
-def test_the_manifest_names_every_jar_with_its_size(tmp_path):
+def test_the_manifest_names_every_jar_with_its_digest(tmp_path):
     place = provide(kafka("9.9.9"), tmp_path, Fetch())
-    assert json.loads((place / MANIFEST).read_text()) == {name: len(content) for name, content in JARS.items()}
+    expected = {name: hashlib.sha256(content).hexdigest() for name, content in JARS.items()}
+    assert json.loads((place / MANIFEST).read_text()) == expected
+
+
+@pytest.fixture
+def pins(tmp_path, monkeypatch):
+    """Kafka 9.9.9 is pinned to JARS."""
+    lines = (f"{hashlib.sha256(content).hexdigest()}  kafka/9.9.9/{name}\n" for name, content in JARS.items())
+    (tmp_path / "pins").write_text("".join(lines))
+    monkeypatch.setattr(digests, "PINS", tmp_path / "pins")
+    digests.pinned.cache_clear()
+    yield
+    digests.pinned.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("jars", "said"),
+    [
+        (JARS | {"slf4j-simple.jar": b"lag"}, r"slf4j-simple\.jar has the SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}"),
+        (JARS | {"uninvited.jar": b"x"}, r"uninvited\.jar is not part of it"),
+        ({"slf4j-simple.jar": b"log"}, r"kafka_2\.13-9\.9\.9\.jar is missing"),
+    ],
+)
+def test_a_pinned_release_with_another_jar_even_of_the_same_size_is_refused_and_not_kept(tmp_path, pins, jars, said):
+    with pytest.raises(ToolFailed, match=rf"the repository's Kafka 9\.9\.9 is not the one that was released: {said}"):
+        provide(kafka("9.9.9"), tmp_path, Fetch(jars))
+    assert not (tmp_path / "kafka" / "9.9.9").exists()
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
+
+
+def test_a_changed_jar_of_a_pinned_release_is_noticed_whatever_the_manifest_says(tmp_path, pins):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    (place / "slf4j-simple.jar").write_bytes(b"lag")
+    (place / MANIFEST).write_text(json.dumps(digests.digests(place)))
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
+
+
+def test_every_release_that_the_package_and_its_tests_use_is_pinned():
+    brokers = [kafka(), kafka(PERF_TOOLS_VERSION), *map(kafka, (KAFKA_39, KAFKA_35, KAFKA_OLDEST))]
+    for bundle in (*brokers, perf_tools(), BUILT_IN_CONNECTOR):
+        names = digests.pinned(bundle.name, bundle.version)
+        for module in bundle.modules:
+            assert f"{module.name}-{module.revision}.jar" in names, bundle
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Where jars come from: whose settings win, which mirrors cover Central, and proxies in Java's terms."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,19 @@ def test_without_any_settings_it_is_central(home):
 def test_a_maven_mirror_is_used_when_it_covers_central(home, mirror_of, covers):
     write(home / ".m2" / "settings.xml", maven(mirrors=[(mirror_of, "https://mirror.example/maven")]))
     assert repository({}, home).root == ("https://mirror.example/maven/" if covers else None)
+
+
+@pytest.mark.parametrize("host", ["mirror.example", "192.0.2.7", "localhost.example", "127.0.0.1.example"])
+def test_a_mirror_by_http_is_refused(home, host):
+    write(home / ".m2" / "settings.xml", maven(mirrors=[("*", f"http://{host}/maven")]))
+    with pytest.raises(ToolFailed, match=rf"the mirror {re.escape(host)} in Maven's settings is reached by http"):
+        repository({}, home)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1/", "http://127.0.0.1:1/", "http://[::1]:1/", "file:///maven/"])
+def test_a_mirror_on_this_machine_is_used(home, url):
+    write(home / ".m2" / "settings.xml", maven(mirrors=[("*", url)]))
+    assert repository({}, home).root == url
 
 
 @pytest.mark.parametrize("namespace", ["", ' xmlns="http://maven.apache.org/SETTINGS/1.0.0"'])
