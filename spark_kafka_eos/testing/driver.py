@@ -26,7 +26,7 @@ from spark_kafka_eos.testing.supervised import SupervisedProcesses
 _ROUTINE = re.compile(r"^\d\S* \S+ (INFO|WARN) |^\s+at |^\s*\.\.\. \d+ more")
 _CAUSE = re.compile(r"Error|Exception|errors\.")
 
-_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
 
 _WORKERS = "pyspark.daemon"  # the module that forks workers
 
@@ -53,13 +53,20 @@ class Driver:
     """
 
     def __init__(
-        self, job: Path, arguments: Sequence[str], *, conf: Sequence[str], env: Mapping[str, str], log: Path
+        self,
+        job: Path,
+        arguments: Sequence[str],
+        *,
+        conf: Sequence[str],
+        env: Mapping[str, str],
+        log: Path,
+        submit: str | Path | None = None,
     ) -> None:
         self._log = log
         self._supervised = SupervisedProcesses()
         settings = [f"{name}={value}" for name, value in env.items()]
         # `env` and `spark-submit` use exec, so the process started here becomes the driver's JVM.
-        command: list[str | Path] = ["env", *settings, spark_submit(), *conf, job, *arguments]
+        command: list[str | Path] = ["env", *settings, submit or spark_submit(), *conf, job, *arguments]
         self._process = self._supervised.spawn(command, log=log)
 
     @property
@@ -131,7 +138,7 @@ class Driver:
         """Kill one executor of a `local-cluster`, as `kill` does; the driver continues. Returns the number of processes
         that were alive, 0 if there is no executor yet.
         """
-        executor = next((child.pid for child in _children(self.pid) if _runs(child, _EXECUTOR)), None)
+        executor = next((child.pid for child in _children(self.pid) if _runs(child, EXECUTOR)), None)
         return 0 if executor is None else _kill_tree(executor)
 
     def pause(self) -> None:

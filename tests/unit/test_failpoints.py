@@ -21,6 +21,7 @@ def reach(tmp_path: Path):
         process = subprocess.Popen(
             [sys.executable, "-c", REACH],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env={
                 **os.environ,
@@ -45,7 +46,7 @@ def release(folder: Path, pid: int) -> None:
     (folder / f"release-{pid}").write_text("go")
 
 
-def test_nothing_is_armed_in_production(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_armed_in_production() -> None:
     assert failpoints._ARMED is None
     failpoints.failpoint("before append", 3)
 
@@ -71,7 +72,5 @@ def test_as_many_processes_are_held_as_asked_for_and_no_more(tmp_path: Path, rea
     assert reach("before append", 2).communicate(timeout=60)[0] == "passed\n"
 
 
-def test_a_point_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failpoints, "_ARMED", "befor append")
-    with pytest.raises(ValueError, match="befor append"):
-        failpoints.failpoint("before append")
+def test_a_point_that_does_not_exist_is_an_error(reach) -> None:
+    assert "ValueError: no failpoint 'befor append'" in reach("befor append").communicate(timeout=60)[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class Query:
     sink: str
     folder: Path
     spark_home: Path
+    driver: Callable[..., Driver] = Driver
     started: int = 0
     lost: int = 0  # checkpoints
     ended: list[str] = field(default_factory=list)  # why drivers ended without being killed
@@ -86,7 +87,7 @@ class Query:
         environment = python_environment()
         with self._lock:
             self._logged = self.log.stat().st_size if self.log.exists() else 0
-            self._driver = Driver(
+            self._driver = self.driver(
                 JOB,
                 [self.name, self.source, self.sink, str(self.lost), str(self.checkpoint)],
                 conf=submit_arguments(self.name, environment["PYTHONPATH"]),

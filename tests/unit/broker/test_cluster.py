@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -167,8 +169,20 @@ def test_no_two_threads_share_connections_even_if_the_second_gets_the_firsts_id(
     assert len({id(cluster) for cluster in found}) == 5
 
 
-def test_a_forked_process_inherits_no_connections(monkeypatch):
-    options = ClientOptions(bootstrap_servers=(("broker", 9092),))
-    inherited = shared_cluster(options)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert shared_cluster(options) is not inherited
+FORKED = """
+import os
+from spark_kafka_eos.broker.cluster import shared_cluster
+from spark_kafka_eos.options import ClientOptions
+options = ClientOptions(bootstrap_servers=(("broker", 9092),))
+inherited = shared_cluster(options)
+assert shared_cluster(options) is inherited
+if not (child := os.fork()):
+    os._exit(shared_cluster(options) is inherited)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_inherits_no_connections():
+    subprocess.run(
+        [sys.executable, "-c", FORKED], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections import deque
 
 import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.fetch_response import FetchResponse, PartitionData
-from spark_kafka_eos.broker.offsets import earliest
 from spark_kafka_eos.core.fetch_steps import EpochEndOffset
 from spark_kafka_eos.errors import (
     AuthorizationFailed,
@@ -275,19 +273,6 @@ def test_a_throttled_broker_still_has_its_answer_handed_out_at_once(broker):
     broker.clock.now += 0.5  # what the reader takes is part of the wait
     next(fetching)
     assert broker.clock.slept == [1.5]
-
-
-def test_a_partition_out_of_range_whose_bounds_nobody_tells_is_asked_for_again(broker, monkeypatch):
-    silent = deque([BrokerUnreachable("broker:9092: the broker closed the connection")])
-
-    def unreachable_once(cluster, partitions):
-        if silent:
-            raise silent.popleft()
-        return earliest(cluster, partitions)
-
-    monkeypatch.setattr("spark_kafka_eos.broker.fetch.earliest", unreachable_once)
-    broker.script["Fetch"] += [response(data(broker, FIRST, error_code=1)), log(broker), log(broker)]
-    assert [f.next_offset for f in fetch(broker, (FIRST, 40, 60))] == [50, 60]
 
 
 def test_a_moved_leader_is_looked_up_again(broker):

@@ -8,8 +8,15 @@ import psutil
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.testing import driver as module
-from spark_kafka_eos.testing.driver import Driver, Kill, batch_in_flight, committed_batches, spark_home, spark_submit
+from spark_kafka_eos.testing.driver import (
+    EXECUTOR,
+    Driver,
+    Kill,
+    batch_in_flight,
+    committed_batches,
+    spark_home,
+    spark_submit,
+)
 
 PARENT = """
 import subprocess, sys
@@ -46,14 +53,13 @@ Start = Callable[..., Driver]
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+def start(tmp_path: Path) -> Start:
     """Starts Python code in the place of spark-submit."""
-    monkeypatch.setattr(module, "spark_submit", lambda: Path(sys.executable))
 
     def starter(code: str, *arguments: str, env: dict[str, str] | None = None) -> Driver:
         job = tmp_path / "job.py"
         job.write_text(code)
-        return Driver(job, arguments, conf=(), env=env or {}, log=tmp_path / "driver.log")
+        return Driver(job, arguments, conf=(), env=env or {}, log=tmp_path / "driver.log", submit=sys.executable)
 
     return starter
 
@@ -102,7 +108,7 @@ def test_any_executor_can_be_killed_once_there_is_one(start: Start, tmp_path: Pa
         driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
         assert driver.kill_an_executor() == 0, "that child is none"
     pid_file.unlink()
-    with start(CLUSTER, str(pid_file), WORKER, module._EXECUTOR) as driver:
+    with start(CLUSTER, str(pid_file), WORKER, EXECUTOR) as driver:
         driver.wait_until(pid_file.exists, meanwhile=idle, timeout=20)
         assert driver.kill_an_executor() == 1
         driver.wait_until(lambda: "executor ended with -9" in log.read_text(), meanwhile=idle, timeout=20)

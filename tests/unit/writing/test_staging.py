@@ -6,7 +6,6 @@ from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.files import LocalFiles
 from spark_kafka_eos.writing.staging import INLINE_BYTES, Staging, folder_of, staging_of
 
 
@@ -108,23 +107,21 @@ def test_cleaning_what_was_never_written_is_fine(tmp_path: Path, caplog):
     assert caplog.messages == []
 
 
-def test_cleaning_never_fails_and_says_what_stays_behind(tmp_path: Path, monkeypatch, caplog):
-    def remove(files: LocalFiles, directory: str) -> None:
-        if directory != "2-b":
-            raise PermissionError(13, "Permission denied")
-        real(files, directory)
-
-    real = LocalFiles.remove
-    staging = Staging(str(tmp_path))
+def test_cleaning_never_fails_and_says_what_stays_behind(tmp_path: Path, caplog):
+    directory, elsewhere = tmp_path / "staging", tmp_path / "elsewhere"
+    staging = Staging(str(directory))
     staged(staging, "1-a", "2-b", "3-c")
-    monkeypatch.setattr(LocalFiles, "remove", remove)
+    elsewhere.mkdir()
+    for folder in ("1-a", "3-c"):  # a link is not removed with what it leads to
+        (directory / folder).rename(elsewhere / folder)
+        (directory / folder).symlink_to(elsewhere / folder)
     staging.clean("3-c")
     staging.clean_before(3)
-    assert names(tmp_path) == ["1-a", "3-c"]
+    assert names(directory) == ["1-a", "3-c"]
     assert sorted(message.split(" (")[0] for message in caplog.messages) == [
-        f"cannot remove staging files in {tmp_path}/{folder}" for folder in ("1-a", "3-c")
+        f"cannot remove staging files in {directory}/{folder}" for folder in ("1-a", "3-c")
     ]
-    assert all("Permission denied" in message for message in caplog.messages)
+    assert all("symbolic link" in message for message in caplog.messages)
 
 
 def test_cleaning_a_directory_that_cannot_be_listed_does_not_fail_either(caplog):

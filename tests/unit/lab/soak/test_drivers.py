@@ -2,13 +2,11 @@
 
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos.lab.soak import drivers
 from spark_kafka_eos.lab.soak.drivers import Query, cause
-from spark_kafka_eos.testing import driver
+from spark_kafka_eos.testing.driver import Driver
 
 LOG = """
 26/11/21 14:45:18 WARN ProcessingTimeExecutor: Current batch is falling behind.
@@ -34,16 +32,19 @@ raise SystemExit("spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist.
 
 
 @pytest.fixture
-def query(tmp_path, monkeypatch):
+def query(tmp_path):
     job = tmp_path / "job.py"
     job.write_text(JOB)
-    monkeypatch.setattr(driver, "spark_submit", lambda: Path(sys.executable))
-    monkeypatch.setattr(drivers, "JOB", job)
-    monkeypatch.setattr(drivers, "submit_arguments", lambda *_: [])
-    found = Query(name="stateless", source="localhost:1", sink="localhost:1", folder=tmp_path, spark_home=tmp_path)
-    found.start()
-    yield found
-    found.stop()
+
+    def driver(_job, arguments, *, conf, env, log):
+        return Driver(job, arguments, conf=(), env=env, log=log, submit=sys.executable)
+
+    started = Query(
+        name="stateless", source="localhost:1", sink="localhost:1", folder=tmp_path, spark_home=tmp_path, driver=driver
+    )
+    started.start()
+    yield started
+    started.stop()
 
 
 def await_runs(query, count):
