@@ -249,7 +249,7 @@ def test_records_that_were_deleted_are_lost_at_once():
 
 def test_a_partition_out_of_range_whose_bounds_nobody_tells_is_asked_for_again():
     clock = Clock()
-    walk = Walk(plan_of(clock, (FIRST, 40, 60)), clock, receive=[instead(Refused(1))], bounds=[LOST]).run()
+    walk = Walk(plan_of(clock, (FIRST, 40, 60)), clock, receive=[instead(Refused(error_code=1))], bounds=[LOST]).run()
     assert walk.found == [(FIRST, 50), (FIRST, 60)]
 
 
