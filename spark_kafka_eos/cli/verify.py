@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -19,6 +19,7 @@ from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.options import ClientOptions, from_properties, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
+from spark_kafka_eos.verify.verification import Progress as OnProgress
 from spark_kafka_eos.verify.verification import Report
 from spark_kafka_eos.verify.verification import verify as check_topic
 
@@ -89,34 +90,41 @@ def verify(
     if elsewhere and source is None:
         given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
         raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=given)
+
+    def check(progress: OnProgress) -> Report:
+        return check_topic(
+            _client(bootstrap_servers, properties),
+            topic,
+            source=source,
+            source_client=_client(source_bootstrap_servers, source_properties) if elsewhere else None,
+            copy=copy,
+            transactional_id=transactional_id,
+            group=group,
+            ledger_topic=ledger_topic,
+            history=history or (),
+            wait_s=wait,
+            witness_records=witness_records,
+            progress=progress,
+        )
+
+    raise typer.Exit(print_report(check, as_json=as_json))
+
+
+def print_report(check: Callable[[OnProgress], Report], *, as_json: bool) -> int:
+    """Print the report that `check` returns, or why there is none; the exit code."""
     try:
-        client = _client(bootstrap_servers, properties)
-        source_client = _client(source_bootstrap_servers, source_properties) if elsewhere else None
         with _Bars() as bars:
-            report = check_topic(
-                client,
-                topic,
-                source=source,
-                source_client=source_client,
-                copy=copy,
-                transactional_id=transactional_id,
-                group=group,
-                ledger_topic=ledger_topic,
-                history=history or (),
-                wait_s=wait,
-                witness_records=witness_records,
-                progress=bars.show,
-            )
+            report = check(bars.show)
     except KafkaEosError as error:
         show(error)
-        raise typer.Exit(_EXIT_CODES["not checked"]) from error
+        return _EXIT_CODES["not checked"]
     if as_json:
         print(json.dumps(to_json(report), indent=1))
     else:
         console = Console(highlight=False)
         console.print(table(report))
         console.print(summary(report))
-    raise typer.Exit(_EXIT_CODES[report.verdict])
+    return _EXIT_CODES[report.verdict]
 
 
 def _client(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:

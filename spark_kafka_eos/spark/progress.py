@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -51,6 +51,30 @@ _PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transact
 _Answer = TypeVar("_Answer")
 
 
+class Questions:
+    """What the listener asks Kafka; each request ends within a few seconds."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._cluster = Cluster(options.client)
+
+    def partitions(self) -> Sequence[TopicPartition]:
+        """Those that a query with these options reads."""
+        return Positions(self._options, self._cluster).partitions()
+
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Marks]:
+        return offsets.marks(self._cluster, partitions)
+
+    def oldest_open(
+        self, partitions: Collection[TopicPartition], now_ms: int
+    ) -> Mapping[TopicPartition, OpenTransaction]:
+        """The transactions that hold the last stable offset."""
+        return oldest_open(self._cluster, partitions, now_ms=now_ms)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
 class ProgressListener(StreamingQueryListener):
     """Logs one line of JSON per micro-batch (`core.progress.QueryFigures`); `last` returns the latest figures.
 
@@ -59,6 +83,8 @@ class ProgressListener(StreamingQueryListener):
     `patience` seconds. On a classic session (`spark`, by default the active one), tasks report read statistics to the
     driver on UDP `port` (by default a free one). Use one listener per session. Raises ConfigurationError.
     """
+
+    questions = Questions  # a class with other answers, in a subclass for tests
 
     def __init__(
         self,
@@ -71,7 +97,7 @@ class ProgressListener(StreamingQueryListener):
     ) -> None:
         self._options = _impatient(source_options(options))
         self._patience, self._clock = patience, clock
-        self._cluster = Cluster(self._options.client)
+        self._kafka = self.questions(self._options)
         self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
         self._standstills: dict[TopicPartition, Standstill] = {}
         self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
@@ -85,7 +111,7 @@ class ProgressListener(StreamingQueryListener):
 
     def close(self) -> None:
         """Close the connections. Call `removeListener` first."""
-        self._cluster.close()
+        self._kafka.close()
         if self._collector is not None:
             self._collector.close()
 
@@ -104,8 +130,8 @@ class ProgressListener(StreamingQueryListener):
         query_id, run_id = str(event.id), str(event.runId)
         reads = self._reads.get(run_id)
         if reads is None:  # no batch yet
-            found = self._ask(_PARTITIONS, lambda: Positions(self._options, self._cluster).partitions()) or ()
-            end = dict.fromkeys(found, 0)
+            partitions = self._ask(_PARTITIONS, self._kafka.partitions) or ()
+            end = dict.fromkeys(partitions, 0)
             reads = (SourceRead(rows=0, start=end, end=end, latest={}),) if end else ()
         if reads:
             idle = tuple(replace(read, rows=0, start=read.end, latest={}) for read in reads)
@@ -120,24 +146,24 @@ class ProgressListener(StreamingQueryListener):
         self, query_id: str, run_id: str, reads: tuple[SourceRead, ...], *, name: str | None, batch_id: int | None
     ) -> None:
         read = sorted({tp for read in reads for tp in read.end})
-        marks = self._ask(_LAG, lambda: offsets.marks(self._cluster, read))
+        marks = self._ask(_LAG, lambda: self._kafka.marks(read))
         held_by = self._holders(marks or {})
         told = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
-        found = QueryFigures(
+        shown = QueryFigures(
             query_id=query_id,
             run_id=run_id,
             name=name,
             batch_id=batch_id,
             sources=tuple(figures(read, marks, held_by, told) for read in reads),
         )
-        self._last[query_id] = found
+        self._last[query_id] = shown
         usual = logging.DEBUG if batch_id is None else logging.INFO
-        log.log(logging.WARNING if found.held else usual, "%s", found)
+        log.log(logging.WARNING if shown.held else usual, "%s", shown)
 
     def _holders(self, marks: Mapping[TopicPartition, Marks]) -> tuple[OpenTransaction, ...]:
         """The transactions that have held a last stable offset for longer than `patience`; looked up as often."""
         now = self._clock()
-        self._standstills = {tp: found for tp, found in self._standstills.items() if tp not in marks} | standstills(
+        self._standstills = {tp: since for tp, since in self._standstills.items() if tp not in marks} | standstills(
             self._standstills, marks, now
         )
         held = [tp for tp in lasting(self._standstills, now, self._patience) if tp in marks]
@@ -145,8 +171,8 @@ class ProgressListener(StreamingQueryListener):
             return ()
         looked, known = self._held
         if now - looked >= self._patience or not {one.partition for one in known}.issuperset(held):
-            found = self._ask(_HOLDERS, lambda: oldest_open(self._cluster, held, now_ms=int(now * 1000))) or {}
-            self._held = now, tuple(found[tp] for tp in sorted(found))
+            holders = self._ask(_HOLDERS, lambda: self._kafka.oldest_open(held, int(now * 1000))) or {}
+            self._held = now, tuple(holders[tp] for tp in sorted(holders))
         return tuple(one for one in self._held[1] if one.partition in held)
 
     def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:

@@ -6,7 +6,7 @@ worker, where only `read` is called. So constructors do nothing, and connections
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -42,6 +42,18 @@ class TaskRanges(InputPartition):
         super().__init__(tuple(ranges))
 
 
+def _positions(options: SourceOptions) -> Positions:
+    from spark_kafka_eos.reading.positions import Positions
+
+    return Positions(options)
+
+
+def _consumed(options: SourceOptions) -> ConsumedOffsets:
+    from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
+
+    return ConsumedOffsets(options)
+
+
 class KafkaEosReader(DataSourceReader):
     """A batch read. Spark plans it at the first action on a loaded DataFrame and keeps the plan: later actions on it
     read the same offsets. A new `load()` includes newer records.
@@ -51,9 +63,7 @@ class KafkaEosReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        from spark_kafka_eos.reading.positions import Positions
-
-        with Positions(self._options) as positions:
+        with _positions(self._options) as positions:
             return [TaskRanges(ranges) for ranges in positions.batch_read()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -67,8 +77,15 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Spark compares offsets as text, so equal offsets must have the same text (`offsets_to_json` sorts them).
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        positions: Callable[[SourceOptions], Positions] = _positions,
+        consumed: Callable[[SourceOptions], ConsumedOffsets] = _consumed,
+    ) -> None:
         self._options = options
+        self._open_positions, self._open_consumed = positions, consumed
         self._opened: Positions | None = None
         self._consumed: ConsumedOffsets | None = None
 
@@ -104,10 +121,8 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Every batch up to `end` is done: commit its offsets with `commitOffsets`. Raises what `ConsumedOffsets`
         raises.
         """
-        from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
-
         if self._consumed is None:
-            self._consumed = ConsumedOffsets(self._options)
+            self._consumed = self._open_consumed(self._options)
         self._consumed.done(end)
 
     def stop(self) -> None:
@@ -120,9 +135,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _positions(self) -> Positions:
         if self._opened is None:
             spare_the_collector()  # before the imports, so that it does not scan pyspark and pyarrow twice
-            from spark_kafka_eos.reading.positions import Positions
-
-            self._opened = Positions(self._options)
+            self._opened = self._open_positions(self._options)
         return self._opened
 
     # -- in executors

@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli import verify as cli_verify
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.cli.verify import summary, table, to_json
+from spark_kafka_eos.cli.verify import print_report, summary, table, to_json
 from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation
 from spark_kafka_eos.verify.verification import Report, verify
@@ -84,7 +83,7 @@ def test_not_to_know_what_was_asked_for_is_no_success_and_what_nobody_asked_for_
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict", "exit_code"),
+    ("checked", "verdict", "exit_code"),
     [
         (report(), "holds", 0),
         (report(MISSING), "violated", 1),
@@ -93,23 +92,18 @@ def test_not_to_know_what_was_asked_for_is_no_success_and_what_nobody_asked_for_
     ],
 )
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_exit_code_and_the_json_say_which_of_the_three_it_is(monkeypatch, found, verdict, exit_code, as_json):
-    monkeypatch.setattr(cli_verify, "check_topic", lambda *_, **__: found)
-    arguments = ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out", *(["--json"] if as_json else [])]
-    ended = CliRunner().invoke(app, arguments)
-    assert ended.exit_code == exit_code, ended.output
+def test_the_exit_code_and_the_json_say_which_of_the_three_it_is(capsys, checked, verdict, exit_code, as_json):
+    assert print_report(lambda _: checked, as_json=as_json) == exit_code
     if as_json:
-        assert json.loads(ended.stdout)["verdict"] == verdict
+        assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
-def test_a_cluster_that_cannot_be_asked_refutes_nothing(monkeypatch):
-    def unreachable(*_, **__):
+def test_a_cluster_that_cannot_be_asked_refutes_nothing(capsys):
+    def unreachable(_):
         raise BrokerUnreachable("no broker answers")
 
-    monkeypatch.setattr(cli_verify, "check_topic", unreachable)
-    ended = CliRunner().invoke(app, ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out"])
-    assert ended.exit_code == 3
-    assert "Error: no broker answers" in ended.stderr
+    assert print_report(unreachable, as_json=False) == 3
+    assert "Error: no broker answers" in capsys.readouterr().err
     ended = CliRunner().invoke(app, ["verify", "--topic", "out"])
     assert ended.exit_code == 3
     assert "kafka.bootstrap.servers" in ended.stderr

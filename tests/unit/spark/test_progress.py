@@ -14,7 +14,7 @@ from spark_kafka_eos import ProgressListener
 from spark_kafka_eos.core.lag import Marks, OpenTransaction
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.spark import progress
+from spark_kafka_eos.spark.progress import Questions
 
 QUERY, RUN = uuid.UUID(int=1), uuid.UUID(int=2)
 T0 = TopicPartition("t", 0)
@@ -22,30 +22,37 @@ HELD = OpenTransaction(partition=T0, start_offset=4, producer_id=9, epoch=0, tra
 STABLE, STUCK = Marks(last_stable_offset=9, high_watermark=9), Marks(last_stable_offset=4, high_watermark=9)
 
 
-class Kafka:
+class Kafka(Questions):
     """What the listener is told when it asks; an exception is raised. `asked` counts the questions."""
 
-    def __init__(self, monkeypatch):
-        self.marks, self.held = STABLE, {T0: HELD}
+    def __init__(self, options=None):
+        self.answers = {"marks": STABLE, "held": HELD}
         self.asked = []
-        monkeypatch.setattr(
-            "spark_kafka_eos.broker.offsets.marks", lambda _, tps: self._answer("marks", tps, self.marks)
-        )
-        monkeypatch.setattr(progress, "oldest_open", lambda _, tps, now_ms: self._answer("held", tps, self.held))
-        monkeypatch.setattr(
-            progress, "Positions", lambda options, _: SimpleNamespace(partitions=lambda: self._answer("read", [T0], T0))
-        )
 
-    def _answer(self, what, partitions, answer):
+    def partitions(self):
+        self.asked.append("read")
+        return [T0]
+
+    def marks(self, partitions):
+        return self._answer("marks", partitions)
+
+    def oldest_open(self, partitions, now_ms):
+        return self._answer("held", partitions)
+
+    def _answer(self, what, partitions):
         self.asked.append(what)
-        if isinstance(answer, Exception):
+        if isinstance(answer := self.answers[what], Exception):
             raise answer
-        return answer if what == "held" else dict.fromkeys(partitions, answer)
+        return dict.fromkeys(partitions, answer)
+
+
+class Listener(ProgressListener):
+    questions = Kafka
 
 
 @pytest.fixture
-def kafka(monkeypatch):
-    return Kafka(monkeypatch)
+def kafka(listener):
+    return listener._kafka
 
 
 @pytest.fixture
@@ -54,9 +61,9 @@ def now():
 
 
 @pytest.fixture
-def listener(kafka, now):
+def listener(now):
     options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
-    return ProgressListener(options, clock=lambda: now.seconds)
+    return Listener(options, clock=lambda: now.seconds)
 
 
 def batch(number, *, sources=None):
@@ -93,10 +100,10 @@ def test_each_batch_is_a_line_and_the_last_figures(listener, caplog):
     with caplog.at_level(logging.INFO):
         listener.onQueryProgress(batch(3))
     assert json.loads(caplog.messages[-1])["batch"] == 3
-    found = listener.last(QUERY)
-    assert found == listener.last(str(QUERY))
-    assert (found.name, found.batch_id, found.sources[0].rows, found.held) == ("copy", 3, 4, False)
-    assert str(found) == caplog.messages[-1]
+    figures = listener.last(QUERY)
+    assert figures == listener.last(str(QUERY))
+    assert (figures.name, figures.batch_id, figures.sources[0].rows, figures.held) == ("copy", 3, 4, False)
+    assert str(figures) == caplog.messages[-1]
 
 
 def test_a_query_without_kafka_is_left_alone(listener, kafka):
@@ -106,31 +113,31 @@ def test_a_query_without_kafka_is_left_alone(listener, kafka):
 
 
 def test_a_transaction_is_looked_for_when_its_hold_has_lasted_and_no_more_often(listener, kafka, now, caplog):
-    kafka.marks = STUCK
+    kafka.answers["marks"] = STUCK
     listener.onQueryProgress(batch(0))
     assert not listener.last(QUERY).held
     for _ in range(4):
         now.seconds += 5.0
         listener.onQueryIdle(IDLE)
     assert kafka.asked.count("held") == 2, "after 10 and after 20 seconds"
-    found = listener.last(QUERY)
-    assert (found.batch_id, found.sources[0].held_by, found.sources[0].lso_lag) == (None, (HELD,), {T0: 5})
+    figures = listener.last(QUERY)
+    assert (figures.batch_id, figures.sources[0].held_by, figures.sources[0].lso_lag) == (None, (HELD,), {T0: 5})
     assert caplog.records[-1].levelno == logging.WARNING
     assert '"transactionalId": "stuck"' in caplog.messages[-1]
-    kafka.marks = STABLE
+    kafka.answers["marks"] = STABLE
     listener.onQueryIdle(IDLE)
     assert not listener.last(QUERY).held
 
 
 def test_a_query_that_has_had_no_batch_is_taken_to_read_what_the_options_name(listener, kafka):
-    kafka.marks = STUCK
+    kafka.answers["marks"] = STUCK
     listener.onQueryIdle(IDLE)
     assert listener.last(QUERY).sources[0].lso_lag == {T0: 5}
     assert kafka.asked == ["read", "marks"]
 
 
 def test_what_kafka_does_not_answer_is_logged_once_until_it_answers_again(listener, kafka, now, caplog):
-    kafka.marks = BrokerUnreachable("nobody there")
+    kafka.answers["marks"] = BrokerUnreachable("nobody there")
     for _ in range(3):
         listener.onQueryProgress(batch(0))
         now.seconds += 31.0
@@ -139,11 +146,11 @@ def test_what_kafka_does_not_answer_is_logged_once_until_it_answers_again(listen
     listener.onQueryProgress(batch(1))
     assert kafka.asked.count("marks") == 4, "not at every batch"
     assert listener.last(QUERY).sources[0].lso_lag is None
-    kafka.marks = STABLE
+    kafka.answers["marks"] = STABLE
     now.seconds += 31.0
     listener.onQueryProgress(batch(2))
     assert listener.last(QUERY).sources[0].lso_lag == {T0: 0}
-    kafka.marks = BrokerUnreachable("nobody there")
+    kafka.answers["marks"] = BrokerUnreachable("nobody there")
     listener.onQueryProgress(batch(3))
     assert (
         len(
@@ -158,8 +165,10 @@ def test_what_kafka_does_not_answer_is_logged_once_until_it_answers_again(listen
 
 
 def test_a_missing_right_hides_the_name_and_not_the_lag(listener, kafka, now, caplog):
-    kafka.marks = STUCK
-    kafka.held = AuthorizationFailed("DescribeProducers", 29, "TOPIC_AUTHORIZATION_FAILED", "t-0", action="Grant Read.")
+    kafka.answers["marks"] = STUCK
+    kafka.answers["held"] = AuthorizationFailed(
+        "DescribeProducers", 29, "TOPIC_AUTHORIZATION_FAILED", "t-0", action="Grant Read."
+    )
     for _ in range(6):
         listener.onQueryProgress(batch(0))
         now.seconds += 20.0

@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_kafka_eos.model import UNRESOLVED
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading import group_offsets as consumed
-from spark_kafka_eos.reading import positions
 from spark_kafka_eos.spark.source import KafkaEosStreamReader
 
 START, END = {name: dict(offsets) for name, offsets in UNRESOLVED.items()}, {"t": {"0": 5}}
 
 
+class Positions:
+    def __init__(self, options):
+        pass
+
+    def initial(self):
+        return dict(START)
+
+    def latest(self, start, *, limited):
+        return END
+
+
 @pytest.fixture
-def done(monkeypatch):
+def done():
     """The ends that were confirmed, in order."""
-    ends = []
+    return []
 
-    class Positions:
-        def __init__(self, options):
-            pass
 
-        def initial(self):
-            return dict(START)
-
-        def latest(self, start, *, limited):
-            return END
-
+@pytest.fixture
+def reader(done):
     class ConsumedOffsets:
         def __init__(self, options):
             pass
 
         def done(self, end):
-            ends.extend([] if end == UNRESOLVED else [end])
+            done.extend([] if end == UNRESOLVED else [end])
 
-    monkeypatch.setattr(positions, "Positions", Positions)
-    monkeypatch.setattr(consumed, "ConsumedOffsets", ConsumedOffsets)
-    return ends
-
-
-@pytest.fixture
-def reader():
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitOffsets": "true", "kafka.group.id": "g"}
-    return KafkaEosStreamReader(source_options(given))
+    doubles: Any = {"positions": Positions, "consumed": ConsumedOffsets}
+    return KafkaEosStreamReader(source_options(given), **doubles)
 
 
 def test_a_new_querys_first_start_is_no_end_of_a_batch(done, reader):
