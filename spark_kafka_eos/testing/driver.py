@@ -49,7 +49,8 @@ class Driver:
     """`spark-submit` of one job, as a context manager that kills all of its processes at the end.
 
     `conf` are the arguments of spark-submit, `arguments` those of the job; `env` is added to this process's
-    environment. The driver's output is appended to `log`, and errors quote it.
+    environment. The driver's output is appended to `log`, and errors quote it. `submit` is the program, by default
+    PySpark's `spark-submit`.
     """
 
     def __init__(
