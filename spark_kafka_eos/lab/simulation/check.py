@@ -1,4 +1,6 @@
-"""What must hold at the end of a history: exactly once, whole, in order, nothing left open, nothing untrue."""
+"""Checks what must hold at the end of a history: records exactly once, in order, complete batches, nothing open, true
+reports.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _LEDGER_AT = TopicPartition(OPTIONS.ledger_topic, 0)
 
 
 def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: bool) -> list[str]:
-    """Every rule that is broken; `records` were in each partition of the source, which a query `reads`."""
+    """All violations. Each partition of the source had `records` records; `reads`: a query reads them."""
     committed = _ledger(kafka)
     elsewhere = kafka.conditions.elsewhere
     visible = {tp: kafka.partitions[tp].committed() for tp in OUTPUT}
@@ -36,7 +38,7 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
 
 
 def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
-    """Every entry that was ever committed, in order, by the producer id and epoch that committed it."""
+    """Every entry that was ever committed, in order, by its producer id and epoch."""
     return {
         (entry.producer_id, entry.epoch): ledger.decode_record(value)
         for entry in kafka.partitions[_LEDGER_AT].committed()
@@ -45,7 +47,7 @@ def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
 
 
 def _pointers(kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry]) -> list[str]:
-    """Pointers that say another thing than the record of their transaction."""
+    """Pointers that differ from the record of their transaction."""
     wrong = []
     for producer_id, epoch, offsets in kafka.group(OPTIONS.ledger_group).history:
         for offset, metadata in offsets.values():
@@ -61,7 +63,7 @@ def _not_once(visible: Visible, records: int) -> list[str]:
     expected = {Row(tp.partition, offset) for tp in SOURCE for offset in range(records)}
     wrong = [f"{row} was written {seen[row]} times" for row in sorted(expected) if seen[row] > 1]
     wrong += [f"{row} was lost" for row in sorted(expected - seen.keys())]
-    return wrong + [f"{row} is not of the source" for row in sorted(seen.keys() - expected)]
+    return wrong + [f"{row} is not from the source" for row in sorted(seen.keys() - expected)]
 
 
 def _out_of_order(visible: Visible) -> list[str]:
@@ -71,7 +73,7 @@ def _out_of_order(visible: Visible) -> list[str]:
         for entry in entries:
             for row in entry.content:
                 if row.offset <= last.get(row.partition, -1):
-                    wrong.append(f"{tp} holds {row} behind offset {last[row.partition]}")
+                    wrong.append(f"{tp} has {row} after offset {last[row.partition]}")
                 last[row.partition] = row.offset
     return wrong
 
@@ -96,8 +98,9 @@ def _gaps(entries: list[LedgerEntry]) -> list[str]:
 def _source_offsets(
     kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry], records: int, *, elsewhere: bool
 ) -> list[str]:
-    """Where the last entry, and the group, do not stand at the source's end; or the group has offsets of another
-    cluster."""
+    """Partitions in which the last entry or the group is not at the source's end, or the group has offsets of another
+    cluster.
+    """
     last = list(committed.values())[-1]
     wrong = [
         f"the ledger is at {progress.offsets.get(tp)} of {tp}"
@@ -118,9 +121,9 @@ def _group_offsets(kafka: ModelKafka, records: int) -> list[str]:
 
 
 def _miscounted(claims: list[Claim], visible: Visible) -> list[str]:
-    """Reports of a commit whose records are not what its producer id and epoch have brought.
+    """Reports of a commit with another number of records than are visible under its producer id and epoch.
 
-    They may have brought nothing: a commit in doubt may turn out to be a successor's, of the same batch.
+    None may be visible: a commit in doubt may turn out to be a successor's commit of the same batch.
     """
     seen: Counter[tuple[int, int]] = Counter()
     for entries in visible.values():
@@ -137,7 +140,7 @@ def _miscounted(claims: list[Claim], visible: Visible) -> list[str]:
 
 
 def _untrue(claims: list[Claim], committed: dict[tuple[int, int], LedgerEntry]) -> list[str]:
-    """What a driver was told and is not so."""
+    """Untrue reports to a driver."""
     wrong = []
     for claim in claims:
         batch = claim.batch

@@ -1,4 +1,4 @@
-"""What kind of cluster histories happen on, where that is no matter of chance."""
+"""The properties of the simulated clusters that are not random."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """`verification`: TV1's leaders ask the coordinator whether a partition is part of the transaction before they
-    append to it (Kafka 3.6 and later, unless `transaction.partition.verification.enable=false`). TV2's always do.
+    """`verification`: before leaders append, they ask the coordinator whether the partition is part of the transaction
+    (in TV1: Kafka 3.6 and later, unless `transaction.partition.verification.enable=false`; in TV2: always).
 
-    `classic_groups`: in TV1, groups are coordinated as Kafka 3 does it by default (see `offsets`).
+    `classic_groups`: in TV1, the group coordinator is Kafka 3's default (see `offsets`).
 
-    `expiry`: there may be weeks in which nobody commits anything, and brokers forget (see `expiry`). It alone draws
-    more than a seed draws without it.
+    `expiry`: there may be weeks without commits, in which brokers forget (see `expiry`). Only this condition draws
+    additional random numbers.
 
-    `elsewhere`: the source is on another cluster than the sink, which keeps its progress in the ledger alone.
+    `elsewhere`: source and sink are on different clusters, so that only the ledger has the progress.
     """
 
     verification: bool = True
@@ -25,7 +25,7 @@ class Conditions:
 
     @property
     def flags(self) -> str:
-        """What the command `kafka-eos chaos simulate` is told for them."""
+        """These conditions as options of `kafka-eos chaos simulate`."""
         flags = {
             " --no-verification": not self.verification,
             " --classic-groups": self.classic_groups,

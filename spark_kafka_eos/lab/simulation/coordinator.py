@@ -1,15 +1,15 @@
 """A model of Kafka's transaction coordinator, for one transactional.id: KIP-98, KIP-360 and, in TV2, KIP-890.
 
-Read off TransactionCoordinator and TransactionMetadata (Kafka 3.9 for TV1, 4.3 for TV2) and compared with those brokers
-by tests/broker/test_simulation_model.py. What it leaves out: a state is on disk the moment it is taken.
+Follows TransactionCoordinator and TransactionMetadata (Kafka 3.9 for TV1, 4.3 for TV2);
+tests/broker/test_simulation_model.py compares it with these brokers. Simplification: each state is on disk at once.
 
-Not obvious, and all of it matters:
-- An end is decided when it is answered; its markers reach the partitions later, one by one. Until all are written every
-  new beginning is answered CONCURRENT_TRANSACTIONS.
-- TV1 takes an EndTxn of an epoch for good as often as it comes: after a commit, another commit is "no error" even for
-  a transaction that never was. TV2 raises the epoch with each end, and knows a resend by the epoch before.
-- InitProducerId raises the epoch of an open transaction only to abort it, and answers CONCURRENT_TRANSACTIONS; the
-  epoch its caller gets is another one.
+Not obvious:
+- An end is decided when it is answered; its markers reach the partitions later, one by one. Until all of them are
+  written, the answer to every new beginning is CONCURRENT_TRANSACTIONS.
+- TV1 accepts an EndTxn of an epoch any number of times: after a commit, another commit is "no error", even for a
+  transaction that never existed. TV2 increases the epoch with each end, and recognizes a resend by the previous epoch.
+- InitProducerId increases the epoch of an open transaction only to abort it, and answers CONCURRENT_TRANSACTIONS; the
+  caller eventually gets another epoch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Identity = tuple[int, int]
 
 
 class Phase(Enum):
-    """TransactionMetadata's states, without the two that a model without disks never rests in."""
+    """TransactionMetadata's states, without the two that do not last in a model without disks."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -54,10 +54,10 @@ _COMPLETE = (Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
 
 
 class Coordinator:
-    """`server_version` is the cluster's transaction.version; `new_id` gives producer ids.
+    """`server_version` is the cluster's transaction.version; `new_id` returns a new producer id.
 
-    `decided(commit, producer id, epoch of the records, epoch of the markers, partitions)` must see to it that
-    `completed` is called once the markers are written in all of them.
+    `decided(commit, producer id, epoch of the records, epoch of the markers, partitions)` must write the markers, and
+    call `completed` when all of them are written.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Coordinator:
         self.producer_id = _NO_ID
         self.epoch = _NO_EPOCH
         self.timeout_ms = 60_000
-        self.started_ms = _NOT_STARTED  # the last transaction
-        self.partitions: set[TopicPartition] = set()  # once the end is decided: those whose marker is not written
-        self.transactions = 0  # opened so far: tells a timeout which one it belongs to
+        self.started_ms = _NOT_STARTED  # of the last transaction
+        self.partitions: set[TopicPartition] = set()  # once the end is decided: those without a marker
+        self.transactions = 0  # opened so far; relates a timeout to its transaction
         self._last_epoch = _NO_EPOCH
         self._previous_id = _NO_ID
         self._next_id = _NO_ID
@@ -86,7 +86,7 @@ class Coordinator:
         return self.phase is Phase.EMPTY or self.phase in _COMPLETE
 
     def init(self, held_id: int, held_epoch: int, timeout_ms: int) -> tuple[int, Identity]:
-        """InitProducerId: the error code and, without one, the new producer id and epoch."""
+        """InitProducerId: the error code, and without an error, the new producer id and epoch."""
         if self.producer_id == _NO_ID:
             self.producer_id = self._new_id()
         held = (held_id, held_epoch) if held_id != _NO_ID else None
@@ -101,7 +101,7 @@ class Coordinator:
         if self.epoch >= _EXHAUSTED and (held is None or held_epoch == self.epoch):
             self._previous_id, self._last_epoch = self.producer_id, self.epoch if held else _NO_EPOCH
             self.producer_id, self.epoch = self._new_id(), 0
-        elif self.epoch >= _EXHAUSTED:  # fenced with the very last one: "cannot allocate any more"
+        elif self.epoch >= _EXHAUSTED:  # fenced with the very last epoch: "cannot allocate any more"
             return UNKNOWN_SERVER_ERROR, (-1, -1)
         elif held is None:
             self.epoch, self._last_epoch = self.epoch + 1, _NO_EPOCH
@@ -109,15 +109,15 @@ class Coordinator:
         elif self.epoch in (held_epoch, _NO_EPOCH):
             self._last_epoch, self.epoch = self.epoch, self.epoch + 1
             self._previous_id = self.producer_id
-        elif held_epoch != self._last_epoch:  # else a resend of the one before, answered as that was
+        elif held_epoch != self._last_epoch:  # otherwise a resend of the previous request, with the same answer
             return PRODUCER_FENCED, (-1, -1)
         self.phase, self.timeout_ms = Phase.EMPTY, timeout_ms
-        if self._server_version >= 2:  # Kafka 3 goes on telling when the last one began
+        if self._server_version >= 2:  # Kafka 3 keeps reporting when the last one began
             self.started_ms = _NOT_STARTED
         return NONE, (self.producer_id, self.epoch)
 
     def add(self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]) -> int:
-        """AddPartitionsToTxn, AddOffsetsToTxn, and what a TV2 leader asks for at the first append."""
+        """AddPartitionsToTxn, AddOffsetsToTxn, and the request of a TV2 leader at the first append."""
         if producer_id != self.producer_id:
             return INVALID_PRODUCER_ID_MAPPING
         if epoch != self.epoch:
@@ -131,7 +131,7 @@ class Coordinator:
         return NONE
 
     def verify(self, producer_id: int, epoch: int, partition: TopicPartition) -> int:
-        """What a TV1 leader asks before the first append: is the partition part of the transaction?"""
+        """The request of a TV1 leader before the first append: is the partition part of the transaction?"""
         if producer_id != self.producer_id:
             return INVALID_PRODUCER_ID_MAPPING
         if epoch != self.epoch:
@@ -141,8 +141,8 @@ class Coordinator:
         return NONE if partition in self.partitions else TRANSACTION_ABORTABLE
 
     def end(self, producer_id: int, epoch: int, commit: bool, version: int) -> tuple[int, Identity]:
-        """EndTxn: the error code and, without one, the identity to go on with (TV2 alone looks at it)."""
-        # In TV2 each end raises the epoch, the last one to a new producer id: so it knows an end that comes again.
+        """EndTxn: the error code, and without an error, the identity to continue with (only for TV2)."""
+        # In TV2, each end increases the epoch, or finally the producer id: so the coordinator recognizes a resend.
         overflowed = (version, self._previous_id, epoch, self.epoch) == (2, producer_id, _EXHAUSTED, 0)
         resend = overflowed or (version >= 2 and self.epoch == epoch + 1)
         if producer_id != self.producer_id and not overflowed:
@@ -160,12 +160,12 @@ class Coordinator:
         return NONE, (self.producer_id, self.epoch)
 
     def time_out(self) -> None:
-        """The open transaction, if there is one, lasted longer than its owner allowed."""
+        """Abort the open transaction, if any, because of its timeout."""
         if self.phase is Phase.ONGOING:
             self._fence()
 
     def completed(self) -> None:
-        """Every marker of the decided transaction is written."""
+        """Note that every marker of the decided transaction is written."""
         self.phase = Phase.COMPLETE_COMMIT if self.phase is Phase.PREPARE_COMMIT else Phase.COMPLETE_ABORT
         self.partitions.clear()
         if self._next_id != _NO_ID:
@@ -178,21 +178,21 @@ class Coordinator:
         return epoch == self.epoch or (resend and self.phase in _COMPLETE)
 
     def _end_nothing(self, commit: bool, version: int) -> tuple[int, Identity]:
-        """TV2 lets a client abort what it does not know to be empty; the epoch rises all the same."""
+        """TV2 lets a client abort a transaction that is empty; the epoch increases nevertheless."""
         if commit or version < 2:
             return INVALID_TXN_STATE, (-1, -1)
         self.started_ms = self._now_ms()
         return NONE, self._prepare(commit, version)
 
     def _fence(self) -> None:
-        """Abort what is open, under an epoch that its owner does not have."""
+        """Abort the open transaction, under an epoch that its owner does not have."""
         of_records = self.epoch
         if self._server_version < 2:
             self.epoch, self._last_epoch = self.epoch + 1, _NO_EPOCH
         self._prepare(commit=False, version=self._server_version, of_records=of_records)
 
     def _prepare(self, commit: bool, version: int, *, of_records: int | None = None) -> Identity:
-        """Decide; returns the identity to go on with. `of_records`: the records' epoch, where their owner is fenced."""
+        """Decide the end; return the identity to continue with. `of_records`: the records' epoch, if fenced."""
         fence = of_records is not None
         of_records = self.epoch if of_records is None else of_records
         if version >= 2:

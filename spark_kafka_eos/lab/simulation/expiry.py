@@ -1,8 +1,8 @@
-"""A week in which nobody commits anything: what brokers have forgotten at its end.
+"""A week without commits, at whose end brokers have forgotten offsets and producers.
 
-By default committed offsets are kept for seven days (`offsets.retention.minutes`), and so is what a coordinator knows
-of a transactional.id (`transactional.id.expiration.ms`); what a leader knows of a producer for one
-(`producer.id.expiration.ms`). Each coordinator looks for what has expired every ten minutes, on its own.
+By default, brokers keep committed offsets for seven days (`offsets.retention.minutes`), a transactional.id's state for
+seven days (`transactional.id.expiration.ms`), and a leader's producer state for one day (`producer.id.expiration.ms`).
+Each coordinator checks for expired state every ten minutes, independently.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LOOKS_EVERY_S = 600.0
 
 
 def stand_still(world: World, kafka: ModelKafka, groups: Iterable[str]) -> float:
-    """Let this be the beginning of a week in which groups expire, and producers perhaps; returns its length in seconds.
+    """Begin a week in which groups and possibly producers expire; return its length in seconds.
 
-    It may end when some of it has expired and the rest has not. What somebody commits to in the meantime stays.
+    It may end when only a part has expired. State that is used in the meantime does not expire.
     """
     world.fault("group expired")
 

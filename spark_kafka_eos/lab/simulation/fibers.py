@@ -1,7 +1,7 @@
-"""Functions that take turns: each runs until it says so, then whoever drives them goes on. One runs at a time.
+"""Functions that take turns: each runs until it suspends itself, then its caller continues. Only one runs at a time.
 
-The product's code blocks, so a driver and its zombie need a stack each. These are threads that hand a baton over: what
-happens next is decided by whoever drives them, never by the operating system, so a seed tells the whole course.
+The product's code blocks, so a driver and its zombie each need a stack. These are threads that pass a baton: the caller
+decides what runs next, never the operating system, so a seed determines the whole history.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class _Thread:
-    """A thread that runs one function after the other, each only while it has the baton."""
+    """A thread that runs functions one after the other, each only while it has the baton."""
 
     def __init__(self) -> None:
         self.go, self.back = threading.Lock(), threading.Lock()
@@ -30,11 +30,11 @@ class _Thread:
             self.back.release()
 
 
-_idle: list[_Thread] = []  # starting a thread costs as much as a whole run
+_idle: list[_Thread] = []  # kept, because the start of a thread costs as much as a whole history
 
 
 class Fiber:
-    """One function on a stack of its own."""
+    """A function with its own stack."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function
@@ -43,7 +43,7 @@ class Fiber:
         self.done = False
 
     def resume(self) -> None:
-        """Run it until it suspends itself or ends; what it raises is raised here."""
+        """Run the function until it suspends itself or ends; raise its error, if any."""
         if self._thread is None:
             self._thread = _idle.pop() if _idle else _Thread()
             self._thread.work = self._run
@@ -54,7 +54,7 @@ class Fiber:
             raise self._error
 
     def suspend(self) -> None:
-        """To be called by the function itself: returns when it is resumed."""
+        """Suspend the function, which must be the caller; return when it is resumed."""
         assert self._thread is not None
         self._thread.back.release()
         self._thread.go.acquire()
@@ -62,6 +62,6 @@ class Fiber:
     def _run(self) -> None:
         try:
             self._function()
-        except BaseException as error:  # noqa: BLE001 - raised again where it was resumed
+        except BaseException as error:  # noqa: BLE001 - `resume` raises it
             self._error = error
         self.done = True

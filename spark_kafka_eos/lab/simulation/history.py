@@ -1,7 +1,7 @@
-"""One seed's history: a query that is to write some records exactly once, a cluster, and what goes wrong.
+"""One seed's history: a query that must write some records exactly once, a cluster, and faults.
 
-A driver that dies or stops is started again, as its supervisor does it; one that stands still may get a successor and
-come back as a zombie. After some faults the world heals, and then everything must come out right.
+A driver that dies or stops is restarted, as a supervisor would do. A driver that pauses may get a successor and return
+as a zombie. After some faults the world heals, and then the result must be correct.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MOST_RUNS = 40
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """What became of a seed. `wrong` is empty if everything came out right; `trace` only if it was asked for.
+    """The result of a seed. `wrong` is empty if everything is correct; `trace` is empty unless it was requested.
 
-    `met` counts the faults at requests, by Kafka's name of the request and the fault's kind.
+    `met` counts the faults in requests, by Kafka's name of the request and kind of fault.
     """
 
     seed: int
@@ -49,7 +49,7 @@ def live(seed: int, *, traced: bool = False, conditions: Conditions = USUAL) -> 
 
 class _Life:
     def __init__(self, seed: int, trace: list[str] | None, conditions: Conditions) -> None:
-        # The first draws say what kind of history it is.
+        # The first random numbers determine the kind of history.
         self.seed = seed
         self.world = world = World(seed, trace=trace)
         chance = world.random
@@ -77,7 +77,7 @@ class _Life:
         self.runs = 0
         self.spoilt = False
         self.drivers: dict[Process, Driver] = {}
-        self.rivalled: set[Driver] = set()  # those that started while another one lived
+        self.rivalled: set[Driver] = set()  # those that started while another one was alive
         self.current: Driver | None = None
         world.note(
             f"seed {seed}: transaction.version {self.kafka.version}, {self.way}, "
@@ -94,7 +94,7 @@ class _Life:
                 self._go_on()
         except Stuck as stuck:
             self.wrong.append(str(stuck))
-        except Exception as error:  # noqa: BLE001 - whatever the product raises, the seed must be named
+        except Exception as error:  # noqa: BLE001 - any error of the product must be reported with its seed
             self.wrong.append(f"{type(error).__name__}: {error}")
         finally:
             world.end()
@@ -110,16 +110,17 @@ class _Life:
         )
 
     def _offsets_wait(self) -> bool:
-        """Whether offsets that came late, and nothing else, wait for a transaction's end that nobody will send."""
+        """Whether the only open transactions are those of late offsets, which nobody will end."""
         if self.conditions.verification or self.wrong:
             return False
         return bool(self.kafka.open()) and not self.kafka.open(groups=False)
 
     def _go_on(self) -> None:
-        """Without verification nobody can keep a late TxnOffsetCommit out, not even a second copy of one that was
-        committed. It must not keep the next batch from being written, and that batch must put an end to it."""
+        """Let the query read more. Without verification, nothing keeps out a late TxnOffsetCommit, not even a second
+        copy of a committed one. It must not prevent the next batch, and that batch must end it.
+        """
         self.world.heal()
-        self.world.note("offsets came late: there is more to read")
+        self.world.note("offsets arrived late: there is more to read")
         self.records += 1
         self._start(0.0)
         self.world.run(self._ended)
@@ -128,12 +129,12 @@ class _Life:
     # -- the cluster
 
     def _later(self, why: str, action: Callable[[], None]) -> None:
-        """When a marker is written."""
+        """Let a marker be written, at a random time."""
         slow = self.world.chance(0.02)
         self.world.after(_SLOW_MARKER_S if slow else self.world.random.choice(_MARKER_DELAYS_S), why, action)
 
     def _time_out(self, name: str, coordinator: Coordinator) -> None:
-        """The transaction that was just opened lasts too long if it is still the one in so many seconds."""
+        """Let the transaction that was just opened time out, if it is still open then."""
         this = coordinator.transactions
 
         def time_out() -> None:
@@ -167,7 +168,7 @@ class _Life:
         self.world.start(driver.process, after)
 
     def _paused(self, driver: Driver, seconds: float) -> None:
-        """Somebody takes the driver for dead and starts another one; it will come back."""
+        """The driver may be considered dead and get a successor; it will return as a zombie."""
         if driver is self.current and self.world.chance(0.6):
             self.world.faults["zombie"] += 1
             self._start(self.world.random.random() * seconds)
@@ -197,16 +198,16 @@ class _Life:
         self._start(stood_still or self.world.random.choice(_RESTART_S))
 
     def _stood_still(self, often: float = 1.0) -> float:
-        """For how long nothing happens, where groups may expire and they do."""
+        """The seconds of a week without commits, in which groups expire; 0 if there is none now."""
         if not self.conditions.expiry or not self.world.strikes(often):
             return 0.0
         return stand_still(self.world, self.kafka, (OPTIONS.ledger_group, OPTIONS.group_id))
 
     def _new_query(self) -> None:
-        """What a refusal advises: a new checkpoint, going on from the committed offsets."""
+        """Do what a refusal advises: continue with a new checkpoint from the committed offsets."""
         self.queries += 1
         self.checkpoint = Checkpoint(f"query {self.queries}")
-        self.world.note("goes on with a new checkpoint, from the committed offsets")
+        self.world.note("continues with a new checkpoint, from the committed offsets")
 
     def _spoil(self) -> None:
         """Lose the checkpoint, or restore an older copy of it."""

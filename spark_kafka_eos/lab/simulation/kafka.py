@@ -1,11 +1,11 @@
-"""A model of a small Kafka cluster: what its brokers answer to the requests that a sink sends.
+"""A model of a small Kafka cluster: its brokers' answers to the requests of source and sink.
 
-What is about transactions is in `transactions`, what is about topics in `topics` and `reading`; appends and committed
-offsets, which need both, are here.
+`transactions` handles transactions, `topics` and `reading` handle topics. Appends and committed offsets, which need
+both, are here.
 
-Requests are kafka-python's own classes, as the product builds them; answers have the fields of the response classes
-that the product reads. Nothing here waits or fails by chance: who drives the model decides when a marker is written
-(`later`), when a transaction times out, who leads and who coordinates.
+Requests are kafka-python's classes, as the product builds them; answers have those fields of the response classes that
+the product reads. Nothing here waits or is random: the caller decides when a marker is written (`later`), when a
+transaction times out, and which broker leads and coordinates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_kafka_eos.wire.record_batch import HEADER
 NOT_ENOUGH_REPLICAS = 19
 UNSTABLE_OFFSET_COMMIT = 88
 
-_FIRST_ADDING = 12  # the version of Produce from which on a leader adds the partition to the transaction (KIP-890)
+_FIRST_ADDING = 12  # the first version of Produce with which a leader adds the partition to the transaction (KIP-890)
 
 _BEHIND = 3  # commits that an outdated coordinator may have missed
 
@@ -43,8 +43,8 @@ _BEHIND = 3  # commits that an outdated coordinator may have missed
 class ModelKafka:
     """A cluster of `nodes` brokers.
 
-    `topics`: how many partitions each has. `contents(partition, batch)` tells what a record batch's bytes hold, one
-    thing for each record. `clock` gives seconds.
+    `topics`: the number of partitions by topic. `contents(partition, batch)` returns the contents of a record batch,
+    one item per record. `clock` returns seconds.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ModelKafka:
         }
 
     def handle(self, node: int, api: str, version: int, request: Any) -> Any:
-        """What broker `node` answers."""
+        """The answer of broker `node`."""
         return self._handlers[api](node, version, request)
 
     def group(self, group_id: str) -> Group:
@@ -106,7 +106,7 @@ class ModelKafka:
         return self.groups[group_id]
 
     def move(self, chance: random.Random) -> None:
-        """Give every partition, transactional.id and group to some broker; with its state, which is replicated."""
+        """Move every partition, transactional.id and group to a random broker, with its state, which is replicated."""
         self.topics.move(chance)
         for key, before in self.coordinated_by.items():
             self.coordinated_by[key] = chance.randrange(self.nodes)
@@ -114,18 +114,18 @@ class ModelKafka:
                 self.groups[key].reload()
 
     def expire_group(self, group_id: str, retention_s: float) -> None:
-        """The group's coordinator looks for offsets that nobody has committed again for so long."""
+        """Let the group's offsets expire if none was committed for `retention_s`."""
         self.group(group_id).expire(self._clock(), retention_s)
 
     def expire_producers(self, *, transactional_ids: bool) -> None:
-        """Leaders forget producers, and coordinators transactional.ids too, where no transaction is open."""
+        """Let leaders forget producers, and coordinators transactional.ids, without an open transaction."""
         for log in (*self.partitions.values(), *(group.partition for group in self.groups.values())):
             log.forget_producers()
         if transactional_ids:
             self.transactions.expire()
 
     def open(self, *, groups: bool = True) -> list[str]:
-        """What is not settled: open transactions, markers not written and, in `groups`, offsets that wait for one."""
+        """What is open: transactions, missing markers, and with `groups` also pending offsets."""
         found = [
             f"{name} is in state {coordinator.phase.value}"
             for name, coordinator in self.transactions.coordinators.items()
@@ -147,10 +147,10 @@ class ModelKafka:
         ]
         return found
 
-    # -- looking up
+    # -- lookups
 
     def _describe_configs(self, _node: int, _version: int, request: Any) -> Any:
-        """Of a broker's settings, whether its leaders verify partitions."""
+        """Whether leaders verify partitions; no other setting is modeled."""
         value = str(self._verification).lower()
         return Answer(
             results=[
@@ -176,7 +176,7 @@ class ModelKafka:
     # -- leaders
 
     def _mark(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        """A transaction's end reaches a partition, or the groups that are kept in it."""
+        """Write a transaction marker to a partition, or to the groups stored in it."""
         if tp.topic != OFFSETS_TOPIC:
             leader_epoch = self.topics.leader_epoch[tp]
             self.partitions[tp].mark(producer_id, epoch, commit, leader_epoch=leader_epoch, timestamp_ms=self._now_ms())
@@ -225,7 +225,7 @@ class ModelKafka:
     def _let_in(
         self, name: str, tp: TopicPartition, partition: Partition, producer_id: int, epoch: int, *, adding: bool
     ) -> int:
-        """Whether the coordinator knows that `tp` is part of the open transaction; with `adding` (TV2) it learns it."""
+        """Ask the coordinator whether `tp` is in the open transaction; with `adding` (TV2), add it: the error code."""
         if partition.in_transaction(producer_id, epoch if adding else None):
             return NONE
         if not adding and not self._verification:
@@ -268,8 +268,9 @@ class ModelKafka:
         return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, at)) for tp, at in found.items()))
 
     def outdated(self, request: Any, chance: random.Random) -> Any:
-        """What a coordinator answers to OffsetFetch that was paused and has not heard of its successor; None where none
-        can be asked: whose offsets are pending knows the real one, which took them."""
+        """The answer to OffsetFetch of a former coordinator that was paused and does not know its successor. None if
+        offsets are pending, because only the current coordinator knows these.
+        """
         group = self.group(request.group_id)
         if not group.past or any(group.unstable(tp) for tp in _asked(request, group.offsets)):
             return None
@@ -279,7 +280,7 @@ class ModelKafka:
 
 
 def _asked(request: Any, known: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """The partitions that OffsetFetch asks for; those of which an offset is `known`, where it asks for all."""
+    """The partitions that OffsetFetch requests; the `known` ones if it requests all."""
     if request.topics is None:
         return list(known)
     return [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]

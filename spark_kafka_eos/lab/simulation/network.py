@@ -1,7 +1,7 @@
-"""Connections between a process and the model's brokers, and what a seed does to the requests on them.
+"""Connections between a process and the model's brokers, and random faults of the requests on them.
 
-A connection keeps its order, as TCP does. So a request comes twice only in the way it does on a real network: its
-sender gave the connection up, and what had already left arrives after the resend of it, perhaps after the sender died.
+A connection keeps the order, as TCP does. So a request arrives twice only as on a real network: its sender gave up the
+connection and sent it again, and the original arrives after that, possibly after the sender died.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESET_S = 0.002
 _FRAME = struct.Struct(">ib")  # correlation id, no tagged fields
 _TIMEOUT_S = 30.0  # request.timeout.ms
 
-# Answers that are no refusal for good; a broker gives them without having done anything.
+# Retriable errors; the broker has not applied the request.
 _PASSING = {
     "Produce": (6, 14, 19),
     "InitProducerId": (14, 15, 16, 51),
@@ -38,10 +38,10 @@ _PASSING = {
     "DescribeTransactions": (14, 15, 16),
     "CreateTopics": (7,),
 }
-# Of a broker that did what it was asked, and then could not say so in time.
+# Errors of a broker that has applied the request, but could not confirm it in time.
 _DONE_ALL_THE_SAME = {"Produce": (7, 20), "CreateTopics": (7,)}
 
-# Where a fault is more, or less, telling than elsewhere.
+# How interesting a fault is at a request, as a factor of its probability.
 _OFTEN = {"EndTxn": 3.0, "OffsetFetch": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
 _KINDS = ("request lost", "answer lost", "request delayed", "passing error", "killed", "pause", "outage", "move")
 _WEIGHTS = (6, 8, 8, 6, 6, 6, 1, 2)
@@ -53,22 +53,22 @@ def _version(api: str, newest: int | None) -> int:
 
 
 class Network:
-    """The wires of one world, which all lead to `kafka`."""
+    """The network of one world, which leads to `kafka`."""
 
     def __init__(self, kafka: ModelKafka) -> None:
         self.kafka = kafka
-        self._cut_off: dict[Process, float] = {}  # until when
-        self.misled: set[Process] = set()  # who was told outdated offsets
+        self._cut_off: dict[Process, float] = {}  # the end of the outage
+        self.misled: set[Process] = set()  # processes that received outdated offsets
 
     def cut_off(self, process: Process, seconds: float) -> None:
-        """Let nothing of this process, or of those inside it, reach a broker for so long."""
+        """Let nothing from this process, or from those inside it, reach a broker for this time."""
         self._cut_off[process] = process.world.now + seconds
 
     def reaches(self, process: Process) -> bool:
         return not self._cut_off or self._cut_off.get(process.whole, 0.0) <= process.world.now
 
     def connector(self, process: Process) -> Any:
-        """What `Cluster` takes as `connect`."""
+        """The argument `connect` for `Cluster`."""
 
         def connect(host: str, _port: int, _options: ClientOptions) -> ModelConnection:
             node = int(host.removeprefix("node-"))
@@ -78,12 +78,12 @@ class Network:
 
 
 class _Awaited(NamedTuple):
-    answer: Any  # None: it never comes
-    idle_s: float  # how long a leader waits for records before it says that there are none
+    answer: Any  # None: it never arrives
+    idle_s: float  # how long a leader waits for records before it answers without any
 
 
 class ModelConnection:
-    """Stands in for `broker.connection.Connection`."""
+    """Replaces `broker.connection.Connection`."""
 
     def __init__(self, network: Network, process: Process, node: int) -> None:
         self._network, self._process, self._node = network, process, node
@@ -92,8 +92,8 @@ class ModelConnection:
         self.open = True
         self._pending: dict[int, _Awaited] = {}
         self._number = 0
-        self._cut = False  # nothing that is sent from now on arrives
-        self._late = 0.0  # what is sent from now on arrives so much later, if it does
+        self._cut = False  # whether everything that is sent from now on is lost
+        self._late = 0.0  # the delay of everything that is sent from now on
         world = process.world
         world.step(process)
         refused = world.strikes() and world.chance(0.1)
@@ -120,7 +120,7 @@ class ModelConnection:
     def send(
         self, request: Any, *, newest: int | None = None, decode: Callable[[memoryview], Any] | None = None
     ) -> int:
-        """Send: whatever becomes of it is decided here, and shows when the answer is waited for."""
+        """Send the request. Its fate is decided now, but takes effect in `receive`."""
         if not self.open:
             raise BrokerUnreachable(f"{self.where}: the connection is closed")
         api = request.name.removesuffix("Request")
@@ -146,7 +146,7 @@ class ModelConnection:
         return self._number
 
     def receive(self, correlation_id: int) -> Any:
-        """The answer; without one, the wait for it and BrokerUnreachable."""
+        """The answer. If there is none, wait for the timeout and raise BrokerUnreachable."""
         if correlation_id not in self._pending:
             raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
         answer, idle = self._pending.pop(correlation_id)
@@ -165,7 +165,7 @@ class ModelConnection:
         self.open = False
         self._pending.clear()
 
-    # -- what becomes of a request
+    # -- the fate of a request
 
     def _arrive(self, api: str, version: int, request: Any) -> Any:
         answer = self._network.kafka.handle(self._node, api, version, request)
@@ -224,7 +224,7 @@ class ModelConnection:
         return None
 
     def _killed(self, api: str, version: int, request: Any, what: str) -> Any:
-        """Death of the driver, or only of the task inside it; what it was sending may arrive, at once or later."""
+        """Kill the driver, or only the task inside it; the request may still arrive, at once or later."""
         world = self._process.world
         victim = self._process if world.chance(0.5) else self._process.whole
         world.fault(f"{victim.kind} killed", what, at=api)

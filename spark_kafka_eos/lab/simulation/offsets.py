@@ -1,13 +1,13 @@
-"""A model of the group coordinator, as far as committed offsets go: at once, or with a transaction (KIP-98, KIP-447).
+"""A model of the group coordinator's committed offsets, outside of and within transactions (KIP-98, KIP-447).
 
-Read off OffsetMetadataManager (Kafka 4.3) and GroupMetadata (3.9's classic coordinator); compared with brokers by
-tests/broker/test_simulation_model.py. Each group keeps its offsets in a partition of its own, where its producers'
-epochs are checked as in any other.
+Follows OffsetMetadataManager (Kafka 4.3) and GroupMetadata (3.9's classic coordinator);
+tests/broker/test_simulation_model.py compares it with these brokers. Each group has its own partition for its offsets,
+which checks producer epochs as any other partition.
 
-Not obvious: a classic coordinator notes what is pending before the log takes it, by producer id and partition without
-the epoch, and forgets it when the log refuses. So a late TxnOffsetCommit of an epoch that is over is refused, and takes
-the offsets along that the next epoch has pending. Their transaction commits, and the group stays where it was, until
-another broker coordinates it: that one reads the log, which has it all.
+Not obvious: before a classic coordinator appends pending offsets to the log, it stores them by producer id and
+partition, without the epoch; if the log rejects them, it removes them. So a late TxnOffsetCommit of a past epoch is
+rejected, but also removes the pending offsets of the next epoch. The next epoch's transaction commits, but the group
+keeps its old offsets until another broker becomes its coordinator and reads the log, which is complete.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CommittedOffsets = dict[TopicPartition, Committed]
 
 
 class Group:
-    """The offsets of one consumer group, and the log they are kept in.
+    """The offsets of one consumer group, and their log.
 
-    `offsets` is what the coordinator tells; `history` what was committed, whatever it tells.
+    `offsets` is what the coordinator answers; `history` is what was really committed.
     """
 
     def __init__(self, number: int, *, classic: bool = False) -> None:
@@ -35,15 +35,15 @@ class Group:
         self.offsets: CommittedOffsets = {}
         self.history: list[tuple[int, int, CommittedOffsets]] = []  # producer id, epoch of the records
         self.past: list[CommittedOffsets] = []  # the offsets before each commit
-        self.expired: CommittedOffsets = {}  # what was told before it expired
+        self.expired: CommittedOffsets = {}  # the offsets before they expired
         self._classic = classic
-        self._committed_s = 0.0  # when last
+        self._committed_s = 0.0  # time of the last commit
         self._logged: CommittedOffsets = {}
         self._pending: dict[int, CommittedOffsets] = {}
         self._pending_in_log: dict[int, list[tuple[int, CommittedOffsets]]] = {}
 
     def commit(self, producer_id: int, epoch: int, offsets: Mapping[TopicPartition, Committed]) -> int:
-        """TxnOffsetCommit, once the coordinator let the group into the transaction: the error code."""
+        """TxnOffsetCommit, after the group was added to the transaction: the error code."""
         code, _ = self.partition.append(producer_id, epoch, None, (dict(offsets),))
         if not code:
             self._pending.setdefault(producer_id, {}).update(offsets)
@@ -54,7 +54,7 @@ class Group:
         return code
 
     def mark(self, producer_id: int, epoch: int, commit: bool, *, now_s: float = 0.0) -> None:
-        """The transaction's marker: what waited for it becomes the group's, or is forgotten."""
+        """Apply the transaction's marker: its pending offsets become the group's, or are discarded."""
         if not self.partition.mark(producer_id, epoch, commit):
             return
         pending, in_log = self._pending.pop(producer_id, {}), self._pending_in_log.pop(producer_id, [])
@@ -68,7 +68,7 @@ class Group:
             self.history.append((producer_id, of_records, offsets))
 
     def expire(self, now_s: float, retention_s: float) -> None:
-        """Forget every offset if none was committed for so long (`offsets.retention.minutes`) and none is pending."""
+        """Forget all offsets if none is pending and none was committed for `retention_s` (offsets.retention.minutes)."""
         if now_s - self._committed_s >= retention_s and not any(self._pending_in_log.values()):
             self.expired |= self.offsets
             self.offsets.clear()
@@ -76,7 +76,7 @@ class Group:
             self.past.clear()
 
     def reload(self) -> None:
-        """Another broker coordinates the group from here on: it knows what the log says."""
+        """Move the group to another coordinator, which reads the log."""
         self.offsets = dict(self._logged)
         self._pending = {
             producer_id: {tp: at for _, offsets in waiting for tp, at in offsets.items()}
@@ -84,7 +84,7 @@ class Group:
         }
 
     def unstable(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction is about to commit this partition's offset."""
+        """Whether an open transaction has a pending offset for this partition."""
         return any(partition in waiting for waiting in self._pending.values())
 
     def fetch(

@@ -1,12 +1,12 @@
-"""A model of a partition's leader: its log, its producer state, what readers of committed data see.
+"""A model of a partition's leader: its log, its producer state, and what read_committed consumers see.
 
-Read off UnifiedLog, ProducerStateManager and ProducerAppendInfo (Kafka 3.9 and 4.3) and compared with those brokers by
-tests/broker/test_simulation_model.py.
+Follows UnifiedLog, ProducerStateManager and ProducerAppendInfo (Kafka 3.9 and 4.3);
+tests/broker/test_simulation_model.py compares it with these brokers.
 
 Not obvious:
-- A duplicate is told by epoch and first and last sequence among the producer's last five batches, never by content.
-- Those five are forgotten when the epoch changes, so also at a marker that carries a higher epoch.
-- Of a producer it knows nothing of, TV1 takes any first sequence.
+- A duplicate is recognized by epoch, first and last sequence among the producer's last five batches, not by content.
+- These five are forgotten when the epoch changes, also by a marker with a higher epoch.
+- TV1 accepts any first sequence from an unknown producer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _REMEMBERED = 5
 
 
 class Entry(NamedTuple):
-    """One batch of the log: records, or (`commit` is not None) the marker of a transaction's end.
+    """One batch of the log: records or, if `commit` is not None, a transaction marker.
 
-    `batch` is what the producer sent, `timestamp_ms` when the marker was written; who keeps none of it gives none out.
+    `batch` is what the producer sent, `timestamp_ms` the time of the marker; both may be omitted if nothing reads them.
     """
 
     offset: int
@@ -63,20 +63,20 @@ class Partition:
         self._asked_about: dict[int, tuple[int, int]] = {}  # producer id -> epoch, lowest sequence
 
     def in_transaction(self, producer_id: int, epoch: int | None = None) -> bool:
-        """Whether a transaction of the producer holds records here, so that nobody asks the coordinator any more.
+        """Whether a transaction of the producer has records here, so that the leader no longer asks the coordinator.
 
-        Kafka 4 looks at its epoch, too; Kafka 3 did not.
+        Kafka 4 also checks the epoch; Kafka 3 does not.
         """
         producer = self._producers.get(producer_id)
         return producer is not None and producer.first_offset is not None and epoch in (None, producer.epoch)
 
     def outdated(self, producer_id: int, epoch: int) -> bool:
-        """Whether a later epoch has written here, be it by a marker alone."""
+        """Whether a later epoch has written here, even if only a marker."""
         producer = self._producers.get(producer_id)
         return producer is not None and epoch < producer.epoch
 
     def asks(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Remember what the coordinator is asked about: nothing above may be appended first, or it could never be."""
+        """Record that the coordinator is asked about this sequence: no higher sequence may be appended first."""
         known_epoch, lowest = self._asked_about.get(producer_id, (epoch, base_sequence))
         if epoch > known_epoch:
             known_epoch, lowest = epoch, base_sequence
@@ -95,7 +95,7 @@ class Partition:
         leader_epoch: int = 0,
         first_sequence_is_zero: bool = False,
     ) -> tuple[int, int]:
-        """Append transactional records: (error code, base offset). Without a base sequence nobody counts (offsets)."""
+        """Append transactional records: (error code, base offset). Offsets of groups have no base sequence."""
         producer = self._producers.get(producer_id)
         if base_sequence is not None:
             last = (base_sequence + len(content) - 1) & _MAX_SEQUENCE
@@ -119,7 +119,7 @@ class Partition:
         return NONE, offset
 
     def mark(self, producer_id: int, epoch: int, commit: bool, *, leader_epoch: int = 0, timestamp_ms: int = 0) -> bool:
-        """Write a transaction's end; False: refused, since a later epoch has written here."""
+        """Write a transaction marker; False if it is rejected because a later epoch has written here."""
         known = self._producers.get(producer_id)
         if known is not None and epoch < known.epoch:
             return False
@@ -129,7 +129,7 @@ class Partition:
         return True
 
     def forget_producers(self) -> None:
-        """Producers that have no transaction open here expire (`producer.id.expiration.ms`), and with them epochs."""
+        """Let producers without an open transaction here expire (`producer.id.expiration.ms`), with their epochs."""
         self._producers = {id_: known for id_, known in self._producers.items() if known.first_offset is not None}
         self._asked_about.clear()
 
@@ -140,11 +140,11 @@ class Partition:
         return min(opened, default=self.end_offset)
 
     def entries(self, start: int, end: int) -> list[Entry]:
-        """The batches that hold an offset of `[start, end)`, in order."""
+        """The batches with an offset in `[start, end)`, in order."""
         return [entry for entry in self.log if entry.next_offset > start and entry.offset < end]
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions that hold an offset of `[start, end)`, as their ends came."""
+        """The aborted transactions with an offset in `[start, end)`, in the order of their ends."""
         opened: dict[int, int] = {}  # producer id -> first offset
         found = []
         for entry in self.log:
@@ -157,11 +157,11 @@ class Partition:
         return found
 
     def committed(self) -> list[Entry]:
-        """The batches that a reader of committed data sees, in order."""
+        """The batches that a read_committed consumer sees, in order."""
         fate: dict[int, bool] = {}
         seen = []
         stable = self.last_stable_offset
-        for entry in reversed(self.log):  # a batch's fate is its producer's next marker
+        for entry in reversed(self.log):  # the producer's next marker decides about a batch
             if entry.commit is not None:
                 fate[entry.producer_id] = entry.commit
             elif entry.offset < stable and fate.get(entry.producer_id):

@@ -1,7 +1,7 @@
-"""What Spark does around the product: plans micro-batches, keeps the checkpoint, runs the append stage, starts again.
+"""What Spark does around the product: plans micro-batches, keeps the checkpoint, runs the append stage, restarts.
 
-The product's own code runs here as it is in a real driver and in real tasks: `commit_batch`, `SharedTransaction`,
-`StagedWrite`, `append_attempt` and `judge` above `Cluster`, whose connections lead into the model.
+It calls the product as a real driver and real tasks do: `commit_batch`, `SharedTransaction`, `StagedWrite`,
+`append_attempt` and `judge`, with a `Cluster` whose connections lead to the model.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ OUTPUT = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
 SOURCE = (TopicPartition("in", 0), TopicPartition("in", 1))
 OPTIONS = sink_options({"kafka.bootstrap.servers": "node-0:9092", "kafka.transactional.id": "id", "topic": TOPIC})
 ELSEWHERE = replace(OPTIONS, source_clusters=("another cluster",))
-TOPICS = {OPTIONS.ledger_topic: 3} | {TOPIC: len(OUTPUT)}  # how many partitions each has
+TOPICS = {OPTIONS.ledger_topic: 3} | {TOPIC: len(OUTPUT)}  # number of partitions
 SLOTS = len(OUTPUT)  # one append task for each partition
 
-_STAGING = Staging("memory")  # blocks travel inline: nothing is ever opened
+_STAGING = Staging("memory")  # blocks travel inline, so that there are no files
 _MOST_TRIES = 3
 _UNSTABLE_OFFSET_COMMIT = 88
 
 
 class Row(NamedTuple):
-    """A record by where it comes from."""
+    """A record, identified by its place in the source."""
 
     partition: int
     offset: int
 
 
-# The writer's two modes of appending, the sink, and a job of batch writes with `txnAppId`.
+# The writer's two append modes, the sink, and a job of batch writes with `txnAppId`.
 Way = Literal["driver", "executors", "sink", "batch writes"]
-Layout = Mapping[TopicPartition, tuple[tuple[Row, ...], ...]]  # per output partition its blocks
-# By the bytes behind a record batch's header.
+Layout = Mapping[TopicPartition, tuple[tuple[Row, ...], ...]]  # the blocks of each output partition
+# By the bytes after a record batch's header.
 _rows: dict[bytes, tuple[Row, ...]] = {}
 _others: dict[bytes, tuple[Any, ...]] = {}
 _MOST_OTHERS = 10_000
@@ -72,7 +72,7 @@ _MOST_OTHERS = 10_000
 
 @cache
 def block_of(rows: tuple[Row, ...]) -> bytes:
-    """A complete record batch that holds these rows."""
+    """A complete record batch with these rows."""
     values = [f"{row.partition}@{row.offset}".encode() for row in rows]
     block = bytes(encode(pa.nulls(len(rows), pa.binary()), pa.array(values, pa.binary()), 0))
     _rows[block[HEADER.size :]] = rows
@@ -80,7 +80,7 @@ def block_of(rows: tuple[Row, ...]) -> bytes:
 
 
 def contents_of(_tp: TopicPartition, batch: bytes) -> tuple[Any, ...]:
-    """The rows in a block, whoever stamped it; of any other record batch keys and values."""
+    """The rows of a block, stamped or not; the keys and values of any other record batch."""
     records = batch[HEADER.size :]
     if records in _rows:
         return _rows[records]
@@ -111,7 +111,7 @@ def _micro_batch(
 
 
 class Checkpoint:
-    """A checkpoint location: files that are written once, atomically."""
+    """A checkpoint location: files that are written once and atomically."""
 
     def __init__(self, query_id: str) -> None:
         self.files = {"metadata": json.dumps({"id": query_id})}
@@ -126,7 +126,7 @@ class Checkpoint:
         return None if text is None else _end(text)
 
     def batch(self, batch_id: int, first_start: Offsets | None) -> MicroBatch:
-        """What the product makes of these files."""
+        """The batch as the product reads it from these files."""
         before = self.files.get(f"offsets/{batch_id - 1}")
         return _micro_batch(
             self.files["metadata"],
@@ -137,14 +137,14 @@ class Checkpoint:
         )
 
     def next_batch(self) -> int:
-        """The batch a query starts with: the last planned one, unless that is noted as done."""
+        """The batch with which a query starts: the last planned one, unless it is recorded as done."""
         planned = 0
         while f"offsets/{planned}" in self.files:
             planned += 1
         return planned - 1 if planned and f"commits/{planned - 1}" not in self.files else planned
 
     def forget(self, from_batch: int) -> None:
-        """Restore an older copy: what it knows of `from_batch` and later ones is gone."""
+        """Restore an older copy without `from_batch` and later batches."""
         kept = {}
         for name, text in self.files.items():
             _, slash, number = name.partition("/")
@@ -155,7 +155,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the product said of a batch, and under which identities it had tried."""
+    """What the product reported about a batch, and the identities of its attempts."""
 
     who: str
     batch: MicroBatch
@@ -165,11 +165,11 @@ class Claim:
 
 
 class Stopped(Exception):
-    """Spark itself stops this query: another one uses its checkpoint."""
+    """Spark stops this query, because another one uses its checkpoint."""
 
 
 class Driver:
-    """One run of the query in a driver: until everything is written, or something stops it."""
+    """One run of the query in a driver, until everything is written or an error stops it."""
 
     def __init__(
         self,
@@ -186,8 +186,9 @@ class Driver:
         idle: Callable[[], float],
         elsewhere: bool,
     ) -> None:
-        """`records` are in each source partition; `resumes`: from the committed offsets, not from 0. `idle` tells for
-        how many seconds there is nothing to read. `elsewhere`: the source is on another cluster."""
+        """Each source partition has `records` records. `resumes`: start at the committed offsets instead of 0. `idle`
+        returns for how many seconds there is nothing to read. `elsewhere`: the source is on another cluster.
+        """
         self.process = Process(world, f"driver {number}", self._run, on_pause=on_pause)
         self.error: KafkaEosError | Stopped | None = None
         self.finished = False
@@ -230,7 +231,7 @@ class Driver:
             self._world.step(self.process)
             if seconds := self._idle():
                 self.process.sleep(seconds)
-            if self._way == "sink":  # which commits each batch in a process of its own
+            if self._way == "sink":  # which commits each batch in a separate process
                 transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
             if not self._planned(number, start):
                 return
@@ -240,7 +241,7 @@ class Driver:
             number, start = number + 1, None
 
     def _job(self, cluster: Cluster) -> None:
-        """One write for each version that is not noted as done: of the record at that offset of both partitions."""
+        """One write for each version that is not recorded as done: of the record at that offset in both partitions."""
         for version in range(self._records):
             if f"commits/{version}" not in self.checkpoint.files:
                 batch = MicroBatch(query_id="job", batch_id=version, digest=f"version {version}", start={}, end={})
@@ -248,10 +249,10 @@ class Driver:
                 self._noted(version)
 
     def _noted(self, number: int) -> bool:
-        """Note that the batch is done; False if that was noted before."""
+        """Record that the batch is done; False if it was recorded before."""
         self._world.step(self.process)
         if self._world.strikes(often=2):
-            self._world.fault("driver killed", f"before it notes that batch {number} is done")
+            self._world.fault("driver killed", f"before it records that batch {number} is done")
             self.process.kill()
         return self.checkpoint.add(f"commits/{number}", "v1\n{}")
 
@@ -263,17 +264,17 @@ class Driver:
         except BrokerError as error:
             if error.code != _UNSTABLE_OFFSET_COMMIT:
                 raise
-            self._world.note("starts by the ledger, as the error advises")
+            self._world.note("starts from the ledger, as the error advises")
             found = {}
         standing = {tp: at.offset for tp, at in found.items() if at is not None}
-        if not standing:  # expired, never there, or held by a transaction that nobody ends
+        if not standing:  # expired, never committed, or pending in a transaction that nobody ends
             entry = last_entry(cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
             (progress,) = (entry and entry.sources) or (None,)
             standing = dict(progress.offsets) if progress is not None else {}
         return {tp: standing.get(tp, 0) for tp in SOURCE}
 
     def _planned(self, number: int, start: Offsets | None) -> bool:
-        """See to it that the batch has its offsets in the checkpoint; False if there is nothing left to read."""
+        """Plan the batch, if it is not in the checkpoint yet; False if there is nothing left to read."""
         if self.checkpoint.end(number) is not None:
             return True
         begin = start if start is not None else self.checkpoint.end(number - 1)
@@ -314,13 +315,13 @@ class Driver:
             said = error.committed
             raise
         finally:
-            self._world.note(f"batch {batch.batch_id}: {said or 'nobody was told'}")
+            self._world.note(f"batch {batch.batch_id}: {said or 'not reported'}")
             self._claims.append(
                 Claim(who=self.process.name, batch=batch, said=said, identities=tuple(identities), report=report)
             )
 
     def _layout(self, batch: MicroBatch) -> Layout:
-        """Which row goes where: drawn anew each time, as after a shuffle that is computed again."""
+        """The partition of each row: random each time, as after a shuffle that is recomputed."""
         chance = self._world.random
         blocks: dict[TopicPartition, list[tuple[Row, ...]]] = {}
         rows: dict[TopicPartition, list[Row]] = {tp: [] for tp in OUTPUT}
@@ -344,7 +345,7 @@ class Driver:
     # -- the append stage
 
     def _append_stage(self, identity: ProducerIdentity, batch: MicroBatch) -> Appended:
-        """One job: a task per slot, tried again as Spark does it."""
+        """One job with a task per slot, which is retried as Spark does."""
         self._stages += 1
         layout, again = self._layout(batch), 0
         failed = 0
@@ -377,7 +378,7 @@ class Driver:
     def _task(
         self, identity: ProducerIdentity, batch: MicroBatch, layout: Layout, slot: int, *, attempt: int
     ) -> AppendReport:
-        """An attempt of a task in the executor of this slot, while the driver waits."""
+        """A task attempt in the executor of this slot, while the driver waits."""
         executor, cluster = self._tasks.get(slot, (None, None))
         if executor is None or cluster is None or executor.dead:
             executor = Process(self._world, f"task {slot} of {self.process.name}", inside=self.process)
@@ -386,7 +387,7 @@ class Driver:
         return self._attempt(cluster, identity, batch, layout, slot, attempt)
 
     def _straggle(self, identity: ProducerIdentity, batch: MicroBatch, layout: Layout, slot: int) -> None:
-        """A first attempt that Spark has given up, and that goes on all the same."""
+        """A first attempt that Spark has given up, but that continues nevertheless."""
         self._stragglers += 1
 
         def run() -> None:

@@ -1,13 +1,13 @@
-"""A model of what leaders answer to whom reads: Fetch (by topic id, as from version 13 on) and ListOffsets.
+"""A model of leaders' answers to consumers: Fetch (by topic id, from version 13 on) and ListOffsets.
 
-Read off ReplicaManager, Partition and UnifiedLog (Kafka 3.9 and 4.3); compared with those brokers by
-tests/broker/test_simulation_reading.py. Every replica has everything at once, so the high watermark is the log's end.
+Follows ReplicaManager, Partition and UnifiedLog (Kafka 3.9 and 4.3); tests/broker/test_simulation_reading.py compares
+it with these brokers. Every replica has everything at once, so the high watermark is the log's end.
 
 Not obvious:
-- A batch comes whole, from its first record on, wherever in it the reader begins.
-- The first partition that has anything gives at least one whole batch, however large (KIP-74); everywhere else the
-  bytes end where they may, in the middle of a batch.
-- What a reader of committed data gets ends at the last stable offset, and holds aborted data with a list of it.
+- A response contains whole batches from their first record on, even if the consumer starts within a batch.
+- The first partition with data returns at least one whole batch, however large (KIP-74); otherwise the bytes may end
+  within a batch.
+- A read_committed response ends at the last stable offset, and contains aborted data together with a list of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Partition: Any = _Topic.PartitionData
 
 
 def fetch(topics: Topics, node: int, _version: int, request: Any) -> Any:
-    """A FetchResponse of kafka-python, which makes bytes of it."""
+    """kafka-python's FetchResponse, which can be encoded."""
     room, anything, responses = request.max_bytes, False, []
     for asked in request.topics:
         name, answers = topics.name(asked.topic_id), []
@@ -79,7 +79,7 @@ def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whol
 
 
 def _listed(log: Partition, start: int, end: int) -> list[Any]:
-    """The aborted transactions from `start` on. A small log's index tells no finer, so some may begin behind `end`."""
+    """The aborted transactions from `start` on. Some may begin after `end`, because a small log's index is coarse."""
     found = log.aborted(start, log.end_offset) if start < end else []
     return [_Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in found]
 
@@ -98,7 +98,7 @@ def _refused(partition: int, code: int) -> Any:
 
 
 def refused_fetch(request: Any, code: int) -> Any:
-    """A FetchResponse that says nothing but `code` of each partition."""
+    """A FetchResponse with the error `code` for each partition."""
     responses = [
         _Topic(topic_id=topic.topic_id, partitions=[_refused(wanted.partition, code) for wanted in topic.partitions])
         for topic in request.topics
@@ -131,5 +131,5 @@ def _listed_offset(topics: Topics, node: int, tp: TopicPartition, wanted: Any, r
             case -1:
                 offset = log.last_stable_offset if request.isolation_level else log.end_offset
             case other:
-                raise ValueError(f"the model looks no times up: {other}")
+                raise ValueError(f"the model does not look up timestamps: {other}")
     return Answer(partition_index=tp.partition, error_code=code, timestamp=-1, offset=offset)

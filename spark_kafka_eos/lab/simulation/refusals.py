@@ -1,4 +1,4 @@
-"""Answers that say nothing but an error code, in the place of each request where its answer has one."""
+"""Answers that contain only an error code, in each API's field for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_kafka_eos.lab.simulation.reading import refused_fetch
 
 
 def refusal(api: str, request: Any, code: int) -> Any:
-    """An answer of `api` that says nothing but `code`."""
+    """An answer of `api` with only the error `code`."""
     match api:
         case "Produce":
             responses = [

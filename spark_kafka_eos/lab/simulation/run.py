@@ -1,4 +1,4 @@
-"""Many seeds, over several processes, and what they add up to."""
+"""Runs many seeds in several processes, and sums up their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 500  # seeds at a time
 
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """What seeds added up to: faults and ends of drivers by kind, and the seeds whose history came out wrong."""
+    """The sum of many seeds: faults and ends of drivers by kind, and the seeds with wrong histories."""
 
     seeds: int = 0
     seconds: float = 0.0
@@ -60,8 +60,9 @@ def run(
     most_wrong: int = 10,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Summary:
-    """Run the seeds in `jobs` processes; ends early when `most_wrong` have come out wrong. `progress` is told how many
-    are done."""
+    """Run the seeds in `jobs` processes; stop when `most_wrong` histories are wrong. `progress` gets the number of
+    seeds done.
+    """
     total, started = Summary(), time.monotonic()
     part_of = partial(_run, conditions=conditions, most_wrong=most_wrong)
     for part in _in_processes(seeds, jobs, part_of) if jobs > 1 else map(part_of, _chunks(seeds)):
@@ -76,7 +77,7 @@ def run(
 
 def _in_processes(seeds: range, jobs: int, part_of: Callable[[range], Summary]) -> Iterator[Summary]:
     chunks = _chunks(seeds)
-    # Not forked: a fork takes along locks that the parent's threads hold.
+    # Not forked: a fork would copy locks that the parent's threads hold.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting: set[Future[Summary]] = {pool.submit(part_of, chunk) for chunk in islice(chunks, 2 * jobs)}
         try:
@@ -104,7 +105,7 @@ def _run(seeds: range, *, conditions: Conditions, most_wrong: int) -> Summary:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the product's log, which tells of every fault."""
+    """Silence the product's log, which reports every fault."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

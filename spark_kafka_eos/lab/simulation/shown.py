@@ -1,4 +1,4 @@
-"""Requests and answers for a reader of a history: who, which epoch, what, and what came of it."""
+"""Formats requests and answers for the trace of a history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_kafka_eos.wire.record_batch import HEADER
 
 
 def shown(api: str, version: int, request: Any) -> str:
-    """A request: its name and version, and what matters of it."""
+    """A request: its name and version, and the relevant fields."""
     return f"{api} v{version}{_details(api, request)}"
 
 
@@ -45,7 +45,7 @@ def _details(api: str, request: Any) -> str:
 
 
 def shown_answer(answer: Any) -> str:
-    """An answer: its error codes, the identity it gives, what it tells of a transaction or a log."""
+    """An answer: its error codes, its producer identity, and the relevant state of a transaction or a log."""
     said = ", ".join(map(str, sorted(set(codes_in(answer))))) or "0"
     if hasattr(answer, "producer_epoch"):
         said += f" (id {answer.producer_id}, epoch {answer.producer_epoch})"
@@ -63,7 +63,7 @@ def shown_answer(answer: Any) -> str:
 
 
 def codes_in(answer: Any) -> Iterator[int]:
-    """Every error code of an answer."""
+    """Every error code in an answer."""
     told = [answer, *getattr(answer, "topics", ()), *getattr(answer, "transaction_states", ()), *_partitions(answer)]
     yield from (part.error_code for part in told if hasattr(part, "error_code"))
     for topic in getattr(answer, "results_by_topic_v3_and_below", ()):

@@ -1,8 +1,8 @@
-"""The bytes of a log: records as their producer sent them, with what their leader writes into them, and markers.
+"""The bytes of a log: records as their producer sent them, with the leader's changes, and markers.
 
-A leader sets a batch's offset and its own epoch, which no checksum covers. A marker is a control batch of one record.
-Source: Kafka documentation, "Control Batches"; EndTxnMarker.json. Compared with brokers, byte by byte, by
-tests/broker/test_simulation_reading.py.
+A leader sets a batch's offset and leader epoch, which no checksum covers. A marker is a control batch of one record.
+Source: Kafka documentation, "Control Batches"; EndTxnMarker.json. tests/broker/test_simulation_reading.py compares the
+bytes with those of brokers.
 """
 
 from __future__ import annotations

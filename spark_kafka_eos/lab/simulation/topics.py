@@ -1,7 +1,7 @@
-"""A model of a cluster's topics: their ids and partitions, who leads them since when, how they come into being.
+"""A model of a cluster's topics: ids, partitions, leaders, leader epochs, and their creation.
 
-Metadata      who leads what, and in which leader epoch
-CreateTopics  at once, and known to every broker from then on
+Metadata      leaders and leader epochs
+CreateTopics  takes effect at once, on every broker
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _DEFAULT = -1  # a broker's own num.partitions and default.replication.factor, b
 
 
 class Topics:
-    """The topics of a cluster of `nodes` brokers, each of which has a replica of everything."""
+    """The topics of a cluster with `nodes` brokers, each of which has a replica of every partition."""
 
     def __init__(self, nodes: int, topics: Mapping[str, int]) -> None:
-        """`topics`: how many partitions each has."""
+        """`topics`: the number of partitions by topic."""
         self.nodes = nodes
         self.partitions: dict[TopicPartition, Partition] = {}
         self.leader: dict[TopicPartition, int] = {}
@@ -44,7 +44,7 @@ class Topics:
             self.create(name, partitions)
 
     def create(self, name: str, partitions: int) -> uuid.UUID:
-        """A new topic's id."""
+        """Create a topic; return its id."""
         made = self._ids[name] = uuid.UUID(int=7 + len(self._ids))
         self._names[made] = name
         for number in range(partitions):
@@ -56,13 +56,13 @@ class Topics:
         return self._names.get(topic_id)
 
     def move(self, chance: random.Random) -> None:
-        """Give every partition to some broker."""
+        """Move every partition to a random broker."""
         for tp, before in self.leader.items():
             self.leader[tp] = chance.randrange(self.nodes)
             self.leader_epoch[tp] += self.leader[tp] != before
 
     def refusal(self, node: int, tp: TopicPartition, leader_epoch: int = _NO_EPOCH) -> int:
-        """Why `node` does not answer for the partition to somebody who knows of `leader_epoch`; NONE if it does."""
+        """The error code with which `node` rejects a request for the partition with `leader_epoch`; NONE if none."""
         if tp not in self.partitions:
             return UNKNOWN_TOPIC_OR_PARTITION
         if leader_epoch not in (_NO_EPOCH, self.leader_epoch[tp]):

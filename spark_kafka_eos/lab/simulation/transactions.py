@@ -1,6 +1,6 @@
-"""The model's transaction coordinators behind their requests: one `Coordinator` for each transactional.id.
+"""The requests to the model's transaction coordinators, with one `Coordinator` for each transactional.id.
 
-Not obvious: only InitProducerId makes a transactional.id known; whatever else names an unknown one is refused.
+Not obvious: only InitProducerId creates a transactional.id; all other requests for an unknown one are rejected.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Later = Callable[[str, Callable[[], None]], None]
 
 
 class Transactions:
-    """`mark(partition, producer id, epoch, commit)` writes a marker; `later` says when.
+    """`mark(partition, producer id, epoch, commit)` writes a marker; `later` decides when.
 
-    `misdirected(node, key)` tells whether another broker coordinates `key`, `group_log(group)` where a group's offsets
-    are kept. `opened(name, coordinator)` is told of each transaction that begins.
+    `misdirected(node, key)` returns whether another broker coordinates `key`, `group_log(group)` the partition with a
+    group's offsets. `opened(name, coordinator)` is called for each transaction that begins.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Transactions:
         self._ids = 0
 
     def add(self, name: str, producer_id: int, epoch: int, joining: Collection[TopicPartition]) -> int:
-        """Let the transaction span these, for a client or a TV2 leader: the error code."""
+        """Add partitions to the transaction, for a client or a TV2 leader: the error code."""
         coordinator = self.coordinators.get(name)
         if coordinator is None:
             return INVALID_PRODUCER_ID_MAPPING
@@ -65,12 +65,12 @@ class Transactions:
         return code
 
     def verify(self, name: str, producer_id: int, epoch: int, partition: TopicPartition) -> int:
-        """What a TV1 leader is told that asks whether the transaction spans the partition."""
+        """Answer a TV1 leader whether the partition is part of the transaction: the error code."""
         coordinator = self.coordinators.get(name)
         return INVALID_PRODUCER_ID_MAPPING if coordinator is None else coordinator.verify(producer_id, epoch, partition)
 
     def expire(self) -> None:
-        """Forget every transactional.id that has nothing open (`transactional.id.expiration.ms`)."""
+        """Forget every transactional.id without an open transaction (`transactional.id.expiration.ms`)."""
         for name in [name for name, known in self.coordinators.items() if known.at_rest]:
             del self.coordinators[name]
 
@@ -143,7 +143,7 @@ class Transactions:
             topics=[Answer(topic=topic, partitions=numbers) for topic, numbers in topics.items()],
         )
 
-    # -- what they do by themselves
+    # -- without a request
 
     def _made(self, name: str) -> Coordinator:
         if name not in self.coordinators:
@@ -168,7 +168,7 @@ class Transactions:
     def _end(
         self, coordinator: Coordinator, commit: bool, producer_id: int, epoch: int, joined: Collection[TopicPartition]
     ) -> None:
-        """The end is decided: the markers are on their way."""
+        """Send the markers, after the end is decided."""
         if not joined:
             coordinator.completed()
             return

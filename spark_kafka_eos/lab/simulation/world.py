@@ -1,6 +1,6 @@
-"""A world in which time passes only when somebody waits: processes, what happens later, and the faults a seed picks.
+"""A world in which time passes only when a process waits: processes, scheduled events, and random faults.
 
-Everything that is left to chance is drawn from one generator in one order, so a seed is a whole history.
+All random numbers come from one generator in a fixed order, so a seed determines a whole history.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NoReturn
 from spark_kafka_eos.lab.simulation.fibers import Fiber
 
 _LATENCY_S = 0.001
-_SWITCHES = 0.25  # how often another process goes on at a step, where there is one
+_SWITCHES = 0.25  # probability that another process continues at a step, if there is one
 
 
 class Killed(BaseException):
-    """The process is dead: it does nothing any more, not even clean up."""
+    """The process is dead: it does nothing more, not even clean up."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(process.name)
@@ -27,17 +27,17 @@ class Killed(BaseException):
 
 
 class Stuck(Exception):
-    """The simulated day does not end: a bug, or a scenario that cannot be healed."""
+    """The history does not end: a bug, or a scenario that cannot be healed."""
 
 
 class World:
-    """The time, the chance and the processes of one history."""
+    """The time, the random numbers and the processes of one history."""
 
     def __init__(self, seed: int, *, trace: list[str] | None = None) -> None:
         self.random = random.Random(seed)  # noqa: S311 - not for secrets
         self.now = 0.0
         self.faults: Counter[str] = Counter()
-        self.met: Counter[tuple[str, str]] = Counter()  # a request and what befell it
+        self.met: Counter[tuple[str, str]] = Counter()  # a request and its fault
         self.trace = trace
         self._share, self._faults_left = 0.0, 0
         self._events: list[tuple[float, int, str, Callable[[], None]]] = []
@@ -51,15 +51,15 @@ class World:
         return self.random.random() < share
 
     def allow(self, *, faults: int, share: float) -> None:
-        """Let so many things go wrong, each time with this chance."""
+        """Allow this number of faults, each with this probability."""
         self._faults_left, self._share = faults, share
 
     def strikes(self, often: float = 1.0) -> bool:
-        """Whether something goes wrong now; `often`: so many times as likely as elsewhere."""
+        """Whether a fault happens now; `often` is a factor of its probability."""
         return self._faults_left > 0 and self.random.random() < self._share * often
 
     def fault(self, kind: str, detail: str = "", *, at: str = "") -> None:
-        """Count a fault, and `at` which request it struck."""
+        """Count a fault, and the request `at` which it happened."""
         if at:
             self.met[at, kind] += 1
         self._faults_left -= 1
@@ -67,7 +67,7 @@ class World:
         self.note(f"FAULT {kind}{f': {detail}' if detail else ''}")
 
     def heal(self) -> None:
-        """No more faults."""
+        """Allow no more faults."""
         if self._faults_left:
             self._faults_left = 0
             self.note("no more faults from here on")
@@ -80,11 +80,11 @@ class World:
     # -- time
 
     def after(self, seconds: float, why: str, action: Callable[[], None]) -> None:
-        """Run `action` when so much time has passed."""
+        """Run `action` after `seconds`."""
         heapq.heappush(self._events, (self.now + seconds, next(self._numbers), why, action))
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and happen what is due."""
+        """Let time pass, and run the actions that become due."""
         until = self.now + seconds
         events = self._events
         while events and events[0][0] <= until:
@@ -95,24 +95,24 @@ class World:
         self.now = until
 
     def settle(self) -> None:
-        """Let happen everything that is still to happen."""
+        """Let time pass until no action is scheduled."""
         while self._events:
             self.pass_time(max(0.0, self._events[0][0] - self.now))
 
     # -- processes
 
     def start(self, process: Process, after: float = 0.0) -> None:
-        """Let the process begin, in so many seconds."""
+        """Start the process after this number of seconds."""
         process.wake = self.now + after
         self._processes.append(process)
 
     def run(self, ended: Callable[[Process], None]) -> None:
-        """Let the processes take turns until none is left; `ended` is told of each, and may start others."""
+        """Let the processes take turns until none is left; call `ended` for each, which may start others."""
         steps = 0
         while self._processes:
             steps += 1
             if steps > 20_000:
-                raise Stuck("20,000 turns did not bring it to an end")
+                raise Stuck("the history did not end within 20,000 turns")
             ready = [process for process in self._processes if process.wake <= self.now]
             if not ready:
                 soonest = min(process.wake for process in self._processes)
@@ -125,7 +125,7 @@ class World:
                 ended(process)
 
     def end(self) -> None:
-        """Kill whoever is left."""
+        """Kill the remaining processes."""
         while self._processes:
             process = self._processes[-1]
             process.dead = True
@@ -143,7 +143,7 @@ class World:
         return process.fiber.done
 
     def wait(self, process: Process, seconds: float) -> None:
-        """The process waits; others go on."""
+        """Let the process wait while others continue."""
         if len(self._processes) <= 1:
             self.pass_time(seconds)
         else:
@@ -151,7 +151,7 @@ class World:
             process.suspend()
 
     def step(self, process: Process) -> None:
-        """A moment of time: whoever is ready may go on before this process does."""
+        """Let another process that is ready continue before this one, at random."""
         if process.dead or process.whole.dead:
             raise Killed(process)
         if len(self._processes) > 1 and self.random.random() < _SWITCHES:
@@ -164,7 +164,7 @@ class World:
 
 
 class Process:
-    """A driver or a task: a name, a fiber, and whether it lives. A task may run inside its driver (`inside`)."""
+    """A driver or a task: a name, a fiber, and whether it is alive. A task may run inside its driver (`inside`)."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Process:
         inside: Process | None = None,
         on_pause: Callable[[float], None] | None = None,
     ) -> None:
-        """`on_pause` is told when, and for how many seconds, this process is going to stand still."""
+        """`on_pause` is called with the number of seconds when this process is about to pause."""
         self.world, self.name = world, name
         self.dead = False
         self.wake = 0.0
@@ -193,14 +193,14 @@ class Process:
         self.check()
 
     def pause(self, seconds: float) -> None:
-        """Stand still, as a process that was stopped or collects its garbage, with everything inside it."""
+        """Pause together with all processes inside it, as after SIGSTOP or during a garbage collection."""
         if self.whole.on_pause is not None:
             self.whole.on_pause(seconds)
         self.world.wait(self.whole, seconds)
         self.check()
 
     def check(self) -> None:
-        """Raise Killed if this process, or the one it runs in, is dead."""
+        """Raise Killed if this process, or the one in which it runs, is dead."""
         if self.dead or self.whole.dead:
             raise Killed(self)
 
