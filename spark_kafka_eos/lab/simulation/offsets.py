@@ -68,7 +68,7 @@ class Group:
             self.history.append((producer_id, of_records, offsets))
 
     def expire(self, now_s: float, retention_s: float) -> None:
-        """Forget all offsets if none is pending and none was committed for `retention_s` (offsets.retention.minutes)."""
+        """Forget all offsets if none is pending or younger than `retention_s` (`offsets.retention.minutes`)."""
         if now_s - self._committed_s >= retention_s and not any(self._pending_in_log.values()):
             self.expired |= self.offsets
             self.offsets.clear()

@@ -127,10 +127,10 @@ def test_the_first_sequence_of_a_producer_is_any(side):
     assert side.produce(ID, held, 0, 0, [b"first"]) == (45, -1)
 
 
-def test_offsets_that_came_late_must_not_keep_the_next_batch_from_being_written():
+def test_late_offsets_do_not_prevent_the_next_batch():
     for seed in range(5_000):
         history = live(seed, traced=True, conditions=NOT_VERIFYING)
-        told = "\n".join(history.trace).partition("offsets came late: there is more to read")[2]
+        told = "\n".join(history.trace).partition("offsets arrived late: there is more to read")[2]
         if told and not history.wrong:
             break
     assert ": committed" in told
