@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from spark_kafka_eos.broker.cluster import Cluster
@@ -26,6 +27,13 @@ CLIENT = ClientOptions(bootstrap_servers=(("node-0", 9092),))
 # What a request meets: it gets the request and what lets the brokers answer it, and returns an answer or None, which
 # never comes.
 Meeting = Callable[[Any, Callable[[], Any]], Any]
+
+
+_pickled: dict[int, KafkaModel] = {}
+
+
+def _unpickled(number: int) -> KafkaModel:
+    return _pickled[number]
 
 
 def values_in(batch: bytes) -> tuple[bytes, ...]:
@@ -67,14 +75,29 @@ class KafkaModel(ModelKafka):
         answer = functools.partial(super().handle, node, api, version, request)
         return self.meets[api](request, answer) if api in self.meets else answer()
 
+    def __reduce__(self) -> tuple[Callable[[int], KafkaModel], tuple[int]]:
+        """What is pickled, to be another process's, goes on talking to the same cluster."""
+        _pickled[id(self)] = self
+        return _unpickled, (id(self),)
+
+    def before(self, api: str, happens: Callable[[], object]) -> None:
+        """Something happens just before the next request of this API arrives."""
+
+        def meet(_request: Any, answer: Callable[[], Any]) -> Any:
+            del self.meets[api]
+            happens()
+            return answer()
+
+        self.meets[api] = meet
+
     def clock(self) -> float:
         """Seconds since the world began."""
         return self.world.now
 
     def cluster(self, options: ClientOptions = CLIENT) -> Cluster:
-        """The product's connections to this cluster."""
+        """The product's connections to this cluster, wherever these options look for one."""
         return Cluster(
-            options,
+            replace(options, bootstrap_servers=CLIENT.bootstrap_servers),
             connect=Network(self).connector(self._process),
             clock=self.clock,
             sleep=self._process.sleep,

@@ -1,7 +1,7 @@
 """Spark: the data source, the sink, TransactionalWriter and ProgressListener. No other package imports PySpark.
 
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
-writer.py                               TransactionalWriter, for foreachBatch
+writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; how it commits a micro-batch
 encode_stage.py                         encodes rows as record batches in Spark tasks
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 rows.py schema.py filters.py            columns of the sink, columns of the source, filters of a batch read

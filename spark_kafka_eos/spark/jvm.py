@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_kafka_eos.core.append_mode import SessionKind
 from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
@@ -51,6 +52,11 @@ def speculates(session: SparkSession) -> bool:
     """
     # Called in each micro-batch. The Python getConf() would copy all settings, with one JVM call each.
     return is_classic(session) and bool(session.sparkContext._jsc.getConf().getBoolean("spark.speculation", False))
+
+
+def session_kind(session: SparkSession) -> SessionKind:
+    """What the choice of the append mode depends on."""
+    return SessionKind(classic=is_classic(session), local=is_local(session), speculates=speculates(session))
 
 
 def parallelism(session: SparkSession) -> int:

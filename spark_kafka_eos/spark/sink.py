@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
 from spark_kafka_eos.model import MicroBatch
-from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.writing.append import StagedWrite
@@ -52,13 +52,37 @@ class StagedMessage(WriterCommitMessage):
     query_id: str | None = None
 
 
+def _preflight(cluster: Cluster, options: SinkOptions) -> None:
+    from spark_kafka_eos.writing.preflight import preflight
+
+    preflight(cluster, options)
+
+
+def pinned(batch: MicroBatch, reports: Sequence[EncodeReport]) -> MicroBatch:
+    """`batch`, starting at its end if its start is unknown (a query's first batch) and it writes nothing. Then only its
+    end matters.
+    """
+    if batch.start is not None or any(report.blocks for report in reports):
+        return batch
+    sources = tuple(source and replace(source, start=source.end) for source in batch.sources)
+    return replace(batch, start=batch.end, sources=sources)
+
+
 class _Sink:
     """Common base of the streaming and the batch writer. The constructor opens no connections, because Spark creates a
     writer for planning and another one for the commit.
     """
 
-    def __init__(self, options: SinkOptions, schema: StructType, staging: Staging) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        staging: Staging,
+        connect: Callable[[ClientOptions], Cluster],
+        preflight: Callable[[Cluster, SinkOptions], None],
+    ) -> None:
         check_schema(schema, topic=options.topic)
+        self._connect, self._preflight = connect, preflight
         self._options = options
         self._staging = staging
 
@@ -85,15 +109,12 @@ class _Sink:
                 f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no commit message",
                 action="Restart the query or job; it writes the whole batch again.",
             )
-        if batch.start is None and not any(report.blocks for report in reports):
-            # The start of this first batch is unknown. As it writes nothing, only its end matters.
-            pinned = tuple(source and replace(source, start=source.end) for source in batch.sources)
-            batch = replace(batch, start=batch.end, sources=pinned)
-        with Cluster(self._options.client) as cluster:
+        batch = pinned(batch, reports)
+        with self._connect(self._options.client) as cluster:
             if first:  # each batch runs in a separate process, so every one would pay for it
-                from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
+                from spark_kafka_eos.writing.preflight import check_source_cluster
 
-                preflight(cluster, self._options)
+                self._preflight(cluster, self._options)
                 check_source_cluster(cluster, self._options, batch)
             commit_batch(
                 committer(self._options, cluster, decide),
@@ -108,7 +129,13 @@ class _Sink:
 class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """A streaming query's sink. Raises ConfigurationError unless checkpointLocation is set on the query."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        connect: Callable[[ClientOptions], Cluster] = Cluster,
+        preflight: Callable[[Cluster, SinkOptions], None] = _preflight,
+    ) -> None:
         if options.checkpoint_location is None:
             raise ConfigurationError(
                 "checkpointLocation",
@@ -117,7 +144,7 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
             )
         self._checkpoint: str = options.checkpoint_location
         self._call = uuid.uuid4().hex  # per planning: tasks get this object, the commit creates another one
-        super().__init__(options, schema, staging_of(options, self._checkpoint))
+        super().__init__(options, schema, staging_of(options, self._checkpoint), connect, preflight)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
@@ -177,11 +204,17 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
 class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
     """A batch write in one transaction. Spark pickles this object for the tasks and for the commit."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        connect: Callable[[ClientOptions], Cluster] = Cluster,
+        preflight: Callable[[Cluster, SinkOptions], None] = _preflight,
+    ) -> None:
         self._run = uuid.uuid4().hex
         # Each run has its own folder in it. Folders by transactional.id would be left behind where the id is random.
         staging = Staging(f"{options.staging_dir or tempfile.gettempdir()}/kafka-eos-staging/batch-writes")
-        super().__init__(options, schema, staging)
+        super().__init__(options, schema, staging, connect, preflight)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""

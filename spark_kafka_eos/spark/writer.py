@@ -15,43 +15,15 @@ The records are appended to the transaction in one of two ways (option `appendMo
 from __future__ import annotations
 
 import functools
-import logging
-import pickle
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.append_mode import (
-    FIRST_BYTES_PER_OFFSET,
-    SMALL_BYTES,
-    Choice,
-    SessionKind,
-    choose,
-    larger_than_expected,
-    offsets,
-)
-from spark_kafka_eos.errors import Committed, ConfigurationError, KafkaEosError, ReplayFailed
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
-from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.spark.encode_stage import REPORT, staging_task
-from spark_kafka_eos.spark.executor_append import append_stage
-from spark_kafka_eos.spark.jvm import RunningQuery, is_classic, is_local, speculates
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
-from spark_kafka_eos.writing.append import StagedWrite
-from spark_kafka_eos.writing.blocks import Layout
-from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
-from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
-from spark_kafka_eos.writing.layout import layout
-from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
-from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
-from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel, folder_of, staging_of
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
-
-_log = logging.getLogger(__name__)
+from spark_kafka_eos.writing.report import CommitReport
 
 
 class BatchTransaction:
@@ -94,11 +66,8 @@ class TransactionalWriter:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = sink_options(options)
-        self._calls = calls_of(self._options)
-        self._cluster: Cluster | None = None
-        self._transaction: Committer | None = None
+        self._writer = MicroBatchWriter(self._options)
         self._last_commit: CommitReport | None = None
-        self._bytes_per_offset = FIRST_BYTES_PER_OFFSET
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
         with self.transaction(batch_df, batch_id) as transaction:
@@ -113,7 +82,7 @@ class TransactionalWriter:
         """
         collected = BatchTransaction(self._options.topic)
         yield collected
-        self._last_commit = self._commit(batch_df, batch_id, *collected.rows())
+        self._last_commit = self._writer.commit(batch_df, batch_id, *collected.rows())
 
     @property
     def last_commit(self) -> CommitReport | None:
@@ -121,162 +90,3 @@ class TransactionalWriter:
         milliseconds per step, attempts.
         """
         return self._last_commit
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._calls = calls_of(self._options)
-
-    def _commit(self, batch_df: DataFrame, batch_id: int, rows: DataFrame | None, topic: str | None) -> CommitReport:
-        query = RunningQuery(batch_df, self._options.checkpoint_location)
-        batch = query.micro_batch(batch_id)
-        call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
-        with self._calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
-            report = self._commit_rows(batch_df.sparkSession, query, batch, rows, topic, attempt)
-        if report.outcome == "committed" and (count := offsets(batch)):
-            self._bytes_per_offset = report.bytes / count
-        if report.outcome == "skipped" and query.needs_evaluation():
-            _evaluate(batch_df, batch)
-        return report
-
-    def _note_incomplete(self, batch: MicroBatch, committed: Committed) -> None:
-        """A call for `batch` is about to be refused, because an earlier call has committed, or may have committed.
-
-        If it has, record that in the ledger, so that a restart does not consider the batch complete. If that is not
-        known, the earlier call may still be running in another thread. Never raises: the refusal is more important.
-        """
-        _log.warning(
-            "batch %d of query %s is incomplete: not all of its DataFrames are written", batch.batch_id, batch.query_id
-        )
-        if committed != "everything":
-            return
-        try:
-            transaction, _ = self._own()
-            if isinstance(transaction, SharedTransaction):
-                transaction.note_incomplete(batch)
-        except KafkaEosError as error:
-            self._transaction = None
-            _log.warning("cannot record in the ledger that batch %d is incomplete: %s", batch.batch_id, error)
-
-    def _commit_rows(
-        self,
-        session: SparkSession,
-        query: RunningQuery,
-        batch: MicroBatch,
-        rows: DataFrame | None,
-        topic: str | None,
-        attempt: Attempt,
-    ) -> CommitReport:
-        transaction, cluster = self._own()
-        check_source_cluster(cluster, self._options, batch)
-        choice = _choose(self._options, session, batch, self._bytes_per_offset)
-        if choice.small:
-            staging = Staging(None, inline_bytes=SMALL_BYTES)
-        else:
-            staging = staging_of(self._options, query.checkpoint_location)
-        folder = folder_of(batch.batch_id)
-        way = self._way(session, cluster, rows, topic, choice, staging, folder, batch.batch_id)
-
-        def write(identity: ProducerIdentity) -> Appended:
-            attempt.committing = False
-            appended = way(identity)
-            attempt.committing = True
-            return appended
-
-        try:
-            report = commit_batch(
-                transaction,
-                batch,
-                write,
-                max_tries=self._options.max_tries,
-                append_mode=choice.mode,
-                append_reason=choice.reason,
-            )
-        except BaseException:
-            # The state of the producer is unknown now, so the next attempt starts with InitProducerId.
-            self._transaction = None
-            raise
-        finally:
-            if choice.mode == "driver":
-                staging.clean(folder)
-        if choice.mode == "driver":
-            staging.clean_before(batch.batch_id)
-        return report
-
-    def _own(self) -> tuple[Committer, Cluster]:
-        """The owner of the next batches, with connections of this writer; created when they are first needed."""
-        if self._cluster is None:
-            cluster = Cluster(self._options.client)
-            try:
-                preflight(cluster, self._options)
-            except BaseException:
-                cluster.close()
-                raise
-            weakref.finalize(self, cluster.close)
-            self._cluster = cluster
-        if self._transaction is None:
-            self._transaction = committer(self._options, self._cluster, decide_micro_batch(self._options))
-        return self._transaction, self._cluster
-
-    def _way(
-        self,
-        session: SparkSession,
-        cluster: Cluster,
-        rows: DataFrame | None,
-        topic: str | None,
-        choice: Choice,
-        staging: Staging,
-        folder: str,
-        batch_id: int,
-    ) -> Callable[[ProducerIdentity], Appended]:
-        """The function that appends the rows to the transaction, according to `choice`."""
-        if rows is None:
-            return StagedWrite(cluster, self._options, staging, list, batch_id)
-        where = layout(self._options, topic, cluster)
-        by_executors = functools.partial(append_stage, session, rows, self._options, where, batch_id)
-        if choice.mode == "executors":
-            return by_executors
-        stage = functools.partial(self._stage, rows, where, staging, folder)
-        by_driver = StagedWrite(cluster, self._options, staging, stage, batch_id)
-
-        def as_it_comes(identity: ProducerIdentity) -> Appended:
-            try:
-                return by_driver(identity)
-            except TooLargeToTravel:
-                return replace(by_executors(identity), choice=larger_than_expected())
-
-        return as_it_comes if choice.small else by_driver
-
-    def _stage(self, rows: DataFrame, where: Layout, staging: Staging, folder: str) -> Sequence[EncodeReport]:
-        staged = rows.mapInArrow(staging_task(self._options.client, where, staging, folder), REPORT)
-        return [pickle.loads(row.report) for row in staged.collect()]
-
-
-def _choose(options: SinkOptions, session: SparkSession, batch: MicroBatch, bytes_per_offset: float) -> Choice:
-    kind = SessionKind(classic=is_classic(session), local=is_local(session), speculates=speculates(session))
-    if options.append_mode == "executors" and not kind.classic:
-        raise ConfigurationError(
-            "appendMode",
-            "executors requires a classic Spark session: Spark Connect does not show whether a task ran twice",
-            action="Set appendMode=driver or appendMode=auto.",
-        )
-    return choose(options.append_mode, kind, batch, bytes_per_offset)
-
-
-def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:
-    """Have Spark compute the rows of a committed batch and discard them.
-
-    Only this advances state store and watermark, and Spark fails a batch that did not write its state.
-    """
-    _log.info("batch %d of query %s is recomputed to restore the query's state", batch.batch_id, batch.query_id)
-    try:
-        batch_df.write.format("noop").mode("overwrite").save()
-    except Exception as error:
-        raise ReplayFailed(
-            f"batch {batch.batch_id} of query {batch.query_id} was committed in an earlier run, but recomputing it "
-            "to restore the query's state failed",
-            committed="everything",
-            action="Fix the cause, which is the previous error, and restart the query.",
-        ) from error

@@ -16,7 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_kafka_eos.spark import writer as writer_module
+from spark_kafka_eos.core.append_mode import SessionKind
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.writing.report import CommitReport
 from tests.reading import read_committed
@@ -210,16 +212,15 @@ def source(bootstrap: str, topic: Callable[..., str]) -> Callable[[int, int], st
     return produce
 
 
-def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors(
-    spark, options, source, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(writer_module, "is_local", lambda session: False)
+def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors(spark, options, source, tmp_path):
     name = source(0, 10)
     stream = spark.readStream.format("kafka-eos").option("subscribe", name).option("startingOffsets", "earliest")
     stream = stream.option("kafka.bootstrap.servers", options["kafka.bootstrap.servers"]).load()
     large = F.expr("if(int(string(value)) < 10, '', repeat('x', 300000))")
     frame = stream.select(F.col("value").alias("key"), F.concat("value", large).alias("value"))
     writer = TransactionalWriter(options)
+    on_cluster = SessionKind(classic=True, local=False, speculates=False)
+    writer._writer = MicroBatchWriter(sink_options(options), session_kind=lambda _: on_cluster)
     found = []
     for first, last in [(10, 20), (20, 30), (30, 31)]:
         run(frame, writer, tmp_path / "checkpoint")

@@ -93,6 +93,7 @@ class ModelKafka:
             "Produce": self._produce,
             "TxnOffsetCommit": self._txn_offset_commit,
             "EndTxn": self.transactions.end_txn,
+            "OffsetCommit": self._offset_commit,
             "OffsetFetch": self._offset_fetch,
         }
 
@@ -240,12 +241,15 @@ class ModelKafka:
 
     # -- groups
 
+    def _offset_commit(self, node: int, _version: int, request: Any) -> Any:
+        offsets, code = _offsets_in(request), NOT_COORDINATOR
+        if not self._misdirected(node, request.group_id):
+            self.group(request.group_id).commit_at_once(offsets, now_s=self._clock())
+            code = NONE
+        return _offsets_answered(offsets, code)
+
     def _txn_offset_commit(self, node: int, version: int, request: Any) -> Any:
-        offsets = {
-            TopicPartition(topic.name, p.partition_index): (p.committed_offset, p.committed_metadata)
-            for topic in request.topics
-            for p in topic.partitions
-        }
+        offsets = _offsets_in(request)
         code = NOT_COORDINATOR
         if not self._misdirected(node, request.group_id):
             group = self.group(request.group_id)
@@ -258,7 +262,7 @@ class ModelKafka:
                 adding=version >= 5,
             )
             code = code or group.commit(request.producer_id, request.producer_epoch, offsets)
-        return Answer(topics=_by_topic((tp, Answer(partition_index=tp.partition, error_code=code)) for tp in offsets))
+        return _offsets_answered(offsets, code)
 
     def _offset_fetch(self, node: int, _version: int, request: Any) -> Any:
         if self._misdirected(node, request.group_id):
@@ -277,6 +281,18 @@ class ModelKafka:
         told = chance.choice(group.past[-_BEHIND:])
         asked = _asked(request, told)
         return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, told.get(tp, (-1, "")))) for tp in asked))
+
+
+def _offsets_in(request: Any) -> dict[TopicPartition, Committed]:
+    return {
+        TopicPartition(topic.name, p.partition_index): (p.committed_offset, p.committed_metadata)
+        for topic in request.topics
+        for p in topic.partitions
+    }
+
+
+def _offsets_answered(partitions: Iterable[TopicPartition], code: int) -> Answer:
+    return Answer(topics=_by_topic((tp, Answer(partition_index=tp.partition, error_code=code)) for tp in partitions))
 
 
 def _asked(request: Any, known: Iterable[TopicPartition]) -> list[TopicPartition]:

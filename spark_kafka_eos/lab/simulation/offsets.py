@@ -53,6 +53,13 @@ class Group:
                 self._pending.get(producer_id, {}).pop(tp, None)
         return code
 
+    def commit_at_once(self, offsets: Mapping[TopicPartition, Committed], *, now_s: float = 0.0) -> None:
+        """OffsetCommit, of a client that is no member."""
+        self._committed_s = now_s
+        self.past.append(dict(self.offsets))
+        self.offsets.update(offsets)
+        self._logged.update(offsets)
+
     def mark(self, producer_id: int, epoch: int, commit: bool, *, now_s: float = 0.0) -> None:
         """Apply the transaction's marker: its pending offsets become the group's, or are discarded."""
         if not self.partition.mark(producer_id, epoch, commit):

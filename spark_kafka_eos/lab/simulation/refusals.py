@@ -55,7 +55,7 @@ def refusal(api: str, request: Any, code: int) -> Any:
         case "DescribeTransactions":
             states = [Answer(transactional_id=name, error_code=code) for name in request.transactional_ids]
             return Answer(transaction_states=states)
-        case "TxnOffsetCommit":
+        case "TxnOffsetCommit" | "OffsetCommit":
             topics = [
                 Answer(
                     name=topic.name,

@@ -4,21 +4,24 @@ tested on a broker (tests/spark)."""
 from __future__ import annotations
 
 import json
+import logging
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from spark_kafka_eos.errors import ConfigurationError, InvalidRow, KafkaEosError
-from spark_kafka_eos.model import SourceRange, TopicPartition
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core import ledger
+from spark_kafka_eos.errors import ConfigurationError, InvalidRow, KafkaEosError, ProducerFenced
+from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.spark import encode_stage as encoding
-from spark_kafka_eos.spark import sink as module
-from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage
-from spark_kafka_eos.writing import preflight
-from spark_kafka_eos.writing.files import LocalFiles
+from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage, pinned
+from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
+from tests.model_kafka import KafkaModel
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 QUERY = "11111111-1111-1111-1111-111111111111"
@@ -38,73 +41,99 @@ def options(tmp_path):
             "kafka.transactional.id": "t",
             "topic": "a",
             "checkpointLocation": str(tmp_path),
+            "sourceClusters": "there",
         }
     )
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """What a commit did, in order, with everything beyond the sink replaced."""
-    taken = []
-    monkeypatch.setattr(module, "show", lambda level: None)
-    monkeypatch.setattr(module, "committer", lambda options, cluster, decide: "owner")
-    monkeypatch.setattr(preflight, "preflight", lambda cluster, options: taken.append("preflight"))
-    monkeypatch.setattr(preflight, "check_source_cluster", lambda cluster, options, batch: None)
-    monkeypatch.setattr(
-        module, "commit_batch", lambda owner, batch, write, **_: taken.append(f"batch {batch.batch_id}")
-    )
-    return taken
+class Kafka(KafkaModel):
+    """The model, and how often the preflight ran."""
 
+    def __init__(self):
+        super().__init__(2, {"orders": 1, "a": 1})
+        self.preflights = 0
 
-def test_only_batch_0_pays_for_the_preflight_since_each_batch_has_a_process_of_its_own(options, steps):
-    for number in range(2):
-        KafkaEosStreamWriter(options, SCHEMA).commit([], number)
-    assert steps == ["preflight", "batch 0", "batch 1"]
+    def preflight(self, cluster, options):
+        self.preflights += 1
 
+    def numbers(self):
+        """The batches that are committed."""
+        log = self.partitions.get(TopicPartition("kafka-eos-ledger", 0))
+        return [ledger.decode_record(entry.content[0]).batch_id for entry in log.committed()] if log else []
 
-def test_every_batch_write_is_its_processs_first(options, steps):
-    for _ in range(2):
-        KafkaEosBatchWriter(options, SCHEMA).commit([])
-    assert steps == ["preflight", "batch 0"] * 2
-
-
-@pytest.mark.parametrize("blocks", [0, 1])
-def test_a_first_batch_that_writes_nothing_starts_where_it_ends_in_each_source(options, steps, monkeypatch, blocks):
-    """As that of a query with startingOffsets=committed, which the ledger lets go on where another one ended."""
-    batches = []
-    monkeypatch.setattr(module, "commit_batch", lambda owner, batch, write, **_: batches.append(batch))
-    block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=b"")
-    report = EncodeReport(task=0, path=None, blocks=(block,) * blocks)
-    KafkaEosStreamWriter(options, SCHEMA).commit([StagedMessage(report)], 0)
-    end = {TopicPartition("orders", 0): 0}
-    start = None if blocks else end
-    (batch,) = batches
-    assert (batch.start, batch.end, batch.sources) == (start, end, (SourceRange(start=start, end=end),))
+    def records(self):
+        return sum(len(entry.content) for entry in self.partitions[TopicPartition("a", 0)].committed())
 
 
 @pytest.fixture
-def write(options, monkeypatch):
+def kafka(caplog):
+    caplog.set_level(logging.INFO, "spark_kafka_eos")  # the commit sets it; afterwards it is what it was
+    return Kafka()
+
+
+class StreamWriter(KafkaEosStreamWriter):
+    """Whose tasks leave a file each, with a record unless there is an `error`."""
+
+    error: KafkaEosError | None = None
+
+    def _stage(self, batches, folder):
+        place = staging_folder(self._options) / folder
+        place.mkdir(parents=True)
+        record = bytes(encode(pa.nulls(1, pa.binary()), pa.array([b"v"]), 0))
+        (place / "file").write_bytes(record)
+        block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=len(record), data=None)
+        path = None if self.error else f"{folder}/file"
+        return EncodeReport(task=0, path=path, blocks=() if self.error else (block,), error=self.error)
+
+
+@pytest.fixture
+def writer(options, kafka):
+    """`writer()`: another of the writers that Spark makes for planning and for each commit."""
+    return lambda: StreamWriter(options, SCHEMA, connect=kafka.cluster, preflight=kafka.preflight)
+
+
+@pytest.fixture
+def write(writer):
     """`write(batch, query)`: what a write task of that batch and query tells, which has left a file."""
 
     def write(batch: int, query: str | None = QUERY, error: KafkaEosError | None = None) -> StagedMessage:
-        properties = {"streaming.sql.batchId": str(batch), "sql.streaming.queryId": query}
-        monkeypatch.setattr(encoding, "task_context", lambda: SimpleNamespace(getLocalProperty=properties.get))
-        writer = KafkaEosStreamWriter(options, SCHEMA)
-
-        def stage(batches: object, folder: str) -> EncodeReport:
-            place = staging_folder(options) / folder
-            place.mkdir(parents=True)
-            (place / "file").touch()
-            block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=None)
-            path = None if error else f"{folder}/file"
-            return EncodeReport(task=0, path=path, blocks=() if error else (block,), error=error)
-
-        monkeypatch.setattr(writer, "_stage", stage)
-        message = writer.write(iter(()))
+        TaskContext._getOrCreate()._localProperties = {
+            "streaming.sql.batchId": str(batch),
+        } | ({} if query is None else {"sql.streaming.queryId": query})
+        task = writer()
+        task.error = error
+        message = task.write(iter(()))
         assert isinstance(message, StagedMessage)
         return message
 
-    return write
+    yield write
+    TaskContext._setTaskContext(None)
+
+
+def test_only_batch_0_pays_for_the_preflight_since_each_batch_has_a_process_of_its_own(writer, kafka):
+    for number in range(2):
+        writer().commit([], number)
+    assert (kafka.preflights, kafka.numbers()) == (1, [0, 1])
+
+
+def test_every_batch_write_is_its_processs_first(options, kafka):
+    for version in range(2):
+        given = replace(options, checkpoint_location=None, txn_app_id="job", txn_version=version)
+        KafkaEosBatchWriter(given, SCHEMA, connect=kafka.cluster, preflight=kafka.preflight).commit([])
+    assert (kafka.preflights, kafka.numbers()) == (2, [0, 1])
+
+
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_a_first_batch_that_writes_nothing_starts_where_it_ends_in_each_source(blocks):
+    """As that of a query with startingOffsets=committed, which the ledger lets go on where another one ended."""
+    block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=b"")
+    end = {TopicPartition("orders", 0): 0}
+    first = MicroBatch(
+        query_id=QUERY, batch_id=0, digest="", start=None, end=end, sources=(SourceRange(start=None, end=end), None)
+    )
+    batch = pinned(first, [EncodeReport(task=0, path=None, blocks=(block,) * blocks)])
+    start = None if blocks else end
+    assert (batch.start, batch.end, batch.sources) == (start, end, (SourceRange(start=start, end=end), None))
 
 
 def staging_folder(options) -> Path:
@@ -116,58 +145,56 @@ def left(options) -> list[str]:
     return sorted(folder.name.split("-")[0] for folder in staging_folder(options).iterdir())
 
 
-def test_a_commit_removes_its_tasks_files_and_those_of_earlier_batches(options, steps, write):
+def test_a_commit_removes_its_tasks_files_and_those_of_earlier_batches(options, writer, write, kafka):
     write(0)
-    KafkaEosStreamWriter(options, SCHEMA).commit([write(1)], 1)
-    assert left(options) == []
+    writer().commit([], 0)
+    write(0)
+    writer().commit([write(1)], 1)
+    assert (left(options), kafka.records()) == ([], 1)
 
 
-def test_a_zombie_leaves_its_successors_files_alone(options, steps, write, monkeypatch):
+def test_a_zombie_leaves_its_successors_files_alone(options, writer, write, kafka):
+    writer().commit([], 0)
     write(0)
     zombies = write(1)
     successors = write(1)
-
-    def fenced(*args, **_):
-        raise KafkaEosError("fenced")
-
-    monkeypatch.setattr(module, "commit_batch", fenced)
-    with pytest.raises(KafkaEosError, match="fenced"):
-        KafkaEosStreamWriter(options, SCHEMA).commit([zombies], 1)
-    KafkaEosStreamWriter(options, SCHEMA).abort([zombies, None], 1)
+    kafka.before("EndTxn", TransactionCoordinator(kafka.cluster(), "t", 60_000).init_producer_id)
+    with pytest.raises(ProducerFenced):
+        writer().commit([zombies], 1)
+    writer().abort([zombies, None], 1)
     assert (staging_folder(options) / successors.folder / "file").exists()
     assert left(options) == ["0", "1"]
 
 
-def test_what_a_task_wrote_before_its_error_is_removed_too(options, write):
-    KafkaEosStreamWriter(options, SCHEMA).abort([write(1, error=InvalidRow("no topic"))], 1)
+def test_what_a_task_wrote_before_its_error_is_removed_too(options, writer, write):
+    writer().abort([write(1, error=InvalidRow("no topic"))], 1)
     assert left(options) == []
 
 
-def test_a_batch_that_is_committed_does_not_fail_because_files_stay_behind(options, steps, write, monkeypatch):
-    def remove(files: LocalFiles, directory: str) -> None:
-        raise PermissionError(13, "Permission denied")
+def test_a_batch_that_is_committed_does_not_fail_because_files_stay_behind(options, writer, write, kafka, tmp_path):
+    message = write(0)
+    (staging_folder(options) / message.folder).rename(tmp_path / "elsewhere")
+    (staging_folder(options) / message.folder).symlink_to(tmp_path / "elsewhere")  # is not removed
+    writer().commit([message], 0)
+    assert (left(options), kafka.numbers()) == (["0"], [0])
 
-    monkeypatch.setattr(LocalFiles, "remove", remove)
-    KafkaEosStreamWriter(options, SCHEMA).commit([write(1)], 1)
-    assert steps == ["batch 1"]
 
-
-def test_another_querys_checkpoint_at_that_path_is_not_believed(options, steps, write):
+def test_another_querys_checkpoint_at_that_path_is_not_believed(writer, write, kafka):
     another = "22222222-2222-2222-2222-222222222222"
     with pytest.raises(ConfigurationError, match=f"{QUERY}, but this is query {another}.*hdfs://") as raised:
-        KafkaEosStreamWriter(options, SCHEMA).commit([write(1, another)], 1)
+        writer().commit([write(1, another)], 1)
     assert raised.value.option == "checkpointLocation"
-    assert steps == []
+    assert kafka.requests == []
 
 
 @pytest.mark.parametrize("missing", ["metadata", "offsets/1"])
-def test_a_path_without_a_scheme_that_is_not_on_this_disk_asks_for_one(options, steps, write, missing):
+def test_a_path_without_a_scheme_that_is_not_on_this_disk_asks_for_one(options, writer, write, kafka, missing):
     (Path(options.checkpoint_location) / missing).unlink()
     with pytest.raises(ConfigurationError, match="on the driver's local disk.*Add the scheme.*hdfs://"):
-        KafkaEosStreamWriter(options, SCHEMA).commit([write(1)], 1)
-    assert steps == []
+        writer().commit([write(1)], 1)
+    assert kafka.requests == []
 
 
-def test_a_checkpoint_of_which_no_task_says_anything_is_believed(options, steps, write):
-    KafkaEosStreamWriter(options, SCHEMA).commit([write(1, query=None)], 1)
-    assert steps == ["batch 1"]
+def test_a_checkpoint_of_which_no_task_says_anything_is_believed(writer, write, kafka):
+    writer().commit([write(0, query=None)], 0)
+    assert kafka.numbers() == [0]

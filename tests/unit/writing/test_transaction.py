@@ -82,16 +82,6 @@ class Kafka(KafkaModel):
 
         self.meets["EndTxn"] = meet
 
-    def before(self, api: str, happens: Callable[[], object]):
-        """Something happens just before the next request of this API arrives."""
-
-        def meet(request, answer):
-            del self.meets[api]
-            happens()
-            return answer()
-
-        self.meets[api] = meet
-
     def outdate_coordinator(self, *groups):
         """Of these groups, or all, the last commit is unknown to a coordinator that was paused.
 

@@ -1,0 +1,291 @@
+"""What is done around a batch of foreachBatch: the preflight, the calls that are refused, what is left to Spark; what a
+batch does is tested on a broker (tests/spark)."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import pickle
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core import ledger
+from spark_kafka_eos.core.append_mode import SessionKind
+from spark_kafka_eos.errors import (
+    AuthorizationFailed,
+    CommitOutcomeUnknown,
+    IllegalTransactionState,
+    KafkaEosError,
+    PreflightFailed,
+)
+from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
+from tests.model_kafka import KafkaModel, lost, refused
+
+ORDERS = TopicPartition("orders", 0)
+UNAUTHORIZED = 53
+_numbers = itertools.count()
+
+
+class Kafka(KafkaModel):
+    """The model, and what became of the preflight: how often it ran, and what it raised if it failed."""
+
+    def __init__(self) -> None:
+        super().__init__(2, {"orders": 1, "a": 1})
+        self.preflights, self.failing = 0, False
+        self.transactional_id = f"t{next(_numbers)}"  # of each test its own: a process remembers the calls under it
+        self.clusters: list[Cluster] = []
+
+    def connect(self, options: Any) -> Cluster:
+        self.clusters.append(self.cluster(options))
+        return self.clusters[-1]
+
+    def preflight(self, cluster: Cluster, options: SinkOptions) -> None:
+        cluster.controller()
+        self.preflights += 1
+        if self.failing:
+            raise PreflightFailed("the preflight found 1 error")
+
+    def batches(self) -> list[Any]:
+        """The ledger's committed records."""
+        log = self.partitions.get(TopicPartition("kafka-eos-ledger", 0))
+        return [ledger.decode_record(entry.content[0]) for entry in log.committed()] if log else []
+
+    def numbers(self) -> list[int]:
+        return [entry.batch_id for entry in self.batches()]
+
+
+class Query:
+    """The running query, in a run of its own; a test may change what it is asked for."""
+
+    def __init__(self, checkpoint_location: str) -> None:
+        self.checkpoint_location, self.run_id = checkpoint_location, "run"
+        self.evaluation = False
+
+    def __call__(self, frame: object, location: object) -> Query:
+        return self
+
+    def micro_batch(self, number: int) -> MicroBatch:
+        start, end = {ORDERS: 10 * number}, {ORDERS: 10 * number + 10}
+        return MicroBatch(query_id="q", batch_id=number, digest=f"{number}", start=start, end=end)
+
+    def needs_evaluation(self) -> bool:
+        return self.evaluation
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    return Kafka()
+
+
+@pytest.fixture
+def query(tmp_path) -> Query:
+    return Query(str(tmp_path))
+
+
+@pytest.fixture
+def writer_of(kafka, query):
+    """`writer_of(**options)`: a writer of the query."""
+
+    def make(**given):
+        servers = {"kafka.bootstrap.servers": "node-0:9092", "kafka.transactional.id": kafka.transactional_id}
+        options = sink_options(servers | {"topic": "a", "appendMode": "driver", "sourceClusters": "there"} | given)
+        doubles: Any = {"connect": kafka.connect, "preflight": kafka.preflight, "running_query": query}
+        return MicroBatchWriter(options, **doubles | ({"session_kind": cluster} if "appendMode" in given else {}))
+
+    return make
+
+
+def cluster(_session: object) -> SessionKind:
+    return SessionKind(classic=True, local=False, speculates=False)
+
+
+def run(writer, number, frame: Any = None):
+    """A batch without rows."""
+    return writer.commit(frame or SimpleNamespace(sparkSession=None), number, None, None)
+
+
+def test_the_preflight_runs_once_before_the_first_batch_whichever_that_is(kafka, writer_of):
+    writer = writer_of()
+    run(writer, 0)
+    run(writer, 1)
+    assert (kafka.preflights, kafka.numbers()) == (1, [0, 1])
+
+
+def test_a_batchs_size_is_reckoned_from_what_the_one_before_made_of_its_offsets(writer_of):
+    writer = writer_of(appendMode="auto")
+    assert run(writer, 0).append_reason.startswith("10 offsets result in about 10,000 bytes")
+    assert run(writer, 1).append_reason.startswith("10 offsets result in about 0 bytes")
+
+
+def test_a_writer_in_another_process_runs_it_again(kafka, writer_of):
+    writer = writer_of()
+    run(writer, 0)
+    run(pickle.loads(pickle.dumps(writer)), 1)
+    assert (kafka.preflights, kafka.numbers()) == (2, [0, 1])
+
+
+def test_a_writer_closes_its_connections_when_it_goes(kafka, writer_of):
+    one, other = writer_of(), writer_of()
+    run(one, 0)
+    run(other, 1)
+    del one
+    gc.collect()
+    assert [bool(cluster._connections) for cluster in kafka.clusters] == [False, True]
+
+
+def test_after_an_error_nothing_is_begun_and_the_next_try_looks_again(kafka, writer_of):
+    kafka.failing = True
+    writer = writer_of()
+    for _ in range(2):
+        with pytest.raises(PreflightFailed):
+            run(writer, 0)
+    assert (kafka.preflights, kafka.sent("InitProducerId")) == (2, [])
+    assert not any(cluster._connections for cluster in kafka.clusters)
+
+
+@pytest.mark.parametrize("outcome", ["committed", "skipped"])
+def test_a_second_call_for_a_batch_is_refused_and_the_batch_noted_as_incomplete(kafka, query, writer_of, outcome):
+    writer = writer_of()
+    if outcome == "skipped":
+        query.run_id = "an earlier one"
+        run(writer, 0)
+        query.run_id = "run"
+    assert run(writer, 0).outcome == outcome
+    assert not kafka.batches()[-1].incomplete
+    for again in (writer, writer_of(), pickle.loads(pickle.dumps(writer))):
+        with pytest.raises(IllegalTransactionState, match="a second call for batch 0 .*ONE `with writer.transaction"):
+            run(again, 0)
+        assert kafka.batches()[-1].incomplete
+    assert set(kafka.numbers()) == {0}
+
+
+def test_a_query_that_was_started_again_finds_the_batch_written(kafka, query, writer_of):
+    writer = writer_of()
+    run(writer, 0)
+    query.run_id = "another"
+    assert run(writer, 0).outcome == "skipped"
+    assert kafka.numbers() == [0]
+
+
+def test_a_call_that_failed_with_nothing_committed_may_be_made_again(kafka, writer_of):
+    kafka.meets["InitProducerId"] = refused(UNAUTHORIZED)
+    writer = writer_of()
+    with pytest.raises(AuthorizationFailed):
+        run(writer, 0)
+    kafka.meets.clear()
+    assert run(writer, 0).outcome == "committed"
+    assert [entry.incomplete for entry in kafka.batches()] == [False]
+
+
+def test_after_an_unknown_outcome_that_error_is_the_only_one_and_no_second_call_is_let_in(kafka, writer_of):
+    def unanswered(_request, answer):
+        answer()
+        kafka.meets["InitProducerId"] = lost
+
+    kafka.meets["EndTxn"] = unanswered
+    writer = writer_of()
+    with pytest.raises(CommitOutcomeUnknown):
+        run(writer, 0)
+    asked = len(kafka.requests)
+    with pytest.raises(IllegalTransactionState, match="It is unknown"):
+        run(writer, 0)
+    assert len(kafka.requests) == asked, "it may be under way in another thread"
+    assert not any(entry.incomplete for entry in kafka.batches())
+
+
+def interrupt(_request: Any, _answer: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_after_the_append_leaves_the_outcome_open_and_one_before_it_does_not(kafka, writer_of):
+    writer = writer_of()
+    for api in ("InitProducerId", "EndTxn"):
+        kafka.meets = {api: interrupt}
+        with pytest.raises(KeyboardInterrupt):
+            run(writer, 0)
+    kafka.meets.clear()
+    with pytest.raises(IllegalTransactionState):
+        run(writer, 0)
+
+
+def test_a_second_threads_call_fails_at_once(kafka, writer_of):
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        entered.set()
+        leave.wait(30)
+
+    kafka.before("EndTxn", hold)
+    writer = writer_of()
+    thread = threading.Thread(target=run, args=(writer, 0))
+    thread.start()
+    assert entered.wait(30)
+    with pytest.raises(IllegalTransactionState, match="still running"):
+        run(writer, 0)
+    leave.set()
+    thread.join()
+    assert [entry.incomplete for entry in kafka.batches()] == [False]
+
+
+def test_at_least_once_a_batch_may_be_written_in_two_calls(kafka, writer_of):
+    # A producer without a transaction, which the model does not know.
+    kafka.meets["InitProducerId"] = lambda *_: SimpleNamespace(error_code=0, producer_id=1, producer_epoch=0)
+    writer = writer_of(deliveryGuarantee="at-least-once")
+    assert [run(writer, 0).outcome for _ in range(2)] == ["committed"] * 2
+
+
+class Frame:
+    """A frame that can be written to `noop`, which is all that is asked of it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.sparkSession = None
+        self.computed = 0
+        self._error = error
+
+    @property
+    def write(self):
+        return self
+
+    def format(self, name):
+        assert name == "noop"
+        return self
+
+    def mode(self, name):
+        return self
+
+    def save(self):
+        self.computed += 1
+        if self._error is not None:
+            raise self._error
+
+
+def run_again(writer, query, frame):
+    """A batch that an earlier run has committed."""
+    run(writer, 0)
+    query.run_id = "another"
+    return run(writer, 0, frame)
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_batch_that_is_skipped_is_computed_if_spark_needs_it(query, writer_of, needed):
+    query.evaluation, frame = needed, Frame()
+    assert run_again(writer_of(), query, frame).outcome == "skipped"
+    assert frame.computed == needed
+
+
+def test_a_batch_that_is_committed_is_not_computed_again(query, writer_of):
+    query.evaluation, frame = True, Frame()
+    assert run(writer_of(), 0, frame).outcome == "committed"
+    assert frame.computed == 0
+
+
+def test_a_skipped_batch_that_cannot_be_computed_says_that_it_is_committed(query, writer_of):
+    query.evaluation = True
+    with pytest.raises(KafkaEosError, match="was committed in an earlier run.*The transaction was committed."):
+        run_again(writer_of(), query, Frame(RuntimeError("the records are gone")))
