@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 
 import pytest
 import typer
@@ -126,3 +127,10 @@ def test_the_page_on_the_api_shows_the_parameters_that_a_name_takes(module, name
     assert [word for word in re.split(r",\s*", shown) if word != "*"] == [parameter.name for parameter in parameters]
     by_name = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     assert shown.partition("*")[2].strip(", ") == ", ".join(by_name)
+
+
+def test_the_site_shows_the_docstring_of_every_public_name():
+    hook = runpy.run_path(str(ROOT / "docs" / "site" / "reference.py"))
+    shown = re.findall(r"^::: (\S+)$", hook["with_reference"](page("api")), re.MULTILINE)
+    public = {f"{module.__name__}.{name}" for module in MODULES for name in module.__all__}
+    assert sorted(shown) == sorted(public - {"spark_kafka_eos.__version__"})
