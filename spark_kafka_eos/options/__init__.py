@@ -3,6 +3,7 @@
     table.py                          all options, one row each; errors for unknown names, with suggestions
     kafka_properties.py               Kafka properties that are rejected or ignored
     parsers.py                        from text to value
+    java_regex.py                     subscribePattern, from Java's syntax to Python's
     client.py source.py sink.py       the parsed values, and constraints between options
     security.py                       TLS and SASL together
     sasl.py jaas.py                   users, passwords and OAuth clients

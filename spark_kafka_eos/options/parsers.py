@@ -9,6 +9,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.java_regex import to_python
 
 EARLIEST, LATEST = -2, -1  # as in the built-in source's JSON
 
@@ -89,8 +90,8 @@ def topic(value: str) -> str:
 
 
 def topics(value: str) -> tuple[str, ...]:
-    """Comma-separated topic names; duplicates are dropped."""
-    return tuple(dict.fromkeys(topic(name) for name in value.split(",")))
+    """Comma-separated topic names; duplicates and blank entries are dropped, as in the built-in source."""
+    return tuple(dict.fromkeys(topic(name) for name in text(value).split(",") if name.strip())) or (topic(""),)
 
 
 def cluster_ids(value: str) -> tuple[str, ...]:
@@ -99,12 +100,11 @@ def cluster_ids(value: str) -> tuple[str, ...]:
 
 
 def pattern(value: str) -> str:
-    """A regular expression for whole topic names, in Python's syntax, which covers what is common in Java's."""
+    """A regular expression for whole topic names in Java's syntax, translated to Python's."""
     try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"{value!r} is not a valid regular expression: {error}") from None
-    return text(value)
+        return to_python(text(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} {error}" if value.strip() else str(error)) from None
 
 
 def addresses(value: str) -> tuple[tuple[str, int], ...]:
@@ -175,12 +175,22 @@ def size_bytes(value: str) -> int:
 
 def _json(value: str, shape: str) -> Mapping[str, object]:
     try:
-        parsed = json.loads(value)
-    except ValueError as error:
+        parsed = json.loads(value, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
         raise ValueError(f"{value!r} is not valid JSON ({error}); expected {shape}") from None
     if not isinstance(parsed, dict) or not parsed:
         raise ValueError(f"{value!r} contains no topic; expected {shape}")
-    return {topic(name): content for name, content in parsed.items()}
+    return _unique([(topic(name), content) for name, content in parsed.items()])
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The pairs as a dict. One of two values for the same key would be dropped."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice!r} occurs twice")
+    return found
 
 
 def _whole(value: object, minimum: int) -> int | None:
@@ -208,13 +218,15 @@ def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[Topic
         if not isinstance(partitions, dict) or not partitions:
             raise ValueError(f"topic {name!r} has no partitions; expected {shape}")
         for number_, content in partitions.items():
-            if not re.fullmatch(r"\d{1,9}", number_):
+            if not re.fullmatch("[0-9]{1,9}", number_):
                 raise ValueError(f"{number_!r} of topic {name!r} is not a partition number; expected {shape}")
             if (whole := _whole(content, minimum)) is None:
                 raise ValueError(
                     f"{content!r} (topic {name!r}, partition {number_}) is not a valid {what}; expected {shape}"
                 )
-            found[TopicPartition(name, int(number_))] = whole
+            if (partition := TopicPartition(name, int(number_))) in found:
+                raise ValueError(f"partition {int(number_)} of topic {name!r} occurs twice")
+            found[partition] = whole
     return found
 
 

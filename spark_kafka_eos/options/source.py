@@ -30,7 +30,7 @@ class Timestamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Exactly one of `subscribe`, `subscribe_pattern` (full match) and `assign` is set.
+    """Exactly one of `subscribe`, `subscribe_pattern` (Python's syntax, full match) and `assign` is set.
 
     `sink` names the ledger that `committed` starts from instead of the group. Explicit offsets may be -2 (earliest) or
     -1 (latest). Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty,

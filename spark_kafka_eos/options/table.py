@@ -64,7 +64,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("subscribe", SOURCE, p.topics,
            "Comma-separated list of topics to read. Set one of subscribe, subscribePattern, assign."),
     Option("subscribePattern", SOURCE, p.pattern,
-           "Regular expression for the topics to read; it must match the whole name."),
+           "Java regular expression for the topics to read; it must match the whole name."),
     Option("assign", SOURCE, p.assign,
            'Partitions to read: `{"orders": [0, 1]}`.'),
     Option("startingOffsets", SOURCE, p.starting_offsets,

@@ -72,7 +72,7 @@ def summary(frame):
 
 BATCH_READS = {
     "subscribe": {},
-    "subscribePattern": {"subscribePattern": "$t"},
+    "subscribePattern": {"subscribePattern": r"(?i)\Q$t\E(?<rest>\p{Punct}*+)\z"},
     "assign": {"assign": '{"$t": [1]}'},
     "startingOffsets": {"startingOffsets": '{"$t": {"0": 17, "1": -2}}'},
     "startingTimestamp": {"startingTimestamp": "1740000000000"},

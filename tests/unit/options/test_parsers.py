@@ -67,7 +67,17 @@ def test_topics_are_split_at_commas_and_named_once():
     assert p.topics("b, a,b") == ("b", "a")
 
 
-@pytest.mark.parametrize("text", ["", "a,,b", "a b", "a/b", ".", "..", "x" * 250, "ü"])
+def test_blank_entries_in_a_list_of_topics_are_dropped_as_by_the_built_in_source():
+    assert p.topics("a,b,") == p.topics(" ,a,,b") == ("a", "b")
+
+
+@pytest.mark.parametrize("text", [",", " , "])
+def test_a_list_of_topics_needs_a_topic(text):
+    with pytest.raises(ValueError, match="not a valid topic name"):
+        p.topics(text)
+
+
+@pytest.mark.parametrize("text", ["a b", "a/b", ".", "..", "x" * 250, "ü"])
 def test_an_illegal_topic_name_is_refused(text):
     with pytest.raises(ValueError, match="not a valid topic name"):
         p.topics(text)
@@ -75,8 +85,30 @@ def test_an_illegal_topic_name_is_refused(text):
 
 def test_a_pattern_must_be_a_regular_expression():
     assert p.pattern("orders-.*") == "orders-.*"
-    with pytest.raises(ValueError, match="not a valid regular expression"):
+    with pytest.raises(ValueError, match=r"'orders-\[' is not valid: \[ without \]"):
         p.pattern("orders-[")
+    with pytest.raises(ValueError, match="must not be empty"):
+        p.pattern(" ")
+
+
+@pytest.mark.parametrize(
+    ("text", "twice"),
+    [
+        ('{"a": {"0": 2, "00": 1}}', "partition 0 of topic 'a' occurs twice"),
+        ('{"a": {"0": 2, "0": 1}}', "'0' occurs twice"),
+        ('{"a": {"0": 2}, "a": {"0": 1}}', "'a' occurs twice"),
+        ('{"a": {"0": 2}, " a": {"0": 1}}', "'a' occurs twice"),
+    ],
+)
+def test_two_offsets_of_one_partition_are_refused(text, twice):
+    for parse in (p.starting_offsets, p.ending_offsets, p.timestamps):
+        with pytest.raises(ValueError, match=twice):
+            parse(text)
+
+
+def test_a_partition_number_has_ascii_digits():
+    with pytest.raises(ValueError, match="is not a partition number"):
+        p.starting_offsets('{"a": {"١": 2}}')
 
 
 @pytest.mark.parametrize(
