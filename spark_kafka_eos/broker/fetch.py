@@ -1,7 +1,7 @@
-"""Fetches ranges of offsets as whole record batches from the partitions' leaders.
+"""Fetches ranges of offsets as whole record batches from the partitions' leaders, or from followers in the same rack.
 
 `core.fetch_plan` decides what to request and what answers mean; this module performs its steps. While the caller
-processes a response, the next request to each leader is already in flight.
+processes a response, the next request to each broker is already in flight.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from spark_kafka_eos.core.fetch_steps import (
     Outcome,
     Part,
     Place,
+    ReadReplica,
     Receive,
     Refused,
     Request,
@@ -53,7 +54,8 @@ class _InFlight:
 class Fetcher:
     """Reads ranges of offsets. `max_bytes` limits a response, `max_partition_bytes` a partition's part of it, in bytes.
 
-    A larger record batch exceeds both (KIP-74). It remembers the partitions' record sizes, so use one object for many
+    A larger record batch exceeds both (KIP-74). A leader may send a reader with a `rack` to a follower there (KIP-392),
+    as its `replica.selector.class` decides. It remembers the partitions' record sizes, so use one object for many
     calls.
     """
 
@@ -65,8 +67,9 @@ class Fetcher:
         max_bytes: int = 50 << 20,
         max_partition_bytes: int = 8 << 20,
         max_wait_ms: int = 500,
+        rack: str = "",
     ) -> None:
-        self._cluster = cluster
+        self._cluster, self._rack = cluster, rack
         self._isolation: IsolationLevel = isolation
         self._max_bytes, self._max_wait_ms = max_bytes, max_wait_ms
         self._sizes = FetchSizes(max_partition_bytes)
@@ -104,10 +107,10 @@ class Fetcher:
 
     def _perform(self, action: Request, plan: FetchPlan, in_flight: dict[int, _InFlight]) -> None:
         match action:
-            case Ask(leader=leader):
-                in_flight[leader] = self._send(action)
-            case Receive(leader=leader):
-                plan.answered(leader, _receive(in_flight.pop(leader)))
+            case Ask(node=node):
+                in_flight[node] = self._send(action)
+            case Receive(node=node):
+                plan.answered(node, _receive(in_flight.pop(node)))
             case Locate(partitions=partitions, anew=topics):
                 if topics:
                     self._cluster.refresh(topics)
@@ -135,17 +138,17 @@ class Fetcher:
         return {partition: Bounds(first=first[partition], end=end[partition]) for partition in partitions}
 
     def _send(self, ask: Ask) -> _InFlight:
-        connection = self._cluster.connection(ask.leader)
+        connection = self._cluster.connection(ask.node)
         return _InFlight(
             connection=connection,
-            correlation_id=connection.send(self._request(ask.parts), decode=read_fetch_response),
+            correlation_id=connection.send(self._request(ask), decode=read_fetch_response),
             parts={(part.topic_id, part.partition.partition): part for part in ask.parts},
         )
 
-    def _request(self, parts: Iterable[Part]) -> Any:
+    def _request(self, ask: Ask) -> Any:
         topic_class: Any = FetchRequest.FetchTopic
         topics: dict[uuid.UUID, list[Any]] = {}
-        for part in parts:
+        for part in ask.parts:
             topics.setdefault(part.topic_id, []).append(
                 topic_class.FetchPartition(
                     partition=part.partition.partition,
@@ -166,7 +169,7 @@ class Fetcher:
             session_epoch=-1,
             topics=[topic_class(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
             forgotten_topics_data=[],
-            rack_id="",
+            rack_id=self._rack if ask.with_rack else "",
         )
 
 
@@ -192,6 +195,8 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
         return Refused(error_code=data.error_code)
     if data.diverging is not None:
         return data.diverging
+    if data.preferred_read_replica >= 0 and not data.records:
+        return ReadReplica(node=data.preferred_read_replica)
     batches = _batches(asked, data.records, is_first=is_first)
     return Fetched(
         partition=asked.partition,

@@ -27,7 +27,8 @@ _VARINT_BYTES = 5
 class PartitionData:
     """One partition's part of a Fetch response; `records` is a slice of its buffer; its last batch may be incomplete.
 
-    `diverging` is set instead of records if the last fetched records are not in the leader's log.
+    `diverging` is set instead of records if the last fetched records are not in the broker's log.
+    `preferred_read_replica` is the node id of a follower to ask instead, -1 for none (KIP-392).
     """
 
     topic_id: uuid.UUID
@@ -38,6 +39,7 @@ class PartitionData:
     log_start_offset: int
     aborted: tuple[AbortedTransaction, ...]
     records: memoryview
+    preferred_read_replica: int = -1
     diverging: EpochEndOffset | None = None
 
 
@@ -74,7 +76,7 @@ def _partition(read: _Reader, topic_id: uuid.UUID) -> PartitionData:
         producer_id, first_offset = read.fields(_ABORTED)
         read.skip_tags()
         aborted.append(AbortedTransaction(producer_id=producer_id, first_offset=first_offset))
-    read.fields(_PREFERRED_READ_REPLICA)
+    (preferred_read_replica,) = read.fields(_PREFERRED_READ_REPLICA)
     records = read.slice(read.count())
     diverging = read.tags().get(_DIVERGING_EPOCH_TAG)
     return PartitionData(
@@ -86,6 +88,7 @@ def _partition(read: _Reader, topic_id: uuid.UUID) -> PartitionData:
         log_start_offset=log_start_offset,
         aborted=tuple(aborted),
         records=records,
+        preferred_read_replica=preferred_read_replica,
         diverging=None if diverging is None else _epoch_end_offset(diverging),
     )
 

@@ -1,10 +1,10 @@
-"""What to fetch next from which leader, and what an answer means: reading offset ranges, without sockets.
+"""What to fetch next from which broker, and what an answer means: reading offset ranges, without sockets.
 
 `FetchPlan.next` returns the next step. The caller performs it and reports the result with the method on the right, or
 with `failed` if the broker could not be reached:
 
-    Ask         send a request to a leader                     (its answer comes with a later Receive)
-    Receive     wait for a leader's answer                     answered
+    Ask         send a request to a broker                     (its answer comes with a later Receive)
+    Receive     wait for a broker's answer                     answered
     Locate      look up the leaders of partitions              located
     FindBounds  look up where partitions start and end         bounded
     Wait        sleep
@@ -26,6 +26,9 @@ What is not obvious:
 - Two checks ensure that records belong together. Requests use the topic id, which changes when a topic is created
   again. And each names the leader epoch of the last record batch read (KIP-595, as followers do), so that a leader
   whose log was truncated by an unclean election reports it, instead of returning other records at the same offsets.
+- A leader may send a reader that names its rack to a follower there (KIP-392). A follower knows less than its leader:
+  its log and its high watermark lag behind, and it may be down. So only records count from a follower. After anything
+  else, the leader is asked, for a while without the rack, and only the leader's answer may be an error or DataLoss.
 
 Which errors are retriable: see FetchCollector and FetchSessionHandler of Kafka's Java client, and `core.error_codes`.
 """
@@ -53,6 +56,7 @@ from spark_kafka_eos.core.fetch_steps import (
     Outcome,
     Part,
     Place,
+    ReadReplica,
     Receive,
     Refused,
     Request,
@@ -61,6 +65,10 @@ from spark_kafka_eos.core.fetch_steps import (
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 
+# How long a follower is asked before the leader chooses again: metadata.max.age.ms, as in the Java client.
+_REPLICA_SECONDS = 300.0
+# How long only leaders are asked after a follower had no records. A broker that is down leaves the ISR sooner.
+_LEADERS_SECONDS = 30.0
 # How long a different topic id may come from outdated metadata, here or on the broker that was asked.
 _OUTDATED_METADATA_MS = 2_000
 _GO_ON = "Set failOnDataLoss=false to continue with the remaining records, or start with a new checkpoint."
@@ -74,6 +82,8 @@ class _Cursor:
     topic_id: uuid.UUID | None  # as planned, or as first read: another id means that the topic was created again
     epoch: int = -1  # of the last record batch read
     place: Place | None = None  # None: to be looked up
+    replica: int | None = None  # the follower to ask instead of the leader
+    replica_until: float = 0.0
     is_outdated: bool = False  # cached metadata must not be used to look it up
     is_out_of_range: bool = False  # according to its leader
     end_doubted: Budget | None = None  # how long not to believe that the log ends before the position
@@ -111,10 +121,11 @@ class FetchPlan:
             for wanted in ranges
             if wanted.start < wanted.end
         }
-        self._in_flight: dict[int, dict[TopicPartition, _Cursor]] = {}  # by leader, the first asked first
+        self._in_flight: dict[int, dict[TopicPartition, _Cursor]] = {}  # by broker, the first asked first
         self._found: deque[Fetched] = deque()
         self._trouble: tuple[KafkaEosError, Reaction] | None = None  # to back off for
-        self._throttled_until: dict[int, float] = {}  # by leader
+        self._throttled_until: dict[int, float] = {}  # by broker
+        self._leaders_until = float("-inf")
 
     def next(self) -> Action | None:
         """The next step; None when all ranges are read. Raises the last error when the time is used up."""
@@ -133,19 +144,20 @@ class FetchPlan:
         return action
 
     def _ask(self) -> Ask | None:
-        """A request to an idle leader for all partitions that wait for it."""
+        """A request to an idle broker for all partitions that wait for it."""
         if self._trouble is not None:
             return None
-        by_leader: dict[int, list[_Cursor]] = {}
+        now = self._clock()
+        by_node: dict[int, list[_Cursor]] = {}
         for cursor in self._waiting.values():
             if cursor.place is not None and not cursor.is_out_of_range:
-                by_leader.setdefault(cursor.place.leader, []).append(cursor)
-        now = self._clock()
-        for leader, cursors in by_leader.items():
-            if leader in self._in_flight or self._throttled_until.get(leader, now) > now:
+                by_node.setdefault(_node(cursor, cursor.place, now), []).append(cursor)
+        for node, cursors in by_node.items():
+            if node in self._in_flight or self._throttled_until.get(node, now) > now:
                 continue
-            self._in_flight[leader] = {cursor.partition: self._waiting.pop(cursor.partition) for cursor in cursors}
-            return Ask(leader=leader, parts=tuple(self._part(cursor) for cursor in cursors))
+            self._in_flight[node] = {cursor.partition: self._waiting.pop(cursor.partition) for cursor in cursors}
+            parts = tuple(self._part(cursor) for cursor in cursors)
+            return Ask(node=node, parts=parts, with_rack=now >= self._leaders_until)
         return None
 
     def _part(self, cursor: _Cursor) -> Part:
@@ -183,14 +195,15 @@ class FetchPlan:
         )
 
     def _receive(self) -> Receive | None:
-        return Receive(leader=next(iter(self._in_flight))) if self._in_flight else None
+        return Receive(node=next(iter(self._in_flight))) if self._in_flight else None
 
     def _wait_for_throttle(self) -> Wait | None:
         if not self._waiting:
             return None
-        leaders = {cursor.place.leader for cursor in self._waiting.values() if cursor.place is not None}
-        until = min(self._throttled_until[leader] for leader in leaders)
-        return Wait(seconds=max(0.0, until - self._clock()), because=None)
+        now = self._clock()
+        nodes = {_node(cursor, cursor.place, now) for cursor in self._waiting.values() if cursor.place is not None}
+        until = min(self._throttled_until.get(node, now) for node in nodes)
+        return Wait(seconds=max(0.0, until - now), because=None)
 
     # -- what came of it
 
@@ -222,21 +235,29 @@ class FetchPlan:
     def failed(self, action: Request, error: KafkaEosError) -> None:
         """The step could not be performed: the broker could not be reached, or did not answer."""
         match action:
-            case Ask(leader=leader) | Receive(leader=leader):
-                cursors = list(self._in_flight.pop(leader).values())
+            case Ask(node=node) | Receive(node=node):
+                cursors = list(self._in_flight.pop(node).values())
             case Locate(partitions=partitions) | FindBounds(partitions=partitions):
                 cursors = [self._waiting[partition] for partition in partitions]
         for cursor in cursors:
             cursor.is_out_of_range = False
+            self._ask_leader(cursor)
         self._again(cursors, error, Reaction.REFRESH_METADATA)
 
-    def answered(self, leader: int, answer: Answer) -> None:
-        """The answer to the request in flight to `leader`. Raises the first error in it that no retry mends."""
-        asked = self._in_flight.pop(leader)
+    def answered(self, node: int, answer: Answer) -> None:
+        """The answer to the request in flight to `node`. Raises the first error in it that no retry mends."""
+        asked = self._in_flight.pop(node)
         if answer.throttle_ms:
-            self._throttled_until[leader] = self._clock() + answer.throttle_ms / 1000
+            self._throttled_until[node] = self._clock() + answer.throttle_ms / 1000
+        of_leader = [cursor for cursor in asked.values() if cursor.replica is None]
         if answer.error_code:
-            error, react = _failure(answer.error_code, f"a request to {answer.where}")
+            subject = f"a request to {answer.where}"
+            if of_leader:
+                error, react = _failure(answer.error_code, subject)
+            else:
+                error, react = failure("Fetch", answer.error_code, subject), Reaction.RETRY_SAME
+            for cursor in asked.values():
+                self._ask_leader(cursor)
             self._again(asked.values(), error, react)
             return
         if self._take(asked, answer.parts):
@@ -246,8 +267,10 @@ class FetchPlan:
             self._silence.restart()
             if self._progress.spent:
                 self._trouble = _throttled(answer.where, asked.values()), Reaction.RETRY_SAME
-        elif self._is_settled() and self._silence.spent:
-            raise _stuck(answer.where, asked.values())
+        elif (
+            self._is_settled() and self._silence.spent and (silent := [one for one in of_leader if one.replica is None])
+        ):
+            raise _stuck(answer.where, silent)
 
     def _take(self, asked: Mapping[TopicPartition, _Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
         """Advance the cursors; those that got nothing will be first in the next request. Returns whether data came."""
@@ -255,19 +278,35 @@ class FetchPlan:
         for partition, outcome in parts.items():
             cursor = left.pop(partition)
             match outcome:
+                case Fetched() if outcome.batches:
+                    self._advance(cursor, outcome)
+                    moved.append(cursor)
+                case _ if self._ask_leader(cursor):
+                    self._waiting[partition] = cursor
+                    self._trouble = self._trouble or _of_follower(cursor, outcome)
+                case ReadReplica(node=node):
+                    cursor.replica, cursor.replica_until = node, self._clock() + _REPLICA_SECONDS
+                    self._waiting[partition] = cursor
                 case EpochEndOffset():
                     raise _truncated(cursor, outcome)
                 case Refused(error_code=code):
                     self._refused(cursor, code)
-                case Fetched(batches=()):
-                    self._waiting[partition] = cursor
                 case Fetched():
-                    self._advance(cursor, outcome)
-                    moved.append(cursor)
+                    self._waiting[partition] = cursor
+        for cursor in left.values():
+            self._ask_leader(cursor)
         for cursor in (*left.values(), *moved):
             if cursor.position < cursor.end:
                 self._waiting[cursor.partition] = cursor
         return bool(moved)
+
+    def _ask_leader(self, cursor: _Cursor) -> bool:
+        """Give up the follower that `cursor` was read from; False if it was read from its leader."""
+        if cursor.replica is None:
+            return False
+        cursor.replica = None
+        self._leaders_until = self._clock() + _LEADERS_SECONDS
+        return True
 
     def _refused(self, cursor: _Cursor, code: int) -> None:
         if reaction("Fetch", code) is Reaction.DATA_LOSS:
@@ -305,12 +344,36 @@ class FetchPlan:
         return self._trouble is None and not any(cursor.is_out_of_range for cursor in self._waiting.values())
 
 
+def _node(cursor: _Cursor, place: Place, now: float) -> int:
+    """The broker to ask: the preferred follower, else the leader."""
+    if cursor.replica is not None and now >= cursor.replica_until:
+        cursor.replica = None
+    return place.leader if cursor.replica is None else cursor.replica
+
+
 def _failure(code: int, subject: Subject | str) -> tuple[KafkaEosError, Reaction]:
     """Raises it if no retry mends it."""
     error, react = failure("Fetch", code, subject), reaction("Fetch", code)
     if react not in RETRIABLE:
         raise error
     return error, react
+
+
+def _of_follower(cursor: _Cursor, outcome: Outcome) -> tuple[KafkaEosError, Reaction] | None:
+    """What to back off for before the leader is asked instead; None for an empty answer."""
+    match outcome:
+        case Refused(error_code=code):
+            answered = failure("Fetch", code, Subject(partition=cursor.partition)).what
+        case EpochEndOffset():
+            answered = _truncated(cursor, outcome).what
+        case _:
+            return None
+    unusable = BrokerUnreachable(
+        f"{cursor.partition}: the follower that the leader prefers for this kafka.client.rack returned no records at "
+        f"offset {cursor.position}: {answered}",
+        action="Remove kafka.client.rack to read from the leader.",
+    )
+    return unusable, Reaction.RETRY_SAME
 
 
 def _created_again(cursor: _Cursor, place: Place) -> DataLoss:

@@ -46,17 +46,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Send a request for `parts`, in this order, to `leader` (a broker's node id)."""
+    """Send a request for `parts`, in this order, to the broker `node` (an id).
 
-    leader: int
+    Without `with_rack`, a leader returns the records itself, even if another replica is in the reader's rack.
+    """
+
+    node: int
     parts: tuple[Part, ...]
+    with_rack: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive:
-    """Wait for this leader's answer to the request in flight."""
+    """Wait for this broker's answer to the request in flight."""
 
-    leader: int
+    node: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,20 +119,27 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEndOffset:
-    """The leader's own log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
+    """The broker's own log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
 
     epoch: int
     end_offset: int
 
 
-Outcome = Fetched | Refused | EpochEndOffset
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReplica:
+    """In place of records: the leader prefers that this reader asks the broker `node`, a follower (KIP-392)."""
+
+    node: int
+
+
+Outcome = Fetched | Refused | EpochEndOffset | ReadReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A leader's answer. Partitions may be missing from it; one without new data has a `Fetched` without batches.
+    """A broker's answer. Partitions may be missing from it; one without new data has a `Fetched` without batches.
 
-    `where` is the leader's address, for messages; `error_code` is that of the whole request.
+    `where` is the broker's address, for messages; `error_code` is that of the whole request.
     """
 
     where: str

@@ -104,7 +104,6 @@ WITHOUT_EFFECT: dict[str, str] = {
             "fetch.min.bytes",
             "max.poll.records",
         ),
-        "records are always fetched from the partition's leader": ("client.rack",),
         "topics are never created automatically": ("allow.auto.create.topics",),
         "host names are resolved for each new connection": ("bootstrap.resolve.timeout.ms",),
         "the connector does not ask brokers to check for misrouted connections": ("metadata.cluster.check.enable",),

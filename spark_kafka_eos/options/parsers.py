@@ -120,6 +120,14 @@ def addresses(value: str) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
+def rack(value: str) -> str:
+    """A rack, or `env:NAME`; empty, Java's default, for none."""
+    found = value.strip()
+    if found.startswith("env:") and not re.fullmatch("env:[A-Za-z_][A-Za-z0-9_]*", found):
+        raise ValueError(f"{found!r} does not name an environment variable; expected env:NAME")
+    return found
+
+
 def partitioner(value: str) -> str:
     """A partitioner's name, or the equivalent Java class; other classes cannot be loaded."""
     names = {

@@ -34,7 +34,8 @@ class SourceOptions:
 
     `sink` names the ledger that `committed` starts from instead of the group. Explicit offsets may be -2 (earliest) or
     -1 (latest). Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty,
-    all columns are read. Those in `required` are declared NOT NULL.
+    all columns are read. Those in `required` are declared NOT NULL. `client_rack` may be `env:NAME`: the variable's
+    value in the process that reads.
     """
 
     client: ClientOptions
@@ -56,6 +57,7 @@ class SourceOptions:
     required: tuple[str, ...] = ()
     group_id: str | None = None
     sink: SinkLedger | None = None
+    client_rack: str = ""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 8_388_608

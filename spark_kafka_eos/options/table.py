@@ -172,6 +172,10 @@ OPTIONS: tuple[Option, ...] = (
            "Maximum size per partition of a fetch response, in bytes.", ("kafka.fetch.message.max.bytes",)),
     Option("kafka.fetch.max.wait.ms", SOURCE, p.number(0),
            "Maximum time that a broker waits for data before it answers a fetch.", ("kafka.fetch.wait.max.ms",)),
+    Option("kafka.client.rack", SOURCE, p.rack,
+           "Rack of the executors, as in `broker.rack`: records are fetched from a replica there, if the brokers' "
+           "`replica.selector.class` selects one (KIP-392). `env:NAME` takes it from each executor's environment "
+           "variable NAME."),
     Option("kafka.check.crcs", SOURCE, p.flag,
            "Verify the CRC of every record batch."),
     Option("kafka.acks", SINK, p.only("all", "-1", why="a transaction needs all in-sync replicas"),

@@ -6,6 +6,7 @@ It does not need Spark: a task on an executor passes the batches on. Two fetch r
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -84,6 +85,7 @@ def _fetch(
         max_bytes=options.fetch_max_bytes,
         max_partition_bytes=options.max_partition_fetch_bytes,
         max_wait_ms=options.fetch_max_wait_ms,
+        rack=_rack(options.client_rack),
     )
     left = {wanted.partition: wanted for wanted in ranges}
     stopped_at: list[OffsetRange] = []
@@ -102,6 +104,12 @@ def _fetch(
             log.warning("data was lost, the task continues (failOnDataLoss is false): %s", loss.what)
             stopped_at = unread
             left = {wanted.partition: wanted for wanted in _still_there(unread, cluster)}
+
+
+def _rack(wanted: str) -> str:
+    """`kafka.client.rack` in this process; none if the variable that it names is not set here."""
+    variable = wanted.removeprefix("env:")
+    return wanted if variable == wanted else os.environ.get(variable, "")
 
 
 def _deleted(error: UnknownTopic, unread: Iterable[OffsetRange]) -> DataLoss:

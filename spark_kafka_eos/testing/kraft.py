@@ -29,6 +29,7 @@ def server_properties(
     chosen: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node,
+        "broker.rack": f"rack-{node}",
         # Static voters: if a directory is used again on other ports, only these addresses change.
         "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in ports[CONTROLLER].items()),
         "controller.listener.names": CONTROLLER,

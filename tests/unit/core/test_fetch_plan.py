@@ -20,6 +20,7 @@ from spark_kafka_eos.core.fetch_steps import (
     FindBounds,
     Locate,
     Place,
+    ReadReplica,
     Receive,
     Refused,
     Wait,
@@ -113,6 +114,7 @@ class Walk:
         self.plan, self.clock = plan, clock
         self.events = {Receive: list(receive), Ask: list(ask), Locate: list(locate), FindBounds: list(bounds)}
         self.steps, self.found, self.asked, self.waited = [], [], {}, []
+        self.requests = []  # which broker, and whether with the rack
 
     def run(self):
         while (action := self.plan.next()) is not None:
@@ -135,9 +137,10 @@ class Walk:
             return
         match action:
             case Ask():
-                self.asked[action.leader] = action
+                self.asked[action.node] = action
+                self.requests.append((action.node, action.with_rack))
             case Receive():
-                self.plan.answered(action.leader, (event or ten)(self.asked[action.leader]))
+                self.plan.answered(action.node, (event or ten)(self.asked[action.node]))
             case Locate():
                 self.plan.located(dict.fromkeys(action.partitions, event or place()))
             case FindBounds():
@@ -321,7 +324,7 @@ def asked(plan):
     """The requests that go out now, by leader."""
     found = {}
     while isinstance(action := plan.next(), Ask):
-        found[action.leader] = action
+        found[action.node] = action
     return found, action
 
 
@@ -332,7 +335,7 @@ def test_every_leader_has_a_request_on_its_way():
         1: [FIRST],
         2: [SECOND],
     }
-    assert then == Receive(leader=1)
+    assert then == Receive(node=1)
 
 
 def test_one_leaders_throttle_holds_no_other_up():
@@ -342,7 +345,7 @@ def test_one_leaders_throttle_holds_no_other_up():
     plan.answered(1, ten(requests[1], throttle_ms=5_000))
     assert isinstance(plan.next(), Fetched)
     for _ in range(4):
-        assert plan.next() == Receive(leader=2)
+        assert plan.next() == Receive(node=2)
         clock.now += 1
         plan.answered(2, ten(requests[2]))
         requests, then = asked(plan)
@@ -415,6 +418,72 @@ def test_a_partition_may_have_one_range_only():
         plan_of(Clock(), (FIRST, 0, 20), (FIRST, 30, 40))
 
 
+# -- a follower in the reader's rack
+
+TO_FOLLOWER = instead(ReadReplica(node=2))
+NO_RECORDS = [
+    ("nothing new", {"receive": [TO_FOLLOWER, empty]}),
+    ("silence about the partition", {"receive": [TO_FOLLOWER, lambda ask: answer()]}),
+    ("REPLICA_NOT_AVAILABLE", {"receive": [TO_FOLLOWER, instead(Refused(error_code=9))]}),
+    ("OFFSET_OUT_OF_RANGE", {"receive": [TO_FOLLOWER, instead(Refused(error_code=1))]}),
+    ("OFFSET_NOT_AVAILABLE", {"receive": [TO_FOLLOWER, instead(Refused(error_code=78))]}),
+    ("NOT_LEADER_OR_FOLLOWER", {"receive": [TO_FOLLOWER, instead(Refused(error_code=6))]}),
+    ("TOPIC_AUTHORIZATION_FAILED", {"receive": [TO_FOLLOWER, instead(Refused(error_code=29))]}),
+    ("a shorter epoch", {"receive": [TO_FOLLOWER, instead(EpochEndOffset(epoch=2, end_offset=7))]}),
+    ("another replica", {"receive": [TO_FOLLOWER, instead(ReadReplica(node=3))]}),
+    ("an error of the request", {"receive": [TO_FOLLOWER, whole(42)]}),
+    ("the connection is lost", {"receive": [TO_FOLLOWER, LOST]}),
+    ("it cannot be asked", {"receive": [TO_FOLLOWER], "ask": [None, LOST]}),
+]
+
+
+def test_the_leader_may_send_the_reader_to_a_follower_which_is_asked_to_the_end():
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, 40)), clock, receive=[TO_FOLLOWER]).run()
+    assert walk.requests == [(1, True), (2, True), (2, True), (2, True)]
+    assert walk.found == [(FIRST, 20), (FIRST, 30), (FIRST, 40)]
+
+
+@pytest.mark.parametrize("events", [row[1] for row in NO_RECORDS], ids=[row[0] for row in NO_RECORDS])
+def test_what_is_no_record_from_a_follower_sends_the_reader_back_to_the_leader(events):
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, **events).run()
+    asked = [request for request in walk.requests if request[0] == 1 or "ask" not in events]
+    assert asked in ([(1, True), (2, True), (1, False), (1, False)], [(1, True), (1, False), (1, False)])
+    assert walk.found == [(FIRST, 20), (FIRST, 30)]
+
+
+def test_the_leader_is_given_the_rack_again_after_a_while():
+    clock = Clock()
+    receive = [TO_FOLLOWER, empty, late(clock, 31, ten), TO_FOLLOWER]
+    walk = Walk(plan_of(clock, (FIRST, 10, 50)), clock, receive=receive).run()
+    # The request after the late answer was sent before that answer was handed over.
+    assert walk.requests[:5] == [(1, True), (2, True), (1, False), (1, True), (2, True)]
+    assert walk.found[-1] == (FIRST, 50)
+
+
+def test_the_leader_chooses_again_after_metadata_max_age():
+    clock = Clock()
+    receive = [TO_FOLLOWER, late(clock, 301, ten), instead(ReadReplica(node=3))]
+    walk = Walk(plan_of(clock, (FIRST, 10, 40)), clock, receive=receive).run()
+    assert walk.requests == [(1, True), (2, True), (1, True), (3, True), (3, True)]
+
+
+def test_a_follower_without_records_is_no_data_loss_however_long_it_took():
+    clock = Clock()
+    receive = [TO_FOLLOWER, late(clock, PATIENCE_MS, empty)]
+    walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=receive).run()
+    assert walk.found == [(FIRST, 20), (FIRST, 30)]
+
+
+def test_a_leader_that_insists_on_a_broken_follower_is_given_up_on_in_time():
+    clock = Clock()
+    receive = [TO_FOLLOWER, instead(Refused(error_code=1))] * 1_000
+    with pytest.raises(BrokerUnreachable, match="orders-0: the follower that the leader prefers"):
+        Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=receive).run()
+    assert 10 <= clock.now - 1_000 < 11.5
+
+
 # -- whatever happens
 
 PASSING = [-1, 3, 6, 9, 56, 74, 75, 78, 100]
@@ -461,13 +530,13 @@ class Anything:
     def do(self, action):
         fails = self.chance()
         match action:
-            case Ask(leader=leader):
+            case Ask(node=leader):
                 assert leader not in self.in_flight, "one request at a time"
                 flying = {part.partition for ask in self.in_flight.values() for part in ask.parts}
                 assert not flying & {part.partition for part in action.parts}
                 if not fails:
                     self.in_flight[leader] = action
-            case Receive(leader=leader):
+            case Receive(node=leader):
                 ask = self.in_flight.pop(leader)
                 if not fails:
                     self.plan.answered(leader, self.answer(ask))
@@ -491,6 +560,8 @@ class Anything:
     def outcome(self, part):
         if self.chance():
             return Refused(error_code=self.draw(st.sampled_from([1, *PASSING])))
+        if self.chance():
+            return ReadReplica(node=self.draw(LEADERS))
         rest = [bounds for bounds in self.logs[part.partition] if bounds[1] > part.position]
         count = 0 if self.chance() else self.draw(st.integers(1, len(rest)))
         return fetched(part.partition, part.position, *rest[:count])

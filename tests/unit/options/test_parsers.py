@@ -199,3 +199,10 @@ def test_a_size_is_read_as_spark_reads_it(text, expected):
 def test_anything_else_is_no_size(text):
     with pytest.raises(ValueError, match="not a valid size"):
         p.size_bytes(text)
+
+
+def test_a_rack_may_be_a_name_a_variable_or_nothing():
+    assert [p.rack(text) for text in (" eu-1a ", "env:RACK", "")] == ["eu-1a", "env:RACK", ""]
+    for text in ("env:", "env:MY RACK", "env:1"):
+        with pytest.raises(ValueError, match="does not name an environment variable"):
+            p.rack(text)
