@@ -111,11 +111,11 @@ class Cluster:
 
     def kept(self, what: Hashable, look_up: Callable[[], int | None]) -> int | None:
         """The result of `look_up()` for `what`, cached as long as a topic's description."""
-        looked_up, found = self._kept.get(what, (-math.inf, None))
+        looked_up, value = self._kept.get(what, (-math.inf, None))
         if self.clock() - looked_up > _METADATA_MAX_AGE_S:
-            found = look_up()
-            self._kept[what] = self.clock(), found
-        return found
+            value = look_up()
+            self._kept[what] = self.clock(), value
+        return value
 
     def topic_names(self) -> list[str]:
         """All topics this principal may describe, without Kafka's internal ones, sorted."""
@@ -153,9 +153,9 @@ class Cluster:
 
     def leader(self, partition: TopicPartition) -> int:
         """The node id of the partition's leader; waits for an election. Raises UnknownTopic."""
-        found = self._partition(partition)
-        if found.leader >= 0:
-            return found.leader
+        description = self._partition(partition)
+        if description.leader >= 0:
+            return description.leader
 
         def attempt() -> int:
             self.refresh([partition.topic])
@@ -280,9 +280,9 @@ class Cluster:
         if (kind, key) not in self._coordinators:
             subject = Subject(group=key) if kind == "group" else Subject(transactional_id=key)
             request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
-            found = self.call_any(request, lambda response: [(subject, response.error_code)])
-            self._nodes[found.node_id] = (found.host, found.port)
-            self._coordinators[kind, key] = found.node_id
+            response = self.call_any(request, lambda response: [(subject, response.error_code)])
+            self._nodes[response.node_id] = (response.host, response.port)
+            self._coordinators[kind, key] = response.node_id
         return self._coordinators[kind, key]
 
     def call_coordinator(

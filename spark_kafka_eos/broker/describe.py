@@ -38,11 +38,11 @@ def topics(
 
     Topics in `awaited` have a few seconds to appear.
     """
-    found = _metadata(cluster, names, frozenset(awaited))
-    described = {topic.name: topic for topic in found.topics if not topic.error_code}
+    metadata = _metadata(cluster, names, frozenset(awaited))
+    described = {topic.name: topic for topic in metadata.topics if not topic.error_code}
     configured = _topic_settings(cluster, sorted(described), settings)
     facts: dict[str, TopicFacts | Unread | None] = {}
-    for topic in found.topics:
+    for topic in metadata.topics:
         if topic.error_code == _UNKNOWN_TOPIC:
             facts[topic.name] = None
         elif topic.error_code:
@@ -56,7 +56,7 @@ def topics(
                 operations=_operations(topic),
                 settings=configured[topic.name],
             )
-    return len(found.brokers), facts
+    return len(metadata.brokers), facts
 
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
@@ -196,19 +196,19 @@ def _describe_configs(kind: int, resources: Sequence[str], names: Sequence[str])
 def _read_settings(
     response: Any, resources: Iterable[str], names: Sequence[str], grant: str
 ) -> dict[str, Settings | Unread]:
-    found: dict[str, Settings | Unread] = {}
+    settings: dict[str, Settings | Unread] = {}
     for result in response.results:
         values: Mapping[str, str] = {entry.name: entry.value for entry in result.configs if entry.value is not None}
         hidden = [name for name in names if name not in values]
         if result.error_code:
-            found[result.resource_name] = Unread(reason=name_of(result.error_code), grant=grant)
+            settings[result.resource_name] = Unread(reason=name_of(result.error_code), grant=grant)
         elif hidden:  # some managed services only return some settings
-            found[result.resource_name] = Unread(reason=f"the broker does not return {', '.join(hidden)}")
+            settings[result.resource_name] = Unread(reason=f"the broker does not return {', '.join(hidden)}")
         else:
-            found[result.resource_name] = values
-    if error := incomplete("DescribeConfigs", resources, found):
+            settings[result.resource_name] = values
+    if error := incomplete("DescribeConfigs", resources, settings):
         raise error
-    return found
+    return settings
 
 
 def _operations(described: Any) -> frozenset[str] | None:

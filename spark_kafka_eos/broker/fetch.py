@@ -211,25 +211,25 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
 
 def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[RecordBatchHeader, ...]:
     """The whole batches that overlap the range. Raises CorruptRecordBatch with the partition."""
-    found: list[RecordBatchHeader] = []
+    headers: list[RecordBatchHeader] = []
     behind = asked.position  # no checksum covers a batch's offset
     try:
         for header in scan(records):
-            if header.base_offset >= asked.end and found:
+            if header.base_offset >= asked.end and headers:
                 break
-            if header.next_offset <= behind and not found:
+            if header.next_offset <= behind and not headers:
                 continue  # a broker may start earlier; the Java client skips that, too
-            if header.base_offset < behind and found:
+            if header.base_offset < behind and headers:
                 raise CorruptRecordBatch(
                     f"found a batch with offsets {header.base_offset} to {header.next_offset - 1}, expected {behind}"
                 )
             behind = header.next_offset
-            found.append(header)
-        if not found and records and is_first:
+            headers.append(header)
+        if not headers and records and is_first:
             # The first partition of a request gets at least one whole batch, however large (KIP-74).
             raise CorruptRecordBatch(f"{len(records)} bytes contain no complete record batch")
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(
             f"{asked.partition}, fetched from offset {asked.position}: {error.what}", action=error.action
         ) from None
-    return tuple(found)
+    return tuple(headers)

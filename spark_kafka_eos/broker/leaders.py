@@ -40,9 +40,9 @@ def ask_leaders(
             for p in topic.partitions
         ]
 
-    def errors(found: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[Subject, int]]:
-        yield from ((Subject(partition=tp), answer.error_code) for tp, answer in found)
-        if error := incomplete(api, partitions, (tp for tp, _ in found)):
+    def errors(answered: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[Subject, int]]:
+        yield from ((Subject(partition=tp), answer.error_code) for tp, answer in answered)
+        if error := incomplete(api, partitions, (tp for tp, _ in answered)):
             raise error
 
     def recover(react: Reaction) -> None:

@@ -72,16 +72,16 @@ class LedgerTopic:
         """The last committed record, for the owner of the transactional.id. The record is at offset `since` or after
         it; None reads everything.
         """
-        found = self._scan(since)
-        if since is not None and not found.any:  # the topic was created again or truncated
-            found = self._scan(None)
-        return LastRecord(value=found.last(), position=found.position)
+        scan = self._scan(since)
+        if since is not None and not scan.any:  # the topic was created again or truncated
+            scan = self._scan(None)
+        return LastRecord(value=scan.last(), position=scan.position)
 
     def read_settled(self) -> LastRecord | None:
         """The same for other readers: waits for the outcome of the last record. None if the topic does not exist."""
         budget = self._cluster.budget()
         try:
-            while (found := self._scan(None)).unsettled():
+            while (scan := self._scan(None)).unsettled():
                 delay = budget.delay()
                 if delay is None:
                     raise BrokerUnreachable(
@@ -91,7 +91,7 @@ class LedgerTopic:
                 self._cluster.sleep(delay)
         except UnknownTopic:
             return None
-        return LastRecord(value=found.last(), position=found.position)
+        return LastRecord(value=scan.last(), position=scan.position)
 
     def follows(self, position: int, acknowledged: Ack) -> bool:
         """Whether no record of this id was committed between `position` and the one just appended."""
@@ -113,41 +113,41 @@ class LedgerTopic:
 
     # -- reading
 
-    def _scan(self, since: int | None, end: int | None = None) -> _Found:
+    def _scan(self, since: int | None, end: int | None = None) -> _Scan:
         # Request the stable offset first: then the marker before it is below the high watermark.
         stable = offsets.latest(self._cluster, [self.at])[self.at]
         if end is None:
             end = offsets.latest(self._cluster, [self.at], isolation="read_uncommitted")[self.at]
         start = since if since is not None and since <= end else self._earliest()
-        found = _Found(position=end, stable=min(stable, end))
+        scan = _Scan(position=end, stable=min(stable, end))
         fetcher = Fetcher(self._cluster, isolation="read_uncommitted", max_wait_ms=_FETCH_WAIT_MS)
         try:
             for part in fetcher.fetch([OffsetRange(partition=self.at, start=start, end=end)]):
-                self._take(part, end, found)
+                self._take(part, end, scan)
         except DataLoss:
             if since is None:
                 raise
             return self._scan(None, end)
-        return found
+        return scan
 
     def _earliest(self) -> int:
         return offsets.earliest(self._cluster, [self.at])[self.at]
 
-    def _take(self, part: Fetched, end: int, found: _Found) -> None:
+    def _take(self, part: Fetched, end: int, scan: _Scan) -> None:
         for header in part.batches:
             if header.base_offset >= end:
                 return
             if header.is_control:
-                found.mark(header.producer_id, single.marker(part.buffer, header))
+                scan.mark(header.producer_id, single.marker(part.buffer, header))
             elif self._may_concern(part.buffer, header):
-                self._take_records(part, header, found)
+                self._take_records(part, header, scan)
 
     def _may_concern(self, buffer: memoryview, header: RecordBatchHeader) -> bool:
         """Whether the batch may contain our key; others are not decoded."""
         record_batch = buffer[header.position : header.position + header.size]
         return bool(header.compression_code) or self._key in bytes(record_batch)
 
-    def _take_records(self, part: Fetched, header: RecordBatchHeader, found: _Found) -> None:
+    def _take_records(self, part: Fetched, header: RecordBatchHeader, scan: _Scan) -> None:
         for offset, key, value in single.records(part.buffer, header):
             if key != self._key:
                 continue
@@ -157,7 +157,7 @@ class LedgerTopic:
                     "not written in a transaction: another program writes to it",
                     action="Set ledgerTopic to a topic that only kafka-eos sinks write to.",
                 )
-            found.add(header.producer_id if header.is_transactional else None, offset, value)
+            scan.add(header.producer_id if header.is_transactional else None, offset, value)
 
     # -- creating
 
@@ -196,7 +196,7 @@ class PendingRecord:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
+class _Scan:
     """The result of a scan: the last record with a known outcome, and those that wait for their producer's next
     marker.
     """

@@ -49,8 +49,8 @@ def at_times(
     cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int | None]:
     """The first offset whose timestamp is at or after the given one (ms since 1970); None if there is none."""
-    found = _list(cluster, milliseconds, isolation)
-    return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+    offsets = _list(cluster, milliseconds, isolation)
+    return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
 
 
 def _list(
@@ -61,8 +61,8 @@ def _list(
     def request(members: Mapping[str, list[TopicPartition]]) -> Any:
         return _request(cluster, members, wanted, isolation)
 
-    found = ask_leaders(cluster, "ListOffsets", wanted, request)
-    return {tp: int(answer.offset) for tp, answer in found.items()}
+    answers = ask_leaders(cluster, "ListOffsets", wanted, request)
+    return {tp: int(answer.offset) for tp, answer in answers.items()}
 
 
 def _request(

@@ -30,10 +30,10 @@ def oldest_open(
     AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
     answers = ask_leaders(cluster, "DescribeProducers", partitions, _describe_producers)
-    found = {tp: oldest for tp, answer in answers.items() if (oldest := _oldest(tp, answer.active_producers))}
-    names = _transactional_ids(cluster, sorted({held.producer_id for held in found.values()}))
+    holders = {tp: oldest for tp, answer in answers.items() if (oldest := _oldest(tp, answer.active_producers))}
+    names = _transactional_ids(cluster, sorted({held.producer_id for held in holders.values()}))
     facts = {name: transaction(cluster, name, now_ms=now_ms) for name in sorted(set(names.values()))}
-    return {tp: _named(held, names.get(held.producer_id), facts) for tp, held in found.items()}
+    return {tp: _named(held, names.get(held.producer_id), facts) for tp, held in holders.items()}
 
 
 def _describe_producers(members: Mapping[str, list[TopicPartition]]) -> Any:

@@ -40,10 +40,10 @@ def incomplete(
 
     Nothing follows from a missing entry: a partition that is missing may still have an offset.
     """
-    expected, found = set(asked), set(answered)
-    if expected == found:
+    expected, actual = set(asked), set(answered)
+    if expected == actual:
         return None
-    missing, others = (", ".join(sorted(map(str, some))) for some in (expected - found, found - expected))
+    missing, others = (", ".join(sorted(map(str, some))) for some in (expected - actual, actual - expected))
     said = [f"does not contain {missing}"] if missing else []
     said += [f"contains {others}, which was not requested"] if others else []
     return BrokerUnreachable(f"a broker's response to {api} {' and '.join(said)}")
@@ -56,14 +56,14 @@ def _refuse_endless_varints(frame: memoryview) -> None:
 
 def _refuse_nulls(schema: Any, value: Any, version: int) -> None:
     for field in schema.untagged_fields(version):
-        found = getattr(value, field.name)
-        if found is None:
+        content = getattr(value, field.name)
+        if content is None:
             if field.type_str not in _NEVER_NULL and not field.nullable_for_version_q(version):
                 raise ValueError(f"{field.name} is null")
         elif field.is_struct_array():
-            for each in found:
+            for each in content:
                 _refuse_nulls(field, each, version)
         elif field.is_struct():
-            _refuse_nulls(field, found, version)
-        elif field.is_array() and None in found:
+            _refuse_nulls(field, content, version)
+        elif field.is_array() and None in content:
             raise ValueError(f"{field.name} contains null")

@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
 
 
-def verdict(api: str, found: Iterable[tuple[Subject | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
+def verdict(api: str, codes: Iterable[tuple[Subject | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
     """The reaction to one response: to its first error that is not retriable, else its first retriable one, else
     NONE.
     """
     retriable: tuple[Reaction, KafkaEosError | None] = (Reaction.NONE, None)
-    for subject, code in found:
+    for subject, code in codes:
         react = reaction(api, code)
         if react is Reaction.NONE:
             continue

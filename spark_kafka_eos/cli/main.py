@@ -54,21 +54,21 @@ def _options(
     """Global options."""
 
 
-def load(found: EntryPoint) -> Any:
+def load(command: EntryPoint) -> Any:
     """The command of an entry point. If a package that it imports is missing, the command says what to install."""
     only = typer.Typer(rich_markup_mode="rich")
     try:
-        loaded = found.load()
+        loaded = command.load()
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("spark_kafka_eos"):
             raise
-        _add_missing(only, found.name)
+        _add_missing(only, command.name)
     else:
         if isinstance(loaded, typer.Typer):
-            only.add_typer(loaded, name=found.name)
+            only.add_typer(loaded, name=command.name)
         else:
-            only.command(found.name)(loaded)
-    return typer.main.get_group(only).commands[found.name]
+            only.command(command.name)(loaded)
+    return typer.main.get_group(only).commands[command.name]
 
 
 def _add_missing(group: typer.Typer, name: str) -> None:

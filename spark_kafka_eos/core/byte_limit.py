@@ -61,8 +61,8 @@ def ends_within(
 
 def _pieces(one: OffsetRange, samples: Sequence[Sample]) -> list[tuple[int, int, float]]:
     """Start, end and bytes per offset of the pieces between samples and after the last one."""
-    bounds = [one.start, *(found.offset for found in samples[1:]), one.end]
-    each = [found.bytes_per_offset for found in samples]
+    bounds = [one.start, *(taken.offset for taken in samples[1:]), one.end]
+    each = [taken.bytes_per_offset for taken in samples]
     means = [(here + there) / 2 for here, there in pairwise(each)]
     return [(start, end, mean) for (start, end), mean in zip(pairwise(bounds), [*means, each[-1]], strict=True)]
 

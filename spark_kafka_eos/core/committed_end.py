@@ -107,21 +107,21 @@ class CommittedEnd:
         """How the start of the batch differs from the end of the previous one, by source; None if it does not."""
         if self.entry is None or len(self.entry) != len(self.sources):
             return None
-        found: list[str] = []
+        differences: list[str] = []
         for cluster, source, before in zip(self.clusters, self.sources, self.entry, strict=True):
             if source is None or before is None:
                 continue
             if cluster and before.cluster and before.cluster != cluster and before.offsets:
-                found.append(
+                differences.append(
                     f"the offsets are of cluster {cluster}, but the committed ones are of cluster {before.cluster}"
                 )
             start: Offsets = source.start or {}
-            found += [
+            differences += [
                 f"{tp} at {start[tp]} (committed {offset})"
                 for tp, offset in sorted(before.offsets.items())
                 if start.get(tp, offset) != offset
             ]
-        return some(found) or None
+        return some(differences) or None
 
     def covers(self) -> bool:
         """Whether everything that the batch reads is already committed. False for an empty batch at that end: it may

@@ -122,7 +122,7 @@ class FetchPlan:
             if wanted.start < wanted.end
         }
         self._in_flight: dict[int, dict[TopicPartition, _Cursor]] = {}  # by broker, the first asked first
-        self._found: deque[Fetched] = deque()
+        self._ready: deque[Fetched] = deque()
         self._trouble: tuple[KafkaEosError, Reaction] | None = None  # to back off for
         self._throttled_until: dict[int, float] = {}  # by broker
         self._leaders_until = float("-inf")
@@ -173,7 +173,7 @@ class FetchPlan:
         )
 
     def _hand_over(self) -> Fetched | None:
-        return self._found.popleft() if self._found else None
+        return self._ready.popleft() if self._ready else None
 
     def _find_bounds(self) -> FindBounds | None:
         partitions = tuple(tp for tp, cursor in self._waiting.items() if cursor.is_out_of_range)
@@ -316,14 +316,14 @@ class FetchPlan:
             error, react = _failure(code, Subject(partition=cursor.partition, note=f" at offset {cursor.position}"))
             self._again([cursor], error, react)
 
-    def _advance(self, cursor: _Cursor, found: Fetched) -> None:
-        first, last = found.batches[0], found.batches[-1]
+    def _advance(self, cursor: _Cursor, part: Fetched) -> None:
+        first, last = part.batches[0], part.batches[-1]
         covered = last.next_offset - max(cursor.position, first.base_offset)
         self._sizes.learn(cursor.partition, size=last.position + last.size, offsets=covered)
         assert cursor.place is not None
-        cursor.position, cursor.topic_id = found.next_offset, cursor.place.topic_id
+        cursor.position, cursor.topic_id = part.next_offset, cursor.place.topic_id
         cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None
-        self._found.append(found)
+        self._ready.append(part)
 
     def _again(self, cursors: Iterable[_Cursor], error: KafkaEosError, react: Reaction) -> None:
         """Request these again after a pause."""

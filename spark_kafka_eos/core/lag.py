@@ -60,18 +60,18 @@ def standstills(
     before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, Marks], now: float
 ) -> dict[TopicPartition, Standstill]:
     """The partitions whose LSO has not advanced, given new `marks`; partitions that are not in `marks` are omitted."""
-    found = {}
+    current = {}
     for tp, mark in marks.items():
         if mark.lag:
             known = before.get(tp)
             same = known is not None and known.last_stable_offset == mark.last_stable_offset
-            found[tp] = known if known and same else Standstill(last_stable_offset=mark.last_stable_offset, since=now)
-    return found
+            current[tp] = known if known and same else Standstill(last_stable_offset=mark.last_stable_offset, since=now)
+    return current
 
 
-def lasting(found: Mapping[TopicPartition, Standstill], now: float, patience: float) -> list[TopicPartition]:
+def lasting(known: Mapping[TopicPartition, Standstill], now: float, patience: float) -> list[TopicPartition]:
     """The partitions whose LSO has not advanced for `patience` seconds, sorted."""
-    return sorted(tp for tp, standstill in found.items() if now - standstill.since >= patience)
+    return sorted(tp for tp, standstill in known.items() if now - standstill.since >= patience)
 
 
 def offsets_behind_latest(progress: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -102,8 +102,8 @@ def behind(end: Offsets, latest: Offsets) -> list[int]:
 
 def _behind(source: Mapping[str, Any]) -> dict[str, str]:
     end, latest = kafka_offsets(source.get("endOffset")), kafka_offsets(source.get("latestOffset"))
-    found = behind(end or {}, latest or {})
-    if not found:
+    lags = behind(end or {}, latest or {})
+    if not lags:
         return {}
-    figures = {"min": min(found), "max": max(found), "avg": sum(found) / len(found)}
+    figures = {"min": min(lags), "max": max(lags), "avg": sum(lags) / len(lags)}
     return {f"{name}OffsetsBehindLatest": str(value) for name, value in figures.items()}

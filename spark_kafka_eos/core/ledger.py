@@ -46,9 +46,9 @@ class NotAnEntry(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """Ledger content that is not an entry: `found` describes it for people, `digest` identifies it exactly."""
+    """Ledger content that is not an entry: `description` is for people, `digest` identifies it exactly."""
 
-    found: str
+    description: str
     digest: str
 
 
@@ -110,20 +110,20 @@ def newest(
     """
     try:
         pointer = committed.get(at)
-        found = [] if record is None else [decode_record(record)]
-        found += [] if pointer is None else [decode_committed(pointer)]
+        entries = [] if record is None else [decode_record(record)]
+        entries += [] if pointer is None else [decode_committed(pointer)]
         # Earlier releases kept it at an output topic; any of them, so their order does not matter.
-        found = found or [decode_committed(entry) for place, entry in sorted(committed.items()) if place != at]
+        entries = entries or [decode_committed(entry) for place, entry in sorted(committed.items()) if place != at]
     except NotAnEntry as error:
         shown = [repr(record)] if record is not None else []
         shown += [f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()]
         return _unreadable(f"the ledger contains something that is not an entry ({error}): {'; '.join(shown)}")
-    if not found:
+    if not entries:
         return None
-    last = max(found, key=lambda entry: (entry.serial, entry.batch_id))
-    rivals = [entry for entry in found if entry.serial == last.serial and _contradict(entry, last)]
+    last = max(entries, key=lambda entry: (entry.serial, entry.batch_id))
+    rivals = [entry for entry in entries if entry.serial == last.serial and _contradict(entry, last)]
     if rivals:
-        each = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in found)
+        each = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in entries)
         return _unreadable(f"the ledger has several entries, and it is unknown which one is the last: {each}")
     return last
 
@@ -135,8 +135,8 @@ def source_mark(transactional_id: str) -> str:
 
 def marked_by(committed: OffsetAndMetadata) -> str | None:
     """The transactional.id whose transactions commit this source offset; None if it has no `source_mark`."""
-    found = committed.metadata.startswith(_SOURCE_MARK)
-    return committed.metadata.removeprefix(_SOURCE_MARK) if found else None
+    marked = committed.metadata.startswith(_SOURCE_MARK)
+    return committed.metadata.removeprefix(_SOURCE_MARK) if marked else None
 
 
 def strangers(committed: Mapping[TopicPartition, OffsetAndMetadata | None], transactional_id: str) -> list[str]:
@@ -188,22 +188,22 @@ def _decode(text: str) -> LedgerEntry:
     raise NotAnEntry("a field is missing")
 
 
-def _sources(found: object) -> tuple[SourceProgress | None, ...] | None:
-    match found:
+def _sources(value: object) -> tuple[SourceProgress | None, ...] | None:
+    match value:
         case None:
             return None
         case list(sources):
             return tuple(None if source is None else _source(source) for source in sources)
-    raise NotAnEntry(f"its sources are invalid: {found!r}")
+    raise NotAnEntry(f"its sources are invalid: {value!r}")
 
 
-def _source(found: object) -> SourceProgress:
-    match found:
+def _source(value: object) -> SourceProgress:
+    match value:
         case {"cluster": str(cluster), "offsets": dict(offsets)}:
             with contextlib.suppress(ValueError, TypeError):  # raised below, with the value
                 return SourceProgress(cluster=cluster, offsets=offsets_from_json(offsets))
-    raise NotAnEntry(f"a source's progress is invalid: {found!r}")
+    raise NotAnEntry(f"a source's progress is invalid: {value!r}")
 
 
-def _unreadable(found: str) -> Unreadable:
-    return Unreadable(found=found if len(found) <= 600 else f"{found[:600]}…", digest=digest(found))
+def _unreadable(content: str) -> Unreadable:
+    return Unreadable(description=content if len(content) <= 600 else f"{content[:600]}…", digest=digest(content))

@@ -110,17 +110,17 @@ def timestamps(option: str, wanted: Timestamps, partitions: Iterable[TopicPartit
 
 
 def offsets_by_time(
-    option: str, wanted: Timestamps, found: Mapping[TopicPartition, int | None], *, latest: Offsets
+    option: str, wanted: Timestamps, offsets: Mapping[TopicPartition, int | None], *, latest: Offsets
 ) -> dict[TopicPartition, int]:
-    """The offsets that ListOffsets `found` for `timestamps`; for None (no such record), what `wanted` says."""
-    none = sorted(tp for tp, offset in found.items() if offset is None)
+    """`offsets` as ListOffsets returned them for `timestamps`; for None (no such record), what `wanted` says."""
+    none = sorted(tp for tp, offset in offsets.items() if offset is None)
     if none and wanted.if_none == "error":
         raise ConfigurationError(
             option,
             f"{_some(none)} has no record with this timestamp or a later one",
             action="Set startingOffsetsByTimestampStrategy=latest to start there at the latest offset.",
         )
-    return {tp: latest[tp] if offset is None else offset for tp, offset in found.items()}
+    return {tp: latest[tp] if offset is None else offset for tp, offset in offsets.items()}
 
 
 def check_partitions(option: str, named: Iterable[TopicPartition], read: Iterable[TopicPartition]) -> None:

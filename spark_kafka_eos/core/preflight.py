@@ -148,15 +148,15 @@ def internal_topics(options: SinkOptions) -> list[str]:
 
 def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
     """The findings of all checks, including those without a problem; the same finding on several topics is combined."""
-    found = [_cluster(facts)]
+    results = [_cluster(facts)]
     if options.transactional_id:
-        found += [_transaction_version(facts), *_settings(facts, options), _transaction(facts, options)]
-    found += [_group(name, facts.groups[name], options.resolve) for name in groups(options)]
+        results += [_transaction_version(facts), *_settings(facts, options), _transaction(facts, options)]
+    results += [_group(name, facts.groups[name], options.resolve) for name in groups(options)]
     judged: dict[_Judgement, list[str]] = {}
     for name, judgement in _topics(facts, options):
         judged.setdefault(judgement, []).append(name)
-    found += [judgement.of(names) for judgement, names in judged.items()]
-    return found
+    results += [judgement.of(names) for judgement, names in judged.items()]
+    return results
 
 
 class _Judgement(NamedTuple):
@@ -236,13 +236,13 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
             return Finding(severity=Severity.OK, subject=subject, found="not in use")
         case Unread() as unread:
             return _unauthorised(subject, unread.reason, "Write on it")
-        case TransactionFacts(state="Ongoing") as found:
-            since = "" if found.age_ms is None else f" for {_span(found.age_ms)}"
+        case TransactionFacts(state="Ongoing") as ongoing:
+            since = "" if ongoing.age_ms is None else f" for {_span(ongoing.age_ms)}"
             return Finding(
                 severity=Severity.WARNING,
                 subject=subject,
-                found=f"producer {found.producer_id}, epoch {found.epoch}, has had an open transaction{since} "
-                f"(its timeout is {_span(found.timeout_ms)})",
+                found=f"producer {ongoing.producer_id}, epoch {ongoing.epoch}, has had an open transaction{since} "
+                f"(its timeout is {_span(ongoing.timeout_ms)})",
                 meaning="This query's last run ended during a batch, or another process uses this transactional.id. "
                 "Starting the query aborts that transaction and fences its producer",
                 action="Make sure that no other query and no other driver uses this transactional.id",

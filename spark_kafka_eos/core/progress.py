@@ -88,11 +88,11 @@ class SourceRead:
 
 def kafka_sources(progress: Mapping[str, Any]) -> list[SourceRead]:
     """The sources of a streaming query's progress that have offsets like Kafka's, in order."""
-    found = []
+    sources = []
     for source in progress["sources"]:
         end = kafka_offsets(source.get("endOffset"))
         if end:
-            found.append(
+            sources.append(
                 SourceRead(
                     rows=int(source.get("numInputRows") or 0),
                     start=kafka_offsets(source.get("startOffset")) or {},
@@ -100,7 +100,7 @@ def kafka_sources(progress: Mapping[str, Any]) -> list[SourceRead]:
                     latest=kafka_offsets(source.get("latestOffset")) or {},
                 )
             )
-    return found
+    return sources
 
 
 def figures(

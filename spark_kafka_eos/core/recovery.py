@@ -205,7 +205,7 @@ def _name(entry: LedgerEntry | Unreadable | MicroBatch | None) -> str:
 
 def _unreadable(entry: Unreadable) -> Refuse:
     return Refuse(
-        reason=entry.found,
+        reason=entry.description,
         meaning="It is unknown whether this batch is committed",
         action="Run this query with the release that wrote the entry, or a later one. Only this sink may write to the "
         "ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
@@ -314,10 +314,10 @@ def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) ->
 
 
 def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -> Verdict:
-    found = f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
+    last = f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
     if batch.batch_id > 0:
         return Refuse(
-            reason=f"{found}, but this is batch {batch.batch_id} of query {batch.query_id}",
+            reason=f"{last}, but this is batch {batch.batch_id} of query {batch.query_id}",
             meaning="Two queries use the same transactional.id, or another checkpoint has replaced this one; it is "
             "unknown whether this batch is already committed",
             action=f"To run both queries, {_OWN_ID}. If this query replaces the other, {_RESUME}.",
@@ -325,7 +325,7 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
         )
     if unknown := ended.unknown():
         return Refuse(
-            reason=f"{found}, and this is a new query {batch.query_id} {unknown}",
+            reason=f"{last}, and this is a new query {batch.query_id} {unknown}",
             meaning="It is unknown whether it starts where the other one ended; it could repeat or lose records",
             action=f"If it does, set takeOverQuery={entry.query_id} (a Kafka source with startingOffsets=committed "
             "does). Otherwise, set another `kafka.transactional.id` for the new query, or restore the old query's "
@@ -336,7 +336,7 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
     behind = list(ended.behind())
     if obstacle is None and behind:
         return Refuse(
-            reason=f"{found}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
+            reason=f"{last}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
             f"committed offsets ({some(behind)})",
             meaning="Its records are already committed. Committing it would reset the group's offsets, and the next "
             "batch would repeat records",
@@ -344,9 +344,9 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
             ways=("skip",),
         )
     if obstacle is None:
-        return Write(reason=f"{found}; this query starts exactly where it ended")
+        return Write(reason=f"{last}; this query starts exactly where it ended")
     return Refuse(
-        reason=f"{found}, and the new query {batch.query_id} does not start where it ended: {obstacle}",
+        reason=f"{last}, and the new query {batch.query_id} does not start where it ended: {obstacle}",
         meaning="Starting earlier repeats records in the output, starting later skips some",
         action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}.",
         ways=("write",),

@@ -43,15 +43,15 @@ class ClientOptions:
         return config
 
 
-def client_options(found: Mapping[str, object]) -> ClientOptions:
+def client_options(values: Mapping[str, object]) -> ClientOptions:
     """Build from the option table's fields. Raises ConfigurationError without brokers or on conflicting options."""
-    if "bootstrap_servers" not in found:
+    if "bootstrap_servers" not in values:
         raise ConfigurationError(
             "kafka.bootstrap.servers", "is required", action="Set it to a comma-separated list of brokers, host:port."
         )
-    return ClientOptions(**select(found, ClientOptions), security=security(found))
+    return ClientOptions(**select(values, ClientOptions), security=security(values))
 
 
-def select(found: Mapping[str, object], kind: type) -> dict[str, Any]:
+def select(values: Mapping[str, object], kind: type) -> dict[str, Any]:
     """The parsed values that are fields of the dataclass `kind`."""
-    return {field.name: found[field.name] for field in fields(kind) if field.name in found}
+    return {field.name: values[field.name] for field in fields(kind) if field.name in values}

@@ -27,11 +27,11 @@ def login(jaas: Secret) -> Login:
     if match is None:
         raise ValueError('expected `<login module> required username="…" password="…";`')
     rest = match["rest"].strip()
-    found: dict[str, Secret] = {}
+    options: dict[str, Secret] = {}
     while option := _OPTION.match(rest):
         quoted = option["quoted"]
-        found[option["key"]] = Secret(option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        options[option["key"]] = Secret(option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
         rest = rest[option.end() :]
     if rest.strip() != ";":
         raise ValueError("expected `;` after the last option")
-    return Login(match["module"], found)
+    return Login(match["module"], options)

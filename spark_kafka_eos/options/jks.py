@@ -112,10 +112,10 @@ class _Reader:
 def _element(data: bytes, tag: int) -> tuple[bytes, bytes]:
     """The content of the first DER element in `data`, and the remaining bytes."""
     reader = _Reader(data)
-    found, length = reader.number(1), reader.number(1)
+    actual, length = reader.number(1), reader.number(1)
     if length >= 0x80:
         length = reader.number(length - 0x80)
-    if found != tag:
+    if actual != tag:
         raise ValueError("it is damaged: its key is not in PKCS #8 format")
     return reader.take(length), reader.rest()
 

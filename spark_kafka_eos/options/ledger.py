@@ -38,11 +38,11 @@ def sink_ledger(options: Mapping[str, object], own: ClientOptions) -> SinkLedger
     """
     if not options:
         return None
-    found = take(options, SINK)
-    if "transactional_id" not in found:
+    parsed = take(options, SINK)
+    if "transactional_id" not in parsed:
         raise ConfigurationError(_GIVEN, "is required if other sink.… options are set")
     return SinkLedger(
-        client=client_options(found) if "bootstrap_servers" in found else own,
-        transactional_id=str(found["transactional_id"]),
-        topic=str(found.get("ledger_topic", LEDGER_TOPIC)),
+        client=client_options(parsed) if "bootstrap_servers" in parsed else own,
+        transactional_id=str(parsed["transactional_id"]),
+        topic=str(parsed.get("ledger_topic", LEDGER_TOPIC)),
     )

@@ -109,23 +109,23 @@ def pattern(value: str) -> str:
 
 def addresses(value: str) -> tuple[tuple[str, int], ...]:
     """Comma-separated `host:port`; a listener prefix (`SSL://`) is dropped, as in the Java client."""
-    found = []
+    servers = []
     for part in filter(None, (part.strip() for part in value.split(","))):
         match = _ADDRESS.fullmatch(part)
         if match is None or not 0 < int(match["port"]) < 65_536:
             raise ValueError(f"{part!r} is not host:port")
-        found.append((match["v6"] or match["host"], int(match["port"])))
-    if not found:
+        servers.append((match["v6"] or match["host"], int(match["port"])))
+    if not servers:
         raise ValueError("must not be empty; expected a comma-separated list of host:port")
-    return tuple(found)
+    return tuple(servers)
 
 
 def rack(value: str) -> str:
     """A rack, or `env:NAME`; empty, Java's default, for none."""
-    found = value.strip()
-    if found.startswith("env:") and not re.fullmatch("env:[A-Za-z_][A-Za-z0-9_]*", found):
-        raise ValueError(f"{found!r} does not name an environment variable; expected env:NAME")
-    return found
+    text = value.strip()
+    if text.startswith("env:") and not re.fullmatch("env:[A-Za-z_][A-Za-z0-9_]*", text):
+        raise ValueError(f"{text!r} does not name an environment variable; expected env:NAME")
+    return text
 
 
 def partitioner(value: str) -> str:
@@ -209,19 +209,19 @@ def _whole(value: object, minimum: int) -> int | None:
 def assign(value: str) -> tuple[TopicPartition, ...]:
     """`{"topic": [0, 1]}`: the partitions to read."""
     shape = '{"orders": [0, 1]}'
-    found = set()
+    partitions = set()
     for name, numbers in _json(value, shape).items():
         if not isinstance(numbers, list) or not numbers:
             raise ValueError(f"topic {name!r} has no list of partitions; expected {shape}")
         for partition in numbers:
             if _whole(partition, 0) is None:
                 raise ValueError(f"{partition!r} of topic {name!r} is not a partition number; expected {shape}")
-            found.add(TopicPartition(name, partition))
-    return tuple(sorted(found))
+            partitions.add(TopicPartition(name, partition))
+    return tuple(sorted(partitions))
 
 
 def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[TopicPartition, int]:
-    found = {}
+    offsets = {}
     for name, partitions in _json(value, shape).items():
         if not isinstance(partitions, dict) or not partitions:
             raise ValueError(f"topic {name!r} has no partitions; expected {shape}")
@@ -232,10 +232,10 @@ def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[Topic
                 raise ValueError(
                     f"{content!r} (topic {name!r}, partition {number_}) is not a valid {what}; expected {shape}"
                 )
-            if (partition := TopicPartition(name, int(number_))) in found:
+            if (partition := TopicPartition(name, int(number_))) in offsets:
                 raise ValueError(f"partition {int(number_)} of topic {name!r} occurs twice")
-            found[partition] = whole
-    return found
+            offsets[partition] = whole
+    return offsets
 
 
 def starting_offsets(value: str) -> str | dict[TopicPartition, int]:

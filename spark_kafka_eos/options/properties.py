@@ -18,12 +18,12 @@ def from_properties(path: str | PathLike[str]) -> dict[str, str]:
     `:` or a space between name and value, `#` and `!` comments, backslash for escapes and line continuations. Raises
     OSError.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for line in _logical_lines(Path(path).read_text(encoding="utf-8")):
         if match := _KEY.fullmatch(line):
             name = _unescape(match["key"])
-            found[name if name.startswith("kafka.") else f"kafka.{name}"] = _unescape(match["value"])
-    return found
+            properties[name if name.startswith("kafka.") else f"kafka.{name}"] = _unescape(match["value"])
+    return properties
 
 
 def _logical_lines(text: str) -> list[str]:

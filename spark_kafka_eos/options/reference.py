@@ -24,7 +24,7 @@ def properties(reasons: Mapping[str, str]) -> str:
         if name.startswith("kafka."):  # the built-in source's own are in docs/migrating.md
             names.setdefault(reason, []).append(name)
     rows = (
-        f"| {', '.join(f'`{name}`' for name in sorted(found))} | {_cell(reason)} |" for reason, found in names.items()
+        f"| {', '.join(f'`{name}`' for name in sorted(listed))} | {_cell(reason)} |" for reason, listed in names.items()
     )
     return "\n".join(["| property | reason |", "|---|---|", *rows])
 

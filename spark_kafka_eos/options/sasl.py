@@ -64,35 +64,35 @@ class TokenEndpoint:
 def sasl(given: Mapping[str, object]) -> dict[str, object]:
     """The fields `mechanism`, `username`, `password` and `token_endpoint` of Security, as far as they are set."""
     mechanism = given.get("sasl_mechanism")
-    found = {"mechanism": mechanism} if mechanism else {}
+    credentials = {"mechanism": mechanism} if mechanism else {}
     module, login = _login(given, mechanism)
     bearer = "OAUTHBEARER" in (mechanism, _mechanism_of(module))
     for target, (field, option, in_jaas) in zip(("username", "password"), _CLIENT if bearer else _USER, strict=True):
         if field in given and in_jaas in login:
             raise ConfigurationError(_JAAS, f"cannot be combined with {option}")
         if in_jaas in login:
-            found[target] = login[in_jaas] if target == "password" else login[in_jaas].reveal()
+            credentials[target] = login[in_jaas] if target == "password" else login[in_jaas].reveal()
         elif field in given:
-            found[target] = given[field]
+            credentials[target] = given[field]
     if "sasl_oauthbearer_token_endpoint_url" in given and mechanism and not bearer:
         raise ConfigurationError(_URL, f"has no effect with {mechanism}")
-    return found | (_token_endpoint(given, login) if bearer else {})
+    return credentials | (_token_endpoint(given, login) if bearer else {})
 
 
-def require(found: Mapping[str, object], protocol: object) -> None:
-    """Raise ConfigurationError unless `found` contains complete credentials."""
-    if "mechanism" not in found:
+def require(credentials: Mapping[str, object], protocol: object) -> None:
+    """Raise ConfigurationError unless `credentials` contains complete credentials."""
+    if "mechanism" not in credentials:
         raise ConfigurationError("kafka.sasl.mechanism", f"is required with {protocol}: one of {', '.join(MECHANISMS)}")
-    complete = "username" in found and "password" in found
-    if found["mechanism"] != "OAUTHBEARER":
+    complete = "username" in credentials and "password" in credentials
+    if credentials["mechanism"] != "OAUTHBEARER":
         if not complete:
             either = "Set it, or set kafka.sasl.username and kafka.sasl.password."
             raise ConfigurationError(_JAAS, f"is required with {protocol}", action=either)
         return
     if not complete:
-        _, option, in_jaas = _CLIENT["username" in found]
+        _, option, in_jaas = _CLIENT["username" in credentials]
         raise ConfigurationError(option, f"is required with OAUTHBEARER, unless kafka.sasl.jaas.config has {in_jaas}")
-    if "token_endpoint" not in found:
+    if "token_endpoint" not in credentials:
         raise ConfigurationError(
             _URL, "is required with OAUTHBEARER", action="Set it to the OAuth server's https:// URL."
         )

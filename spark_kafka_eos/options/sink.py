@@ -58,9 +58,9 @@ def sink_options(options: Mapping[str, object], *, default_transactional_id: str
     `default_transactional_id` is for a batch write that is never repeated; `txnAppId`, which identifies a repeatable
     one, takes precedence.
     """
-    found = take(options, SINK)
-    client = client_options(found)
-    values = select(found, SinkOptions)
+    parsed = take(options, SINK)
+    client = client_options(parsed)
+    values = select(parsed, SinkOptions)
     transactional = values.get("delivery_guarantee") != "at-least-once"
     if transactional:
         if default_transactional_id is not None:

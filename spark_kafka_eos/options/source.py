@@ -77,20 +77,20 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     are not checked. Precedence is as in the built-in source: timestamp, timestamps by partition, offsets.
     """
     own, of_sink = split(options)
-    found = take(own, SOURCE)
-    client = client_options(found)
-    what = [name for name in _WHAT if field_of(name) in found]
+    parsed = take(own, SOURCE)
+    client = client_options(parsed)
+    what = [name for name in _WHAT if field_of(name) in parsed]
     if len(what) != 1:
         problem = f"{' and '.join(what)} cannot be combined" if what else "the topics to read are not set"
         choose = f"Set one of {', '.join(_WHAT)}."
         raise ConfigurationError(what[0] if what else "subscribe", problem, action=choose)
-    values = select(found, SourceOptions)
+    values = select(parsed, SourceOptions)
     values["sink"] = sink_ledger(of_sink, client)
-    values["starting_offsets"] = _start(found, "earliest" if streaming is False else "latest")
-    values["ending_offsets"] = _end(found)
+    values["starting_offsets"] = _start(parsed, "earliest" if streaming is False else "latest")
+    values["ending_offsets"] = _end(parsed)
     _check_start(values, streaming=streaming)
     _check_commits(values, streaming=streaming)
-    ends = [name for name in _ENDS if field_of(name) in found]
+    ends = [name for name in _ENDS if field_of(name) in parsed]
     if streaming and ends:
         stop = "Use trigger(availableNow=True) to stop at the current end of the topics."
         raise ConfigurationError(ends[0], "is not supported in a streaming read", action=stop)
@@ -100,25 +100,25 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     return SourceOptions(client=client, **values)
 
 
-def _start(found: Mapping[str, Any], default: str) -> object:
+def _start(parsed: Mapping[str, Any], default: str) -> object:
     when_none = (
-        {"if_none": found["starting_offsets_by_timestamp_strategy"]}
-        if "starting_offsets_by_timestamp_strategy" in found
+        {"if_none": parsed["starting_offsets_by_timestamp_strategy"]}
+        if "starting_offsets_by_timestamp_strategy" in parsed
         else {}
     )
-    if "starting_timestamp" in found:
-        return Timestamps(everywhere=found["starting_timestamp"], **when_none)
-    if "starting_offsets_by_timestamp" in found:
-        return Timestamps(partitions=found["starting_offsets_by_timestamp"], **when_none)
-    return found.get("starting_offsets", default)
+    if "starting_timestamp" in parsed:
+        return Timestamps(everywhere=parsed["starting_timestamp"], **when_none)
+    if "starting_offsets_by_timestamp" in parsed:
+        return Timestamps(partitions=parsed["starting_offsets_by_timestamp"], **when_none)
+    return parsed.get("starting_offsets", default)
 
 
-def _end(found: Mapping[str, Any]) -> object:
-    if "ending_timestamp" in found:
-        return Timestamps(everywhere=found["ending_timestamp"], if_none="latest")
-    if "ending_offsets_by_timestamp" in found:
-        return Timestamps(partitions=found["ending_offsets_by_timestamp"], if_none="latest")
-    return found.get("ending_offsets", "latest")
+def _end(parsed: Mapping[str, Any]) -> object:
+    if "ending_timestamp" in parsed:
+        return Timestamps(everywhere=parsed["ending_timestamp"], if_none="latest")
+    if "ending_offsets_by_timestamp" in parsed:
+        return Timestamps(partitions=parsed["ending_offsets_by_timestamp"], if_none="latest")
+    return parsed.get("ending_offsets", "latest")
 
 
 def _check_start(values: Mapping[str, Any], *, streaming: bool | None) -> None:

@@ -46,19 +46,19 @@ def kind(store: Store, location: str, declared: object) -> Kind:
             action=f"Convert it: keytool -importkeystore -srckeystore {location} -srcstoretype JCEKS "
             f"-destkeystore {store}.p12 -deststoretype PKCS12",
         )
-    found: Kind = "PEM"
+    store_type: Kind = "PEM"
     if start == jks.MAGIC:
-        found = "JKS"
+        store_type = "JKS"
     elif start[:1] == b"\x30":  # DER begins with a sequence
-        found = "PKCS12"
-    if declared is not None and declared != found and "PEM" in (declared, found):
-        raise ConfigurationError(f"kafka.ssl.{store}.type", f"{location} looks like {found}, not {declared}")
-    return found
+        store_type = "PKCS12"
+    if declared is not None and declared != store_type and "PEM" in (declared, store_type):
+        raise ConfigurationError(f"kafka.ssl.{store}.type", f"{location} looks like {store_type}, not {declared}")
+    return store_type
 
 
-def material(store: Store, found: Kind, location: str, password: object, key_password: object = None) -> Material:
+def material(store: Store, store_type: Kind, location: str, password: object, key_password: object = None) -> Material:
     """Open a PKCS12 or JKS file. `key_password` is for JKS only and defaults to the store's, as in Java."""
-    if found == "PKCS12":
+    if store_type == "PKCS12":
         return pkcs12(store, location, password)
     return java(store, location, password, key_password)
 

@@ -288,7 +288,7 @@ def take(options: Mapping[str, object], side: Side) -> dict[str, object]:
     Kafka property, an invalid value, and for two names of the same option. A property of Kafka's clients that has no
     effect here is logged once.
     """
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     named: dict[str, str] = {}
     for given, value in options.items():
         if value is None or _from_spark(given):
@@ -299,10 +299,10 @@ def take(options: Mapping[str, object], side: Side) -> dict[str, object]:
         if (before := named.setdefault(row.field, given)) != given:
             raise ConfigurationError(given, f"cannot be combined with {before!r}, which is another name for it")
         try:
-            found[row.field] = row.parse(_as_text(value))
+            values[row.field] = row.parse(_as_text(value))
         except ValueError as error:
             raise ConfigurationError(row.name, str(error)) from None
-    return found
+    return values
 
 
 def _from_spark(name: str) -> bool:

@@ -65,14 +65,14 @@ def identity(given: Mapping[str, object]) -> dict[str, object]:
         present = (chains or keys)[0]
         missing = "key" if chains else "certificate chain"
         raise ConfigurationError(_name(present), f"requires the {missing} that belongs to it")
-    found: dict[str, object] = {}
+    files: dict[str, object] = {}
     for kind, ways in (("certificate", chains), ("key", keys)):
         for way in ways:
             if way.endswith("_location"):
-                found[f"{kind}_location"] = readable(_name(way), given[way])
+                files[f"{kind}_location"] = readable(_name(way), given[way])
             else:
-                found[f"{kind}_pem"] = given[way]
-    return found | password if found else {}
+                files[f"{kind}_pem"] = given[way]
+    return files | password if files else {}
 
 
 def _name(field: str) -> str:

@@ -149,20 +149,20 @@ def stage_attempts(session: SparkSession, stages: Iterable[int]) -> dict[int, St
         clock=time.monotonic,
         jitter=random.random,
     )
-    found: dict[int, StageAttempts] = {}
+    attempts: dict[int, StageAttempts] = {}
     for stage in stages:
         info = tracker.getStageInfo(stage)
         while (info is None or _unfinished(info)) and (pause := budget.delay()) is not None:
             time.sleep(pause)
             info = tracker.getStageInfo(stage)
         if info is not None:
-            found[stage] = StageAttempts(
+            attempts[stage] = StageAttempts(
                 current_attempt=info.currentAttemptId(),
                 completed_tasks=info.numCompletedTasks(),
                 failed_tasks=info.numFailedTasks(),
                 num_tasks=info.numTasks(),
             )
-    return found
+    return attempts
 
 
 def cannot_run_again(error: Exception) -> bool:

@@ -37,14 +37,14 @@ def _digest(jar: Path, _size: int, _modified_ns: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def differences(found: Digests, expected: Digests) -> list[str]:
+def differences(actual: Digests, expected: Digests) -> list[str]:
     """What is wrong with the jars that were found, a phrase for each; empty if they are the expected ones."""
     return [
-        *(f"{jar} is missing" for jar in sorted(expected.keys() - found.keys())),
-        *(f"{jar} is not part of it" for jar in sorted(found.keys() - expected.keys())),
+        *(f"{jar} is missing" for jar in sorted(expected.keys() - actual.keys())),
+        *(f"{jar} is not part of it" for jar in sorted(actual.keys() - expected.keys())),
         *(
-            f"{jar} has the SHA-256 {found[jar]}, not {expected[jar]}"
-            for jar in sorted(found.keys() & expected.keys())
-            if found[jar] != expected[jar]
+            f"{jar} has the SHA-256 {actual[jar]}, not {expected[jar]}"
+            for jar in sorted(actual.keys() & expected.keys())
+            if actual[jar] != expected[jar]
         ),
     ]

@@ -420,8 +420,8 @@ def _known_to(cluster: Cluster) -> set[int]:
 
 def _leaders(admin: AdminClient, topics: Sequence[str]) -> int:
     """The number of partitions of the topics that have a leader."""
-    found = admin.list_topics(timeout=_ANSWER_SECONDS).topics
-    led = (found[topic].partitions.values() for topic in topics if topic in found)
+    described = admin.list_topics(timeout=_ANSWER_SECONDS).topics
+    led = (described[topic].partitions.values() for topic in topics if topic in described)
     return sum(partition.leader >= 0 for partitions in led for partition in partitions)
 
 

@@ -143,17 +143,17 @@ def _replace(place: Path, bundle: Bundle, pins: Digests, fetch: Fetch) -> None:
         filled = Path(name) / bundle.version
         filled.mkdir()
         fetch(bundle, filled)
-        found = digests(filled)
-        if not found:
+        sums = digests(filled)
+        if not sums:
             raise ToolFailed(
                 f"downloading {bundle} returned no jar", action=f"Check whether the repository has {bundle.version}."
             )
-        if pins and (wrong := differences(found, pins)):
+        if pins and (wrong := differences(sums, pins)):
             raise ToolFailed(
                 f"the repository's {bundle} is not the one that was released: {'; '.join(wrong)}",
                 action="Nothing was kept. Find out who changed it: a mirror, or a proxy on the way.",
             )
-        (filled / MANIFEST).write_text(json.dumps(found, indent=1))
+        (filled / MANIFEST).write_text(json.dumps(sums, indent=1))
         if place.exists():
             place.rename(Path(name) / "damaged")
         filled.rename(place)
@@ -191,13 +191,13 @@ def _ivy_jar() -> Path:
             "pyspark is not installed; its Ivy downloads the broker", action="Run: pip install 'pyspark>=4.3'"
         )
     homes = [Path(spec.origin).parent, *map(Path, filter(None, [os.environ.get("SPARK_HOME")]))]
-    found = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
-    if not found:
+    jars = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
+    if not jars:
         raise ToolFailed(
             f"no ivy jar in {' or '.join(f'{home}/jars' for home in homes)}",
             action="Install the whole pyspark distribution, or set SPARK_HOME to a Spark.",
         )
-    return found[0]
+    return jars[0]
 
 
 def argument_file(options: Iterable[str]) -> str:

@@ -19,10 +19,10 @@ _ACTION = f"Install Java {MINIMUM} or later, or set JAVA_HOME to it."
 def locate(environment: Mapping[str, str]) -> Path:
     """`$JAVA_HOME/bin/java`, else `java` on the PATH, as in Spark's own scripts. Raises ToolFailed."""
     home = environment.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin") if home else environment.get("PATH", ""))
-    if found is None:
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else environment.get("PATH", ""))
+    if java is None:
         raise ToolFailed(f"no java in {home}/bin (JAVA_HOME)" if home else "no java on the PATH", action=_ACTION)
-    return Path(found)
+    return Path(java)
 
 
 def major_version(output: str) -> int | None:

@@ -12,15 +12,15 @@ _RANGE = range(20_000, 32_768)
 
 def free_ports(count: int, *, exclude: frozenset[int] = frozenset()) -> list[int]:
     """`count` distinct ports on which nothing listens now. Raises OSError if there are not enough."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(_RANGE, len(_RANGE)):
-        if len(found) == count:
+        if len(ports) == count:
             break
         if port not in exclude and is_free(port):
-            found.append(port)
-    if len(found) < count:
+            ports.append(port)
+    if len(ports) < count:
         raise OSError(f"no {count} free ports between {_RANGE.start} and {_RANGE.stop - 1}")
-    return found
+    return ports
 
 
 def is_free(port: int) -> bool:

@@ -96,14 +96,14 @@ def _brokers(api: str, response: Any) -> Iterator[tuple[Any, int]]:
     """Each object with a host and a port, and its node id; -1 stands for no broker."""
     match api:
         case "Produce" | "Fetch":
-            found = [(broker, broker.node_id) for broker in response.node_endpoints or ()]
+            brokers = [(broker, broker.node_id) for broker in response.node_endpoints or ()]
         case "FindCoordinator":
-            found = [(broker, broker.node_id) for broker in response.coordinators or (response,)]
+            brokers = [(broker, broker.node_id) for broker in response.coordinators or (response,)]
         case "DescribeCluster":
-            found = [(broker, broker.broker_id) for broker in response.brokers]
+            brokers = [(broker, broker.broker_id) for broker in response.brokers]
         case _:
-            found = [(broker, broker.node_id) for broker in response.brokers]
-    return ((broker, node_id) for broker, node_id in found if node_id >= 0)
+            brokers = [(broker, broker.node_id) for broker in response.brokers]
+    return ((broker, node_id) for broker, node_id in brokers if node_id >= 0)
 
 
 def error_response(header: RequestHeader, frame: bytes | bytearray, code: int) -> bytes:

@@ -81,36 +81,36 @@ class Rule:
 
 def parse_rule(text: str) -> Rule:
     """The rule in `text`. Raises ToolFailed, with the reason, if it is not a rule."""
-    found = _RULE.fullmatch(text)
-    if found is None:
+    match = _RULE.fullmatch(text)
+    if match is None:
         raise ToolFailed(
             f"{text!r} is not a rule", action="Use API[@CLIENT][:COUNT]:ACTION, for example EndTxn:1:drop-response."
         )
-    api, action = found["api"], found["action"]
+    api, action = match["api"], match["action"]
     if api != "*" and api not in ApiKey.__members__:
         raise ToolFailed(f"{text!r}: unknown API {api!r}", action="Use Kafka's name, for example EndTxn or Produce.")
     if action not in list(Action):
         raise ToolFailed(f"{text!r}: unknown action {action!r}", action=f"Use one of {', '.join(Action)}.")
-    first, last = _window(found)
+    first, last = _window(match)
     if last is not None and last < first:
         raise ToolFailed(f"{text!r}: the range {first} to {last} is empty")
     return Rule(
         action=Action(action),
         api=api,
-        client=found["client"] or "*",
+        client=match["client"] or "*",
         first=first,
         last=last,
-        **_value(text, Action(action), found["value"]),
+        **_value(text, Action(action), match["value"]),
     )
 
 
-def _window(found: re.Match[str]) -> tuple[int, int | None]:
-    if found["count"] == "*":
+def _window(match: re.Match[str]) -> tuple[int, int | None]:
+    if match["count"] == "*":
         return 1, None
-    first = int(found["first"] or 1)
-    if found["to"] is None:
+    first = int(match["first"] or 1)
+    if match["to"] is None:
         return first, first
-    return first, int(found["last"]) if found["last"] else None
+    return first, int(match["last"]) if match["last"] else None
 
 
 def _value(text: str, action: Action, value: str | None) -> dict[str, Any]:

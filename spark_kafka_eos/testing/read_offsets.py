@@ -32,10 +32,10 @@ def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     consumer = Consumer(settings | {"isolation.level": "read_uncommitted"})
     try:
         partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
-        found = consumer.committed([TopicPartition(topic, number) for number in partitions], _TIMEOUT_S)
+        committed = consumer.committed([TopicPartition(topic, number) for number in partitions], _TIMEOUT_S)
     finally:
         consumer.close()
-    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+    return {tp.partition: tp.offset for tp in committed if tp.offset >= 0}
 
 
 def _admin(bootstrap: str) -> AdminClient:

@@ -103,8 +103,8 @@ def _spark_default(environment: Mapping[str, str], key: str) -> str | None:
     folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
     if folder is None or not (file := Path(folder) / "spark-defaults.conf").is_file():
         return None
-    found = re.search(rf"^\s*{re.escape(key)}[\s=]+(\S+)", file.read_text(), re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(rf"^\s*{re.escape(key)}[\s=]+(\S+)", file.read_text(), re.MULTILINE)
+    return match[1] if match else None
 
 
 def _maven_settings(environment: Mapping[str, str], home: Path) -> Iterable[Path]:

@@ -99,11 +99,11 @@ def _once(
     possible = rank < _count(source.content, of=output.content)
     later = np.flatnonzero(possible & (rank >= _count(wanted, of=output.content)))
     more = np.flatnonzero(~possible)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     unchecked = []
     if copy:
         missing, surplus = list(_missing(source, lost, output)), list(_surplus(output, more, source))
-        found = (missing if output_is_whole else []) + (surplus if source_is_whole else [])
+        violations = (missing if output_is_whole else []) + (surplus if source_is_whole else [])
         if missing and not output_is_whole:
             unchecked.append(f"{missing[0]}; {_GONE.format('output')}")
         if surplus and not source_is_whole:
@@ -121,9 +121,9 @@ def _once(
     return CheckedInvariant(
         invariant=Invariant.ONCE,
         checked=len(output.content),
-        violations=merged(found),
+        violations=merged(violations),
         unchecked="; ".join(unchecked),
-        note="" if found or unchecked else "keys and values are those of the source, compared by digest",
+        note="" if violations or unchecked else "keys and values are those of the source, compared by digest",
     )
 
 
@@ -177,7 +177,7 @@ def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Che
     alone = np.flatnonzero(unique[0] & unique[1])
     by_content = np.argsort(source.content)
     origin = by_content[np.searchsorted(source.content, output.content[alone], sorter=by_content)]
-    found = []
+    violations = []
     for number in range(len(output.partitions)):
         mine = output.partition[alone] == number
         record, of = alone[mine], origin[mine]
@@ -187,15 +187,15 @@ def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Che
             what = f"is a copy of {source.at(of[later])}, after that of a later record, "
             what += f"{source.at(of[earlier])}, at {output.at(record[earlier])}"
             where = output.at(record[later])
-            found.append(Violation(kind="out of order", where=where, what=what, count=len(pairs)))
+            violations.append(Violation(kind="out of order", where=where, what=what, count=len(pairs)))
     unchecked = []
-    if found and not copy:
-        unchecked.append(f"{merged(found)[0]}; the job may reorder records; set --copy if it does not")
+    if violations and not copy:
+        unchecked.append(f"{merged(violations)[0]}; the job may reorder records; set --copy if it does not")
     if others := len(output.content) - len(alone):
         unchecked.append(f"the source records of {others:,} records are ambiguous")
     return CheckedInvariant(
         invariant=Invariant.ORDER,
         checked=len(alone),
-        violations=merged(found) if copy else (),
+        violations=merged(violations) if copy else (),
         unchecked="; ".join(unchecked),
     )

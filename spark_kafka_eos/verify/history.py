@@ -78,12 +78,12 @@ def _entry(fields: Mapping[str, Any]) -> HistoryEntry:
 
 def committed(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
     """The committed batches in order; a start that is missing is the end of the previous batch."""
-    found: list[HistoryEntry] = []
+    batches: list[HistoryEntry] = []
     for entry in entries:
         if entry.verdict == "committed":
-            start = found[-1].end if entry.start is None and found and follows(found[-1], entry) else entry.start
-            found.append(replace(entry, start=start))
-    return found
+            start = batches[-1].end if entry.start is None and batches and follows(batches[-1], entry) else entry.start
+            batches.append(replace(entry, start=start))
+    return batches
 
 
 def follows(before: HistoryEntry, entry: HistoryEntry) -> bool:

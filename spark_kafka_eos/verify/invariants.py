@@ -91,12 +91,12 @@ def _not_by_provenance(logs: Sequence[PartitionLog], values: int, traced: int) -
 
 
 def _visibility(logs: Sequence[PartitionLog], readers: Mapping[str, Mapping[TopicPartition, Seen]]) -> CheckedInvariant:
-    found, checked = [], 0
+    violations, checked = [], 0
     for log in logs:
         stable = log.outcomes.last_stable_offset(log.high_watermark)
         if log.last_stable_offset > stable:
             what = f"is in an open transaction, but the broker's last stable offset is {log.last_stable_offset}"
-            found.append(Violation(kind="not stable", where=f"{log.partition}@{stable}", what=what))
+            violations.append(Violation(kind="not stable", where=f"{log.partition}@{stable}", what=what))
         log_start = int(log.batches.base_offset[0]) if len(log.batches.base_offset) else log.high_watermark
         for name, partitions in readers.items():
             if (seen := partitions.get(log.partition)) is None:
@@ -104,10 +104,14 @@ def _visibility(logs: Sequence[PartitionLog], readers: Mapping[str, Mapping[Topi
             checked += len(seen.offset)
             start = max(seen.start, log_start)  # retention may have deleted records after they were read
             shown = seen.offset[seen.offset >= start] if start > seen.start else seen.offset
-            found += _compare(log, name, start, min(seen.end, log.last_stable_offset), shown)
+            violations += _compare(log, name, start, min(seen.end, log.last_stable_offset), shown)
     unchecked = "" if readers else "there was no reader"
     return CheckedInvariant(
-        invariant=Invariant.VISIBILITY, checked=checked, unit="readings", violations=merged(found), unchecked=unchecked
+        invariant=Invariant.VISIBILITY,
+        checked=checked,
+        unit="readings",
+        violations=merged(violations),
+        unchecked=unchecked,
     )
 
 
@@ -137,16 +141,16 @@ def _compare(log: PartitionLog, reader: str, start: int, end: int, seen: Int64s)
 def _ledger(
     logs: Sequence[PartitionLog], done: Sequence[HistoryEntry], ledger: Ledger | None, by_provenance: bool
 ) -> CheckedInvariant:
-    found = [] if ledger is None else list(_record_and_pointer(ledger))
+    violations = [] if ledger is None else list(_record_and_pointer(ledger))
     if not done and (ledger is None or not by_provenance):
         nothing = "transactional.id" if ledger is None else "values with batches"
-        return _of_ledger(found, unchecked=f"neither history nor {nothing}")
+        return _of_ledger(violations, unchecked=f"neither history nor {nothing}")
     for before, entry in itertools.pairwise(done):
         if not follows(before, entry):
             what = f"follows batch {before.batch_id} in the ledger"
-            found.append(Violation(kind="batch ids", where=f"batch {entry.batch_id}", what=what))
+            violations.append(Violation(kind="batch ids", where=f"batch {entry.batch_id}", what=what))
         elif before.end is not None and entry.start is not None:
-            found += _gaps(before.end, entry)
+            violations += _gaps(before.end, entry)
     if ledger is not None:
         stands = "has no entry" if ledger.batch_id is None else f"is at batch {ledger.batch_id}"
         batches = [int(log.committed_provenance["batch"].max()) for log in logs if len(log.committed_offset)]
@@ -154,18 +158,18 @@ def _ledger(
         if not done and newest > (-1 if ledger.batch_id is None else ledger.batch_id):
             if begins_anew(logs):
                 why = "batch ids restart, as for another query; a history is needed to match them with the ledger"
-                return _of_ledger(found, unchecked=why)
+                return _of_ledger(violations, unchecked=why)
             what = f"is in the committed output, but the ledger {stands}"
-            found.append(Violation(kind="ahead of the ledger", where=f"batch {newest}", what=what))
+            violations.append(Violation(kind="ahead of the ledger", where=f"batch {newest}", what=what))
         if done and ledger.batch_id != done[-1].batch_id:
             what = f"was committed last, but the ledger {stands}"
-            found.append(Violation(kind="not in the ledger", where=f"batch {done[-1].batch_id}", what=what))
-    return _of_ledger(found, checked=max(len(done), 1))
+            violations.append(Violation(kind="not in the ledger", where=f"batch {done[-1].batch_id}", what=what))
+    return _of_ledger(violations, checked=max(len(done), 1))
 
 
-def _of_ledger(found: Sequence[Violation], *, checked: int = 0, unchecked: str = "") -> CheckedInvariant:
+def _of_ledger(violations: Sequence[Violation], *, checked: int = 0, unchecked: str = "") -> CheckedInvariant:
     return CheckedInvariant(
-        invariant=Invariant.LEDGER, checked=checked, unit="batches", violations=merged(found), unchecked=unchecked
+        invariant=Invariant.LEDGER, checked=checked, unit="batches", violations=merged(violations), unchecked=unchecked
     )
 
 
@@ -201,15 +205,19 @@ def _gaps(end: Mapping[TopicPartition, int], entry: HistoryEntry) -> Iterator[Vi
 
 
 def _healed(logs: Sequence[PartitionLog], ledger: Ledger | None) -> CheckedInvariant:
-    found = []
+    violations = []
     for log in logs:
         for producer, offset in log.outcomes.open.items():
             what = f"starts a transaction of producer {producer} that has not ended"
-            found.append(Violation(kind="open transaction", where=f"{log.partition}@{offset}", what=what))
+            violations.append(Violation(kind="open transaction", where=f"{log.partition}@{offset}", what=what))
         if log.last_stable_offset != log.high_watermark:
             what = f"is the last stable offset, but the high watermark is {log.high_watermark}"
-            found.append(Violation(kind="held readers", where=f"{log.partition}@{log.last_stable_offset}", what=what))
+            violations.append(
+                Violation(kind="held readers", where=f"{log.partition}@{log.last_stable_offset}", what=what)
+            )
     if ledger is not None and ledger.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "Dead"):
         what = f"is in state {ledger.transaction_state}"
-        found.append(Violation(kind="transaction state", where="the transactional.id", what=what))
-    return CheckedInvariant(invariant=Invariant.HEALED, checked=len(logs), unit="partitions", violations=merged(found))
+        violations.append(Violation(kind="transaction state", where="the transactional.id", what=what))
+    return CheckedInvariant(
+        invariant=Invariant.HEALED, checked=len(logs), unit="partitions", violations=merged(violations)
+    )

@@ -21,12 +21,12 @@ Source = Mapping[int, SourcePartition]
 
 def once(logs: Sequence[PartitionLog], source: Source | None) -> CheckedInvariant:
     checked = sum(len(log.committed_offset) for log in logs)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     if source is None:
         for number in np.unique([n for log in logs for n in np.unique(log.committed_provenance["partition"])]).tolist():
-            found += _repeated(logs, f"source partition {number}", number, _more_than_once(_offsets(logs, number)))
-        return CheckedInvariant(invariant=Invariant.ONCE, checked=checked, violations=merged(found))
-    found += [violation for log in logs for violation in _foreign(log, source)]
+            violations += _repeated(logs, f"source partition {number}", number, _more_than_once(_offsets(logs, number)))
+        return CheckedInvariant(invariant=Invariant.ONCE, checked=checked, violations=merged(violations))
+    violations += [violation for log in logs for violation in _foreign(log, source)]
     whole = all(log.whole for log in logs)
     unchecked: list[Violation] = []
     of_gone = 0
@@ -36,18 +36,18 @@ def once(logs: Sequence[PartitionLog], source: Source | None) -> CheckedInvarian
         at = offset[(offset >= origin.start) & (offset < origin.start + len(origin.visible))] - origin.start
         count = np.bincount(at, minlength=len(origin.visible))
         twice = np.concatenate([_more_than_once(before), origin.start + np.flatnonzero(count > 1)])
-        found += _repeated(logs, str(origin.partition), number, twice)
+        violations += _repeated(logs, str(origin.partition), number, twice)
         due = np.arange(len(count)) < origin.end - origin.start
         if (missing := np.flatnonzero(origin.visible & (count == 0) & due)).size:
             lost = origin.start + int(missing[0])
             what = f"is not in the committed output{_elsewhere(logs, number, lost)}"
             violation = Violation(kind="missing", where=f"{origin.partition}@{lost}", what=what, count=len(missing))
-            (found if whole else unchecked).append(violation)
+            (violations if whole else unchecked).append(violation)
         of_gone += len(before) + int(count[origin.gone - origin.start].sum())
     return CheckedInvariant(
         invariant=Invariant.ONCE,
         checked=checked,
-        violations=merged(found),
+        violations=merged(violations),
         unchecked=f"{merged(unchecked)[0]}; but some of the output is deleted or compacted" if unchecked else "",
         note=f"{of_gone:,} are copies of records that the source no longer has" if of_gone else "",
     )
@@ -76,9 +76,9 @@ def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
         inside = (at >= 0) & (at < len(possible))
         wrong[mine[inside][possible[at[inside]]]] = False
         wrong[mine[(at < 0) & (at >= -origin.start)]] = False
-    if (found := np.flatnonzero(wrong)).size:
-        what = f"is a copy of {_origin(provenance[found[0]])}, which readers of the source cannot see"
-        yield Violation(kind="not in the source", where=log.at(found[0]), what=what, count=len(found))
+    if (places := np.flatnonzero(wrong)).size:
+        what = f"is a copy of {_origin(provenance[places[0]])}, which readers of the source cannot see"
+        yield Violation(kind="not in the source", where=log.at(places[0]), what=what, count=len(places))
 
 
 def _repeated(logs: Sequence[PartitionLog], topic: str, number: int, offsets: Int64s) -> Iterator[Violation]:
@@ -101,12 +101,12 @@ def _elsewhere(logs: Sequence[PartitionLog], number: int, offset: int) -> str:
 
 def _copies(logs: Sequence[PartitionLog], number: int, offset: int, outcome: Outcome) -> list[str]:
     """Where the records with this outcome are that come from one source offset, by batch and place."""
-    found = []
+    copies = []
     for log in logs:
         same = (log.provenance["offset"] == offset) & (log.provenance["partition"] == number)
         same &= log.outcomes.of[log.batch_of] == outcome
-        found += [(int(log.provenance["batch"][i]), f"{log.partition}@{log.offset[i]}") for i in np.flatnonzero(same)]
-    return [where for _, where in sorted(found, key=lambda each: each[0])]
+        copies += [(int(log.provenance["batch"][i]), f"{log.partition}@{log.offset[i]}") for i in np.flatnonzero(same)]
+    return [where for _, where in sorted(copies, key=lambda each: each[0])]
 
 
 def _origin(record: np.void) -> str:
@@ -114,7 +114,7 @@ def _origin(record: np.void) -> str:
 
 
 def order(logs: Sequence[PartitionLog]) -> CheckedInvariant:
-    found = []
+    violations = []
     for log in logs:
         provenance = log.committed_provenance
         pairs = backwards(provenance["partition"].astype(np.int64), provenance["offset"].astype(np.int64))
@@ -122,9 +122,9 @@ def order(logs: Sequence[PartitionLog]) -> CheckedInvariant:
             earlier, later = pairs[0]
             what = f"is {_origin(provenance[later])}, after a later record, offset "
             what += f"{provenance['offset'][earlier]} at {log.at(earlier)}"
-            found.append(Violation(kind="out of order", where=log.at(later), what=what, count=len(pairs)))
+            violations.append(Violation(kind="out of order", where=log.at(later), what=what, count=len(pairs)))
     checked = sum(len(log.committed_offset) for log in logs)
-    return CheckedInvariant(invariant=Invariant.ORDER, checked=checked, violations=merged(found))
+    return CheckedInvariant(invariant=Invariant.ORDER, checked=checked, violations=merged(violations))
 
 
 def backwards(number: Int64s, offset: Int64s) -> list[tuple[int, int]]:
@@ -154,17 +154,17 @@ def identity(
             counts[batch] = counts.get(batch, 0) + records
     torn = list(_several_identities(first, done))
     anew = bool(torn) and not done and begins_anew(logs)
-    found = [] if anew else torn
-    found += [*_several_batches(first), *_given_up(first, history), *_other_identity(first, done)]
+    violations = [] if anew else torn
+    violations += [*_several_batches(first), *_given_up(first, history), *_other_identity(first, done)]
     if source is not None:
-        found += [violation for log in logs for violation in _out_of_plan(log, source, done)]
+        violations += [violation for log in logs for violation in _out_of_plan(log, source, done)]
         if all(log.whole for log in logs):
-            found += _wrong_counts(counts, source, done)
+            violations += _wrong_counts(counts, source, done)
     return CheckedInvariant(
         invariant=Invariant.IDENTITY,
         checked=len(counts),
         unit="batches",
-        violations=merged(found),
+        violations=merged(violations),
         unchecked="batch ids restart, as for another query; a history is needed to distinguish them" if anew else "",
     )
 
@@ -175,11 +175,11 @@ def begins_anew(logs: Sequence[PartitionLog]) -> bool:
     starts: dict[int, int] = {}
     for log in logs:
         provenance = log.committed_provenance
-        for batch_0, found, pick in ((True, ends, np.max), (False, starts, np.min)):
+        for batch_0, bounds, pick in ((True, ends, np.max), (False, starts, np.min)):
             some = provenance[(provenance["batch"] == 0) == batch_0]
             for number in np.unique(some["partition"]).tolist():
                 at = int(pick(some["offset"][some["partition"] == number]))
-                found[number] = int(pick([at, found.get(number, at)]))
+                bounds[number] = int(pick([at, bounds.get(number, at)]))
     return any(ends[number] > starts[number] for number in ends.keys() & starts.keys())
 
 

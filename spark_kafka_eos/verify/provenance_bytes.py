@@ -40,20 +40,20 @@ def pack(partition: Any, offset: Any, batch: Any, attempt: Any = -1, *, payload:
 def unpack(values: pa.BinaryArray) -> Provenance:
     """The provenance of each value, copied; all zeros (without the magic) if a value has none."""
     rows = len(values)
-    found = np.zeros(rows, PROVENANCE)
+    provenance = np.zeros(rows, PROVENANCE)
     _, offsets, data = values.buffers()
     if not rows or data is None:
-        return found
+        return provenance
     edges = np.frombuffer(offsets, np.int32, rows + 1, 4 * values.offset)
     size = np.diff(edges)
     raw = np.frombuffer(data, np.uint8)
     if int(size.min()) == int(size.max()) >= SIZE and not values.null_count:  # as tests and benchmarks write them
         cut = raw[edges[0] : edges[-1]].reshape(rows, -1)[:, :SIZE]
-        found = cut.copy().view(PROVENANCE)[:, 0]
+        provenance = cut.copy().view(PROVENANCE)[:, 0]
     else:
         long = size >= SIZE
         if values.null_count:
             long &= values.is_valid().to_numpy(zero_copy_only=False)
-        found[long] = raw[edges[:-1][long][:, None] + np.arange(SIZE)].view(PROVENANCE)[:, 0]
-    found[found["magic"] != MAGIC] = 0
-    return found
+        provenance[long] = raw[edges[:-1][long][:, None] + np.arange(SIZE)].view(PROVENANCE)[:, 0]
+    provenance[provenance["magic"] != MAGIC] = 0
+    return provenance

@@ -51,13 +51,13 @@ def logs(
     Computing the records' contents costs about as much as everything else. "without provenance": compute them only
     until the first value with provenance. Raises what `Fetcher.fetch` and `decode` raise.
     """
-    found = {wanted.partition: _Columns() for wanted in ranges}
+    by_partition = {wanted.partition: _Columns() for wanted in ranges}
     at = {wanted.partition: wanted.start for wanted in ranges}
     fetcher = Fetcher(cluster, isolation="read_uncommitted", max_wait_ms=_FETCH_WAIT_MS)
     for part in fetcher.fetch(ranges):
         progress(part.next_offset - at[part.partition])
         at[part.partition] = part.next_offset
-        columns, data = found[part.partition], []
+        columns, data = by_partition[part.partition], []
         for header in part.batches:
             if header.is_control:
                 columns.batches.append(_row(header, _KINDS[control_marker(part.buffer, header)]))
@@ -72,7 +72,7 @@ def logs(
             if take_contents != "never":
                 columns.contents.append(digests(records["key"], records["value"]))
     return [
-        _log(wanted, found[wanted.partition], stable[wanted.partition], with_contents=take_contents != "never")
+        _log(wanted, by_partition[wanted.partition], stable[wanted.partition], with_contents=take_contents != "never")
         for wanted in ranges
     ]
 
@@ -110,17 +110,17 @@ def seen(cluster: Cluster, topic: str, ranges: Sequence[OffsetRange], progress: 
 
     This is what a query reads (`reading.records`). Raises what that raises.
     """
-    found: dict[TopicPartition, list[NDArray[np.int64]]] = {wanted.partition: [] for wanted in ranges}
+    offsets: dict[TopicPartition, list[NDArray[np.int64]]] = {wanted.partition: [] for wanted in ranges}
     for rows in read(ranges, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):
         number, offset = rows["partition"].to_numpy(), rows["offset"].to_numpy()
         for each in np.unique(number).tolist():
-            found[TopicPartition(topic, each)].append(offset[number == each])
+            offsets[TopicPartition(topic, each)].append(offset[number == each])
         progress(rows.num_rows)
     return {
         wanted.partition: Seen(
             start=wanted.start,
             end=wanted.end,
-            offset=np.concatenate([np.zeros(0, np.int64), *found[wanted.partition]]),
+            offset=np.concatenate([np.zeros(0, np.int64), *offsets[wanted.partition]]),
         )
         for wanted in ranges
     }

@@ -226,8 +226,8 @@ def _committed(
     """
     group = group or transactional_id
     if group is not None and origin.cluster_id() == cluster.cluster_id():
-        found = GroupCoordinator(cluster, group).fetch_offsets(partitions)
-        standing = {tp: at.offset for tp, at in found.items() if at is not None}
+        committed = GroupCoordinator(cluster, group).fetch_offsets(partitions)
+        standing = {tp: at.offset for tp, at in committed.items() if at is not None}
         if standing:
             return standing
     if transactional_id is None:
@@ -249,15 +249,15 @@ def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
     settled = kept.read_settled()
     value = None if settled is None else settled.value
-    found = ledgers.newest(value, committed, kept.at)
+    entry = ledgers.newest(value, committed, kept.at)
     record, pointer = _entries(value, committed.get(kept.at))
-    if isinstance(found, ledgers.Unreadable):
+    if isinstance(entry, ledgers.Unreadable):
         if record is None:
-            raise ToolFailed(found.found)
-        found = record  # it contradicts its pointer, which is reported
+            raise ToolFailed(entry.description)
+        entry = record  # it contradicts its pointer, which is reported
     state = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1000))
     return Ledger(
-        batch_id=None if found is None else found.batch_id,
+        batch_id=None if entry is None else entry.batch_id,
         transaction_state=state.state if isinstance(state, TransactionFacts) else "",
         record=record,
         pointer=pointer,

@@ -82,9 +82,9 @@ def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[
 
     None if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
     """
-    found = {name: _recorded(end) for name, end in planned.ends.items()}
-    if None not in found.values():
-        return found
+    recorded = {name: _recorded(end) for name, end in planned.ends.items()}
+    if None not in recorded.values():
+        return recorded
     if told is None or len(told) != len(planned.ends):
         return None
     starts = [parsed(start) for start in told]
@@ -93,7 +93,7 @@ def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[
     # An earlier release of our source recorded no start: if it was unresolved, the batch starts where it ends.
     pairs = zip(starts, planned.ends.items(), strict=True)
     return {name: end if start == UNRESOLVED else start for start, (name, end) in pairs} | {
-        name: start for name, start in found.items() if start is not None
+        name: start for name, start in recorded.items() if start is not None
     }
 
 
@@ -119,11 +119,11 @@ def _range(start: object, end: object) -> SourceRange | None:
 
 def _merged(sources: Iterable[Offsets]) -> Offsets:
     """The offsets of all Kafka sources; for a partition that two of them read, the lower offset."""
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for source in sources:
         for partition, offset in source.items():
-            found[partition] = min(offset, found.get(partition, offset))
-    return found
+            offsets[partition] = min(offset, offsets.get(partition, offset))
+    return offsets
 
 
 def _offsets(source: object) -> Offsets | None:

@@ -72,11 +72,11 @@ class Fence:
                 action="List all output topics in outputTopics, or have the brokers verify partitions "
                 f"({_VERIFICATION}=true, Kafka 3.6 or later).",
             )
-        found = [TopicPartition(name, n) for name in sorted(topics) for n in self._cluster.topic(name).partitions]
+        partitions = [TopicPartition(name, n) for name in sorted(topics) for n in self._cluster.topic(name).partitions]
         if self._ledger is not None:
             self._ledger.ensure()
-            found.append(self._ledger.at)
-        return found
+            partitions.append(self._ledger.at)
+        return partitions
 
     def _verified(self) -> bool:
         """Whether brokers accept appends only to partitions that the coordinator has added to the transaction."""

@@ -57,7 +57,7 @@ class LocalFiles:
         return (self.root / path).open("rb")
 
     def directories(self) -> list[str]:
-        return [found.name for found in self.root.iterdir() if found.is_dir()] if self.root.is_dir() else []
+        return [child.name for child in self.root.iterdir() if child.is_dir()] if self.root.is_dir() else []
 
     def remove(self, directory: str) -> None:
         if (self.root / directory).is_dir():
@@ -90,8 +90,8 @@ class ArrowFiles:
     def directories(self) -> list[str]:
         from pyarrow import fs
 
-        found = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
-        return [info.base_name for info in found if info.type == fs.FileType.Directory]
+        children = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
+        return [info.base_name for info in children if info.type == fs.FileType.Directory]
 
     def remove(self, directory: str) -> None:
         from pyarrow import fs

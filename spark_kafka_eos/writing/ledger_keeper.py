@@ -115,10 +115,10 @@ class LedgerKeeper:
     def _confirm_told(self) -> None:
         """Raise TransactionAborted if the verdict on this batch was based on the answer of an outdated coordinator."""
         for group, ask, told in self._told:
-            found = ask()  # without waiting: the pending offsets are our own
-            if found != told:
+            now = ask()  # without waiting: the pending offsets are our own
+            if now != told:
                 raise TransactionAborted(
-                    f"group {group!r} is at {_shown(found)}, not at {_shown(told)} as its coordinator answered before "
+                    f"group {group!r} is at {_shown(now)}, not at {_shown(told)} as its coordinator answered before "
                     "the batch: that coordinator was outdated",
                     action="The ledger is read again before the batch is retried.",
                 )
@@ -224,13 +224,13 @@ class LedgerKeeper:
 
 def _starts(batch: MicroBatch, clusters: Sequence[str], own: str) -> list[TopicPartition]:
     """The partitions that the batch reads from the sink's own cluster."""
-    found = {
+    partitions = {
         tp
         for cluster, source in zip(clusters, sources_of(batch), strict=True)
         if source is not None and cluster == own
         for tp in source.start or {}
     }
-    return sorted(found)
+    return sorted(partitions)
 
 
 def _shown(told: object) -> str:

@@ -114,15 +114,15 @@ class SharedTransaction:
         known = self._transaction.state is State.READY
         if not known:
             self._initialise()
-        found = self._verdict(batch)
-        if known and not isinstance(found, recovery.Write):
+        verdict = self._verdict(batch)
+        if known and not isinstance(verdict, recovery.Write):
             # Unusual, for example a query restarted with the same writer: another process may have written in between.
             self._initialise()
-            found = self._verdict(batch)
-        match found:
+            verdict = self._verdict(batch)
+        match verdict:
             case recovery.Refuse() as refusal:
                 raise _refused(refusal)
-            case verdict:
+            case _:
                 if verdict.reason.startswith("resolve="):
                     _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
                 failpoint("initialised", batch.batch_id)

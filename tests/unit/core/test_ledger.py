@@ -50,8 +50,8 @@ def test_a_record_survives_the_round_trip(one: LedgerEntry) -> None:
 def test_a_pointer_says_the_same_but_for_the_sources() -> None:
     pointer = ledger.encode_pointer(ENTRY, 1234)
     assert pointer.offset == 1234
-    found = ledger.decode_committed(pointer)
-    assert (found.query_id, found.batch_id, found.serial, found.sources) == (QUERY, 41, 42, None)
+    last = ledger.decode_committed(pointer)
+    assert (last.query_id, last.batch_id, last.serial, last.sources) == (QUERY, 41, 42, None)
 
 
 def test_the_format_of_a_record_stays_readable() -> None:
@@ -104,21 +104,21 @@ def test_what_is_no_entry_is_never_taken_for_one_nor_for_none(text: str) -> None
         ledger.decode_record(text.encode())
     with pytest.raises(NotAnEntry):
         ledger.decode_committed(OffsetAndMetadata(offset=42, metadata=text))
-    found = newest(text.encode(), {}, AT)
-    assert isinstance(found, Unreadable)
-    assert text[:20] in found.found
+    last = newest(text.encode(), {}, AT)
+    assert isinstance(last, Unreadable)
+    assert text[:20] in last.description
 
 
 def test_long_foreign_metadata_is_shown_in_part() -> None:
-    found = newest(None, {AT: OffsetAndMetadata(offset=1, metadata="x" * 4_000)}, AT)
-    assert isinstance(found, Unreadable)
-    assert len(found.found) < 1_000
+    last = newest(None, {AT: OffsetAndMetadata(offset=1, metadata="x" * 4_000)}, AT)
+    assert isinstance(last, Unreadable)
+    assert len(last.description) < 1_000
 
 
 def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
-    found = newest(b'{"v":3}', {}, AT)
-    assert isinstance(found, Unreadable)
-    assert "version 3" in found.found
+    last = newest(b'{"v":3}', {}, AT)
+    assert isinstance(last, Unreadable)
+    assert "version 3" in last.description
 
 
 def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_no_entry() -> None:
@@ -141,9 +141,9 @@ def test_the_record_with_all_its_sources_holds_where_both_are_of_one_commit() ->
 @pytest.mark.parametrize(("of_record", "of_pointer"), [(5, 4), (4, 5)])
 def test_of_record_and_pointer_the_later_commit_holds_whichever_was_lost(of_record: int, of_pointer: int) -> None:
     record, pointer = entry(of_record, batch_id=of_record), entry(of_pointer, batch_id=of_pointer)
-    found = newest(ledger.encode_record(record), {AT: ledger.encode_pointer(pointer, 0)}, AT)
-    assert isinstance(found, LedgerEntry)
-    assert found.batch_id == 5
+    last = newest(ledger.encode_record(record), {AT: ledger.encode_pointer(pointer, 0)}, AT)
+    assert isinstance(last, LedgerEntry)
+    assert last.batch_id == 5
 
 
 def test_a_later_commit_of_another_query_with_a_lower_batch_holds_too() -> None:
@@ -152,27 +152,27 @@ def test_a_later_commit_of_another_query_with_a_lower_batch_holds_too() -> None:
 
 
 def test_two_that_claim_to_be_the_same_commit_and_differ_are_unreadable() -> None:
-    found = newest(ledger.encode_record(entry(5, batch_id=5)), {AT: ledger.encode_pointer(entry(5, batch_id=6), 0)}, AT)
-    assert isinstance(found, Unreadable)
+    last = newest(ledger.encode_record(entry(5, batch_id=5)), {AT: ledger.encode_pointer(entry(5, batch_id=6), 0)}, AT)
+    assert isinstance(last, Unreadable)
 
 
 def test_an_entry_of_version_1_counts_wherever_it_was_kept() -> None:
     for place in ("a", "b", "z"):
-        found = newest(None, {TopicPartition(place, 0): v1(41)}, AT)
-        assert isinstance(found, LedgerEntry)
-        assert (found.batch_id, found.serial) == (41, 0)
+        last = newest(None, {TopicPartition(place, 0): v1(41)}, AT)
+        assert isinstance(last, LedgerEntry)
+        assert (last.batch_id, last.serial) == (41, 0)
 
 
 def test_of_a_querys_entries_of_version_1_at_two_topics_the_later_batch_counts() -> None:
-    found = newest(None, {TopicPartition("a", 0): v1(41), TopicPartition("b", 0): v1(7)}, AT)
-    assert isinstance(found, LedgerEntry)
-    assert found.batch_id == 41
+    last = newest(None, {TopicPartition("a", 0): v1(41), TopicPartition("b", 0): v1(7)}, AT)
+    assert isinstance(last, LedgerEntry)
+    assert last.batch_id == 41
 
 
 def test_entries_of_version_1_of_two_queries_are_unreadable_since_nothing_tells_the_later() -> None:
-    found = newest(None, {TopicPartition("a", 0): v1(41), TopicPartition("b", 0): v1(7, "other")}, AT)
-    assert isinstance(found, Unreadable)
-    assert "unknown which one is the last" in found.found
+    last = newest(None, {TopicPartition("a", 0): v1(41), TopicPartition("b", 0): v1(7, "other")}, AT)
+    assert isinstance(last, Unreadable)
+    assert "unknown which one is the last" in last.description
 
 
 def test_entries_of_version_1_mean_nothing_any_more_once_there_is_one_of_version_2() -> None:
