@@ -43,6 +43,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import (
+    AttemptsExhausted,
     AuthenticationFailed,
     AuthorizationFailed,
     BrokerError,
@@ -62,7 +63,6 @@ from spark_kafka_eos.errors import (
     ReplayFailed,
     StagingLost,
     TransactionAborted,
-    TriesExhausted,
     UnknownTopic,
 )
 from spark_kafka_eos.lazy import lazy
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttemptsExhausted",
     "AuthenticationFailed",
     "AuthorizationFailed",
     "BatchTransaction",
@@ -104,7 +105,6 @@ __all__ = [
     "StagingLost",
     "TransactionAborted",
     "TransactionalWriter",
-    "TriesExhausted",
     "UnknownTopic",
     "__version__",
     "cluster_id",

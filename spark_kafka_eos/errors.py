@@ -15,7 +15,7 @@
     ├── StagingLost                what the write tasks encoded is missing or damaged
     ├── CheckpointUnusable         the checkpoint does not say which offsets the batch covers
     ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
-    ├── TriesExhausted             the batch was aborted `maxTries` times
+    ├── AttemptsExhausted             the batch was aborted `maxAttempts` times
     ├── ProducerFenced             a newer producer took over the transactional.id; this one must stop
     ├── CommitOutcomeUnknown       the commit request got no answer, and the ledger could not be read
     ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
@@ -145,8 +145,8 @@ class TransactionAborted(KafkaEosError):
     """This attempt at the batch was aborted and is invisible; the batch may be retried with a new producer epoch."""
 
 
-class TriesExhausted(KafkaEosError):
-    """The batch was aborted as often as `maxTries` allows; the last cause is in the message."""
+class AttemptsExhausted(KafkaEosError):
+    """The batch was aborted as often as `maxAttempts` allows; the last cause is in the message."""
 
 
 class ProducerFenced(KafkaEosError):

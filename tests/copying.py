@@ -31,7 +31,7 @@ from spark_kafka_eos.writing.report import Appended, CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 
 SLOTS = 2  # append tasks, one for each output partition
-_BLOCK_BYTES = 61 + 10 * 60  # ten records, by the encoder's estimate: so a second try's blocks are of the same size
+_BLOCK_BYTES = 61 + 10 * 60  # ten records, by the encoder's estimate: so a second attempt's blocks are of the same size
 
 _AS_IT_SHOULD_BE = StageAttempts(current_attempt=0, completed_tasks=SLOTS, failed_tasks=0, num_tasks=SLOTS)
 
@@ -63,9 +63,9 @@ def with_values(rows: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
 class Copy:
     """One driver of the query that copies `source` to `target`; another one is what a restart makes.
 
-    `origin` is the source's cluster, by default that of the target; `options` are the sink's, beside the usual ones.
-    `spark(stage)` runs a try's append stage; by default all goes well. `write_as(rows, batch)` makes what is written of
-    the source's rows; by default each value says where it comes from. What the driver did is in `history`.
+    `origin` is the source's cluster, by default that of the target; `options` are additional options of the sink.
+    `spark(stage)` runs an attempt's append stage, by default without faults. `write_as(rows, batch)` turns the source's
+    rows into the written ones; by default each value contains its origin. `history` is what the driver did.
     """
 
     def __init__(
@@ -94,14 +94,14 @@ class Copy:
         digest = f"{start} to {end}"
         return MicroBatch(query_id=self.query, batch_id=number, digest=digest, start=ranges[0], end=ranges[1])
 
-    def run(self, number: int, start: int, end: int, *, max_tries: int = 3) -> CommitReport:
+    def run(self, number: int, start: int, end: int, *, max_attempts: int = 3) -> CommitReport:
         """The whole micro-batch, as `TransactionalWriter` does it."""
         batch = self.batch(number, start, end)
         report = commit_batch(
             self.transaction,
             batch,
             lambda identity: self.write(batch, identity),
-            max_tries=max_tries,
+            max_attempts=max_attempts,
             append_mode="executors",
         )
         if report.outcome == "committed":
@@ -114,7 +114,7 @@ class Copy:
         self.history.append(replace(entry, producer_id=producer_id, epoch=epoch, query_id=batch.query_id))
 
     def write(self, batch: MicroBatch, identity: ProducerIdentity) -> Appended:
-        """One try: read, encode, append, and ask the barrier."""
+        """One attempt: read, encode, append, and ask the barrier."""
         blocks = sorted(self.blocks(batch), key=lambda block: (block.task, block.number))
         slots = {slot: [block for block in blocks if block.partition.partition == slot] for slot in range(SLOTS)}
         stage = Stage(append=lambda slot, some: self.append(identity, slot, some), blocks=slots)

@@ -37,7 +37,7 @@ class Appender:
     each request with new partitions costs a round trip to the coordinator. Not thread-safe.
 
     Tolerates moved leaders and lost connections within delivery.timeout.ms. Raises InvalidRow for a record that the
-    broker will never accept, TransactionAborted if this try is aborted, UnknownTopic, AuthorizationFailed,
+    broker will never accept, TransactionAborted if this attempt is aborted, UnknownTopic, AuthorizationFailed,
     ProducerFenced, BrokerError, BrokerUnreachable. After an error, the object cannot be used.
     """
 

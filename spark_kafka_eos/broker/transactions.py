@@ -31,7 +31,7 @@ class TransactionCoordinator:
 
     `transaction_version` is requested once, unless it is known from an identity: a transaction ends with the version
     with which it started. Every method is retried within delivery.timeout.ms, and raises ProducerFenced if a newer
-    producer exists, TransactionAborted if this try is aborted, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    producer exists, TransactionAborted if this attempt is aborted, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
 
     def __init__(

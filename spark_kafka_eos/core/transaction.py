@@ -8,9 +8,9 @@
     COMMITTING --commit in doubt--> UNKNOWN --initialised--> INITIALISED    then the ledger decides
 
 Not obvious:
-- An epoch is used for one transaction: nothing leads back to APPENDING without a new epoch. The records of a second try
-  under the same epoch could be acknowledged and dropped: the broker's duplicate detection compares sequence numbers,
-  not content.
+- An epoch is used for one transaction: nothing leads back to APPENDING without a new epoch. The records of a second
+  attempt under the same epoch could be acknowledged and dropped: the broker's duplicate detection compares sequence
+  numbers, not content.
 - An abort is not a state: whatever EndTxn(abort) did, a new epoch must follow, and that aborts what is left.
 - After EndTxn(commit) was sent, the outcome is unknown unless the response is "no error" or "fenced": an earlier
 attempt

@@ -120,8 +120,9 @@ class _FalseSocket:
         self._broker = broker
         self._sent: deque[memoryview] = deque()
 
-    def sendall(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> int:
         self._sent.append(memoryview(self._broker.reply(bytes(frame))))
+        return len(frame)
 
     def recv_into(self, buffer: memoryview) -> int:
         while self._sent and not self._sent[0]:

@@ -33,7 +33,7 @@ class SinkOptions:
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     max_request_size: int = 1_048_576
     transaction_timeout_ms: int = 60_000
-    max_tries: int = 3
+    max_attempts: int = 3
     preflight: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"

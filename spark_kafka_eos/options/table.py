@@ -129,7 +129,7 @@ OPTIONS: tuple[Option, ...] = (
            "except for small batches (estimated at 1 MB or less); else the driver."),
     Option("stagingDir", SINK, p.text,
            "Directory for encoded blocks until the driver sends them. Default: next to the checkpoint."),
-    Option("maxTries", SINK, p.number(1, 100),
+    Option("maxAttempts", SINK, p.number(1, 100),
            "Maximum number of attempts for a batch, if its transaction is aborted."),
     Option("preflight", SINK, p.flag,
            "Before the first batch, check for problems that would lose data or fail later. Errors stop the query; "

@@ -129,7 +129,7 @@ class MicroBatchWriter:
                 transaction,
                 batch,
                 write,
-                max_tries=self._options.max_tries,
+                max_attempts=self._options.max_attempts,
                 append_mode=choice.mode,
                 append_reason=choice.reason,
             )

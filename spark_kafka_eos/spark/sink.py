@@ -120,7 +120,7 @@ class _Sink:
                 committer(self._options, cluster, decide),
                 batch,
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
-                max_tries=self._options.max_tries,
+                max_attempts=self._options.max_attempts,
                 append_mode="driver",
                 append_reason="as the sink always does",
             )

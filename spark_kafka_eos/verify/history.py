@@ -25,7 +25,7 @@ class HistoryEntry:
     """One event of a driver. The range covers all sources; `producer_id` and `epoch` are -1 if unknown.
 
     `query_id` matters if a query continues where another one ended, because batch ids then restart.
-    `skipped`: the ledger showed that the batch was already committed; `aborted`: one try of it was aborted.
+    `skipped`: the ledger showed that the batch was already committed; `aborted`: one attempt at it was aborted.
     """
 
     batch_id: int

@@ -4,7 +4,7 @@
     source partition  int32
     source offset     int64
     batch             int64   the micro-batch that wrote it
-    attempt           int32   distinguishes tries: a task's attempt, a driver's start; -1 if unknown
+    attempt           int32   distinguishes attempts: of a task, or starts of a driver; -1 if unknown
 
 28 bytes, big-endian as in Kafka; the rest of the value is the payload, which is ignored.
 """

@@ -1,6 +1,6 @@
-"""Writes one micro-batch, from the ledger's verdict to the commit, with a limited number of tries.
+"""Writes one micro-batch, from the ledger's verdict to the commit, with a limited number of attempts.
 
-The caller appends the records: for each try it gets a new producer epoch, and it either reports that everything was
+The caller appends the records: for each attempt it gets a new producer epoch, and it either reports that everything was
 appended exactly once, or raises. After TransactionAborted, the same batch is written again under a new epoch.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
-from spark_kafka_eos.errors import TransactionAborted, TriesExhausted
+from spark_kafka_eos.errors import AttemptsExhausted, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Committer(Protocol):
-    """Writes a batch's tries: a shared transaction, or idempotent writes."""
+    """Writes a batch's attempts: a shared transaction, or idempotent writes."""
 
     milliseconds: dict[str, float]
 
@@ -53,16 +53,16 @@ def commit_batch(
     batch: MicroBatch,
     write: Callable[[ProducerIdentity], Appended],
     *,
-    max_tries: int,
+    max_attempts: int,
     append_mode: Mode,
     append_reason: str = "",
 ) -> CommitReport:
-    """Commit `batch` unless the ledger shows that it is committed; `write` is called once per try.
+    """Commit `batch` unless the ledger shows that it is committed; `write` is called once per attempt.
 
     `append_mode` and `append_reason` go into the report, unless `write` reports another mode.
 
-    Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown, TriesExhausted and whatever `write` raises. Unless the
-    error says otherwise, nothing was committed, and what was appended is aborted.
+    Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown, AttemptsExhausted and whatever `write` raises. Unless
+    the error says otherwise, nothing was committed, and what was appended is aborted.
     """
     redone: list[str] = []
     choice = Choice(mode=append_mode, reason=append_reason)
@@ -79,11 +79,13 @@ def commit_batch(
         except TransactionAborted as error:
             transaction.abort()
             redone.append(error.what)
-            _log.warning("batch %d of query %s, try %d: %s", batch.batch_id, batch.query_id, len(redone), error.what)
-            if len(redone) >= max_tries:
-                raise TriesExhausted(
+            _log.warning(
+                "batch %d of query %s, attempt %d: %s", batch.batch_id, batch.query_id, len(redone), error.what
+            )
+            if len(redone) >= max_attempts:
+                raise AttemptsExhausted(
                     f"batch {batch.batch_id} was aborted {len(redone)} times, the last time because {error.what}",
-                    action="Fix the cause and restart the query; the option maxTries sets the number of attempts.",
+                    action="Fix the cause and restart the query; the option maxAttempts sets the number of attempts.",
                 ) from error
         except BaseException as error:
             _abort_after(transaction, error)

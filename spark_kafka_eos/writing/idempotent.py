@@ -1,8 +1,8 @@
 """`deliveryGuarantee=at-least-once`: the same blocks and the same barrier, but no transaction and no ledger.
 
-Every try has its own producer id (KIP-98's idempotent producer), so within a try the network neither loses nor
-duplicates a record batch. But the records of a failed try stay visible, and a batch that Spark runs again is written
-again.
+Every attempt has its own producer id (KIP-98's idempotent producer), so within it the network neither loses nor
+duplicates a record batch. But the records of a failed attempt stay visible, and a batch that Spark runs again is
+written again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class IdempotentWrites:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """The producer id of this try; its `transactional_id` is empty."""
+        """The producer id of this attempt; its `transactional_id` is empty."""
         assert self._identity is not None, "begin() comes first"
         return self._identity
 
@@ -49,4 +49,4 @@ class IdempotentWrites:
         self.milliseconds = {"offsets": (time.perf_counter() - started) * 1e3}
 
     def abort(self) -> None:
-        """Does nothing. Appended records stay; the next try appends them again."""
+        """Does nothing. Appended records stay; the next attempt appends them again."""

@@ -2,7 +2,7 @@
 
 EncodeReport     one per encode task: its blocks, or the error that stopped it
 AppendReport     one per append task of `appendMode=executors` (core.barrier)
-Appended         one per try: all of it is appended
+Appended         one per attempt: all of it is appended
 CommitReport     one per micro-batch, for users and the log
 """
 
@@ -64,7 +64,7 @@ class EncodeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What one try appended to the transaction; every record was acknowledged exactly once.
+    """What one attempt appended to the transaction; every record was acknowledged exactly once.
 
     `choice` is the append mode, if it differs from the one chosen before.
     """
@@ -82,7 +82,7 @@ class CommitReport:
     `end`.
 
     `outcome` is `committed`, or `skipped` if the ledger shows that the batch was committed before. `redone` has the
-    reason of each aborted try. `append_mode` is `driver` or `executors`, and `append_reason` says why (see
+    reason of each aborted attempt. `append_mode` is `driver` or `executors`, and `append_reason` says why (see
     core.append_mode).
     """
 

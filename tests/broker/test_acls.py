@@ -116,7 +116,7 @@ def copy(given, output, **more):
     with Cluster(sink.client) as cluster:
         preflight(cluster, sink)
         transaction = committer(sink, cluster, decide_micro_batch(sink))
-        return commit_batch(transaction, batch, write, max_tries=1, append_mode="driver").records
+        return commit_batch(transaction, batch, write, max_attempts=1, append_mode="driver").records
 
 
 def written(kafka, topic):

@@ -133,7 +133,7 @@ def run(sink, topic, cluster, record_batch):
             meanwhile(attempt, 2)
             return Appended(partitions=2, records=2, bytes=2)
 
-        return commit_batch(transaction, batch(sink, number), write, max_tries=3, append_mode="driver")
+        return commit_batch(transaction, batch(sink, number), write, max_attempts=3, append_mode="driver")
 
     return run
 

@@ -59,7 +59,7 @@ def write(cluster, options, batch_id, *, query="query", start=None, end=None):
     )
     transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     nothing = Appended(partitions=0, records=0, bytes=0)
-    return commit_batch(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+    return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, append_mode="driver").outcome
 
 
 def last_batch(cluster, options):
@@ -91,7 +91,7 @@ def test_a_monthly_job_is_remembered_though_the_group_has_expired(either_kafka, 
     def run():
         transaction = SharedTransaction(options, cluster, decide_batch_write(options))
         nothing = Appended(partitions=0, records=0, bytes=0)
-        return commit_batch(transaction, wanted, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+        return commit_batch(transaction, wanted, lambda _: nothing, max_attempts=2, append_mode="driver").outcome
 
     assert run() == "committed"
     expire(either_kafka.bootstrap, options.ledger_group)
@@ -149,7 +149,7 @@ def test_the_order_of_the_output_topics_means_nothing(either_kafka, cluster, sin
         batch = MicroBatch(query_id=query, batch_id=0, digest="d", start={place: 0}, end={place: 100})
         transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
         nothing = Appended(partitions=0, records=0, bytes=0)
-        return commit_batch(transaction, batch, lambda _: nothing, max_tries=2, append_mode="driver").outcome
+        return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, append_mode="driver").outcome
 
     assert run(ways[0], "first") == "committed"
     with pytest.raises(LedgerRefused, match="does not start where it ended"):

@@ -57,7 +57,7 @@ def run(cluster, topic, record_batch):
             return Appended(partitions=records, records=records, bytes=records)
 
         batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start={}, end={})
-        return commit_batch(transaction, batch, write, max_tries=2, append_mode="driver")
+        return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
 
     return run
 

@@ -50,7 +50,7 @@ def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_goes_on(
 
         start, end = {source: number * 10}, {source: number * 10 + 10}
         batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start=start, end=end)
-        return commit_batch(transaction, batch, write, max_tries=2, append_mode="driver")
+        return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
 
     first = owner()
     assert run(first, 0, fail=[0]).redone == ("as if a task had been tried twice",)

@@ -267,12 +267,12 @@ def sink_of(kafka, topic):
 
 
 def assert_committed_once(cluster, transaction, write, partitions):
-    """Batch 0 is committed at its first try with all its values in order, and the ledger knows it."""
+    """Batch 0 is committed at its first attempt with all its values in order, and the ledger knows it."""
     batch = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
-    report = commit_batch(transaction, batch, write, max_tries=1, append_mode="driver")
+    report = commit_batch(transaction, batch, write, max_attempts=1, append_mode="driver")
     assert (report.outcome, report.records) == ("committed", 3 * BATCHES * RECORDS)
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
-    assert commit_batch(transaction, batch, write, max_tries=1, append_mode="driver").outcome == "skipped"
+    assert commit_batch(transaction, batch, write, max_attempts=1, append_mode="driver").outcome == "skipped"
 
 
 def elect_another(kafka, partition):

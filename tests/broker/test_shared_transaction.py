@@ -155,7 +155,7 @@ def test_a_commit_sent_again_is_answered_as_before(cluster, transaction, tp, rec
     assert consumed(tp.topic) == [b"once"]
 
 
-def test_a_gap_in_the_sequences_makes_this_try_void(cluster, transaction, tp, record_batch):
+def test_a_gap_in_the_sequences_aborts_this_attempt(cluster, transaction, tp, record_batch):
     identity = transaction.init_producer_id()
     transaction.add_partitions(identity, [tp])
     append(cluster, identity, record_batch, tp, 0, b"0", b"1")

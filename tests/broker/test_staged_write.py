@@ -57,7 +57,7 @@ def write(either_kafka, cluster, tmp_path):
 
         transaction = SharedTransaction(sink, cluster, decide_micro_batch(sink))
         staged = StagedWrite(cluster, sink, staging, stage, 0)
-        return commit_batch(transaction, BATCH, staged, max_tries=1, append_mode="driver")
+        return commit_batch(transaction, BATCH, staged, max_attempts=1, append_mode="driver")
 
     return write
 

@@ -1,7 +1,7 @@
 """What appends late, with an epoch that was given up: invisible, in both protocols.
 
-The barrier relies on this: it gives a try up by a new epoch alone, whatever may still be on its way. From Kafka 3.6 on
-brokers refuse it (KIP-890's verification). Older ones take it until they have heard of the new epoch.
+The barrier relies on this: it gives up an attempt only by a new epoch, whatever may still be on its way. From Kafka 3.6
+on, brokers refuse it (KIP-890's verification). Older ones accept it until they know the new epoch.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(transaction, number, write, value):
         write(identity, value)
         return Appended(partitions=1, records=1, bytes=len(value))
 
-    return commit_batch(transaction, batch(number), appended, max_tries=2, append_mode="driver")
+    return commit_batch(transaction, batch(number), appended, max_attempts=2, append_mode="driver")
 
 
 def begun(transaction, number):

@@ -170,7 +170,7 @@ def three_equal_batches(world, patch):
 
 
 def in_batch(number, driver, spark):
-    """`spark(stage)` runs the first try of one batch, all else goes well."""
+    """`spark(stage)` runs the first attempt at one batch; everything else succeeds."""
     run(driver, *range(number))
     tries = iter([spark])
 
@@ -270,7 +270,7 @@ def a_batch_fails_for_good(world, patch):
         run(driver, 1)
 
 
-def a_try_is_aborted_while_somebody_reads(world, patch):
+def an_attempt_is_aborted_while_somebody_reads(world, patch):
     def spark(stage):
         stage.run()
         world.observe()
@@ -279,7 +279,7 @@ def a_try_is_aborted_while_somebody_reads(world, patch):
     in_batch(2, world.driver(), spark)
 
 
-def a_try_is_aborted_and_somebody_reads_then(world, patch):
+def an_attempt_is_aborted_and_somebody_reads_then(world, patch):
     a_task_dies_and_runs_again(world, patch)
     world.observe()
 
@@ -421,9 +421,9 @@ SEEDED = [
     (the_ledger_is_deleted, no_ledger_taken_for_a_new_one, ONCE),
     (a_driver_dies_between_a_batchs_offsets_and_its_end, offsets_outside_the_transaction, ONCE),
     (a_batch_fails_for_good, no_abort, HEALED),
-    (a_try_is_aborted_while_somebody_reads, last_stable_offset_ignored, VISIBILITY),
-    (a_try_is_aborted_and_somebody_reads_then, aborted_list_ignored, VISIBILITY),
-    (a_try_is_aborted_and_somebody_reads_then, abort_markers_ignored, VISIBILITY),
+    (an_attempt_is_aborted_while_somebody_reads, last_stable_offset_ignored, VISIBILITY),
+    (an_attempt_is_aborted_and_somebody_reads_then, aborted_list_ignored, VISIBILITY),
+    (an_attempt_is_aborted_and_somebody_reads_then, abort_markers_ignored, VISIBILITY),
     (all_is_well, last_stable_offset_ignored, ONCE),
     (all_is_well, rows_not_kept_in_order, ORDER),
     (all_is_well, a_transaction_for_each_partition, IDENTITY),
@@ -507,7 +507,7 @@ def test_a_plain_copy_holds_by_its_contents(plain):
 
 def test_a_batch_of_plain_values_that_is_redone_under_another_epoch_violates_nothing(plain):
     driver = plain.driver()
-    driver.spark = a_first_try_that_fails()
+    driver.spark = a_first_attempt_that_fails()
     reports = [driver.run(number, 500 * number, 500 * (number + 1)) for number in range(3)]
     assert [len(report.redone) for report in reports] == [1, 0, 0]
     exit_code, shown = plain.ask()
@@ -515,7 +515,7 @@ def test_a_batch_of_plain_values_that_is_redone_under_another_epoch_violates_not
     assert shown["uncommitted"] == 1_000
 
 
-def a_first_try_that_fails():
+def a_first_attempt_that_fails():
     tries = itertools.count()
 
     def spark(stage):
@@ -528,7 +528,7 @@ def a_first_try_that_fails():
 
 def test_a_batch_of_traced_values_that_is_redone_under_another_epoch_violates_nothing(world):
     driver = world.driver()
-    driver.spark = a_first_try_that_fails()
+    driver.spark = a_first_attempt_that_fails()
     run(driver, 0, 1, 2, 3)
     exit_code, shown = world.ask()
     assert (exit_code, shown["verdict"]) == (0, "holds"), shown

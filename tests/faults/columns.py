@@ -118,7 +118,7 @@ def connections_cut(scene: Scene, state: State) -> Outcome:
 @column("response lost")
 def response_lost(scene: Scene, state: State) -> Outcome:
     """The answer to the request that led to the state is lost after it was applied; where it was lost already, the
-    answer to the next try is."""
+    answer to the next attempt is."""
     lost = lose_response(scene, state)
     scene.ended("victim")
     lost.wait(timeout=0)

@@ -154,7 +154,7 @@ def batches(job: Job) -> Any:
             blocks = [*encoder.add(rows), *encoder.finish()] if rows.num_rows else []
             staged = staging.stage(folder := folder_of(number), 0, blocks)
             write = StagedWrite(cluster, options, staging, functools.partial(list, [staged]), number)
-            report = commit_batch(transaction, batch, write, max_tries=3, append_mode="driver")
+            report = commit_batch(transaction, batch, write, max_attempts=3, append_mode="driver")
             staging.clean(folder)
             checkpoint.note(number)
             yield batch, report

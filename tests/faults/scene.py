@@ -45,7 +45,7 @@ processes.set_forkserver_preload(["tests.faults.warm"])
 class Outcome(StrEnum):
     """What becomes of the batch at hand."""
 
-    RIDES_THROUGH = "rides through"  # the same driver commits it, with its first try
+    RIDES_THROUGH = "rides through"  # the same driver commits it, with its first attempt
     REDONE = "redone"  # what was appended is aborted; the batch is written again, once
     SKIPPED = "skipped"  # the ledger shows that it is committed; nothing is written
     FENCED = "fenced"  # the driver that comes back is told to stop; nothing of it becomes visible

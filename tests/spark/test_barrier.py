@@ -144,7 +144,7 @@ def protocol(kafka: EmbeddedKafka) -> str:
 
 @pytest.fixture(scope="module")
 def query(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    """Both append tasks of a batch's first try, one on each executor, are held before they append."""
+    """Both append tasks of a batch's first attempt, one on each executor, are held before they append."""
     folder = tmp_path_factory.mktemp("barrier")
     with running(kafka, folder, "before append", 2, "local-cluster[2,1,1024]", {}) as query:
         yield query
@@ -152,14 +152,14 @@ def query(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def speculating(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    """One append task of a batch's first try is held with one record batch appended; Spark starts a copy of it."""
+    """One append task of a batch's first attempt is held with one record batch appended; Spark starts a copy of it."""
     folder = tmp_path_factory.mktemp("speculation")
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "1024m",
         "spark.speculation": "true",
         "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "4s",  # so that the second try is left alone
+        "spark.speculation.minTaskRuntime": "4s",  # so that the second attempt is left alone
     }
     with two_hosts(folder) as master, running(kafka, folder, "half appended", 1, master, settings) as query:
         yield query
@@ -234,7 +234,7 @@ def test_a_speculative_copy_makes_the_batch_be_written_again_and_the_slow_origin
     assert_late_append_is_refused(speculating, straggler, seen["epoch"], protocol)
 
 
-def test_a_batch_aborted_max_tries_times_fails_with_nothing_committed_and_is_written_by_the_next_run(
+def test_a_batch_aborted_max_attempts_times_fails_with_nothing_committed_and_is_written_by_the_next_run(
     query: Query,
 ) -> None:
     committed, offset = query.records("read_committed"), query.committed_offset()
@@ -242,16 +242,16 @@ def test_a_batch_aborted_max_tries_times_fails_with_nothing_committed_and_is_wri
     for _ in range(3):
         first, second = query.held(), query.held("reached-2")
         for reached in query.folder.glob("reached*"):
-            reached.unlink()  # the next try's tasks are held too
+            reached.unlink()  # the next attempt's tasks are held too
         first.kill()
         query.release(second)
     failure = query.failure()
-    assert failure["error"] == "TriesExhausted"
+    assert failure["error"] == "AttemptsExhausted"
     assert f"batch {query.batch} was aborted 3 times" in failure["text"]
     assert "tasks of append stage" in failure["text"]
     assert "Nothing was committed." in failure["text"]
-    assert "maxTries" in failure["text"]
-    # The query was started again, and its first try is held: what is committed is what was before.
+    assert "maxAttempts" in failure["text"]
+    # The query was started again, and its first attempt is held: what is committed is what was before.
     first, second = query.held(), query.held("reached-2")
     assert query.records("read_committed") == committed
     assert query.committed_offset() == offset
@@ -264,7 +264,7 @@ def test_a_batch_aborted_max_tries_times_fails_with_nothing_committed_and_is_wri
 
 @contextmanager
 def batch_written_twice(query: Query, *, because: str) -> Iterator[dict[str, int]]:
-    """Feed a batch; when the block has provoked the harm, the batch must be committed by its second try."""
+    """Feed a batch; when the block has provoked the harm, the batch must be committed by its second attempt."""
     before, owners = query.records("read_uncommitted"), set(identities_of(query.bootstrap, query.target))
     committed = query.records("read_committed")
     query.feed()
@@ -279,7 +279,7 @@ def batch_written_twice(query: Query, *, because: str) -> Iterator[dict[str, int
     assert set(aborted) <= set(query.fed)
     new = identities_of(query.bootstrap, query.target).keys() - owners
     (old,) = new - {(report["producer_id"], report["epoch"])}
-    assert len(new) == 2, "a new epoch for the second try"
+    assert len(new) == 2, "a new epoch for the second attempt"
     seen["aborted"], seen["epoch"] = aborted.total(), old[1]
 
 

@@ -32,7 +32,7 @@ PUBLIC = {
     "StagingLost",
     "ProgressListener",
     "TransactionAborted",
-    "TriesExhausted",
+    "AttemptsExhausted",
     "TransactionalWriter",
     "UnknownTopic",
     "__version__",

@@ -307,7 +307,7 @@ class Driver:
                 transaction,
                 batch,
                 write,
-                max_tries=_MOST_TRIES,
+                max_attempts=_MOST_TRIES,
                 append_mode="executors" if self._way == "executors" else "driver",
             )
             said = report.outcome

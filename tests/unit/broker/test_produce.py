@@ -230,7 +230,7 @@ def test_an_answer_lost_after_the_append_is_not_appended_twice(broker, log, lost
     assert log.appended["orders", 0] == list(range(6))
 
 
-def test_a_gap_in_the_sequences_makes_this_try_void(broker, log):
+def test_a_gap_in_the_sequences_aborts_this_attempt(broker, log):
     appender = Appender(broker.cluster(), IDENTITY)
     appender.append(FIRST, batch(0), 3, 0)
     appender.append(FIRST, batch(2), 3, 2)

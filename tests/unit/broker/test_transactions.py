@@ -75,7 +75,7 @@ def test_a_missing_acl_names_the_transactional_id(broker, answers):
         coordinator(broker).init_producer_id()
 
 
-def test_an_abortable_error_makes_this_try_void(old_broker, answers):
+def test_an_abortable_error_aborts_this_attempt(old_broker, answers):
     old_broker.script["AddOffsetsToTxn"].append(answers.AddOffsetsToTxn(error_code=120))
     with pytest.raises(TransactionAborted, match="group 'g'"):
         coordinator(old_broker).add_offsets(IDENTITY, "g")

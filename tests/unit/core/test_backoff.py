@@ -63,7 +63,7 @@ def test_progress_gives_the_whole_budget_and_the_shortest_delay_again():
     assert rounded([tries.delay()]) == [0.1]
 
 
-def test_a_thousand_tries_do_not_overflow():
+def test_a_thousand_delays_do_not_overflow():
     tries = budget(Clock())
     assert [tries.delay() for _ in range(1_000)][-1] == 1.0
 

@@ -13,15 +13,15 @@ from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended
 
 
-def test_a_log_without_aborted_tries_has_nothing_written_again() -> None:
+def test_a_log_without_aborted_attempts_has_no_batch_written_again() -> None:
     assert redone(["26/11/21 14:45:18 WARN TaskSetManager: Lost task 1.0", "batch 3: 20,000 rows in 0.61 s"]) == {}
 
 
-def test_the_tries_of_a_batch_are_kept_in_order_and_apart_from_those_of_others() -> None:
+def test_the_attempts_at_a_batch_are_kept_in_order_and_separate_from_other_batches() -> None:
     log = [
-        "batch 1 of query a-b, try 1: append stage 7 was attempted 2 times",
-        "batch 1 of query a-b, try 2: 1 tasks of append stage 9 failed",
-        "batch 12 of query a-b, try 1: Spark lost encoded blocks",
+        "batch 1 of query a-b, attempt 1: append stage 7 was attempted 2 times",
+        "batch 1 of query a-b, attempt 2: 1 tasks of append stage 9 failed",
+        "batch 12 of query a-b, attempt 1: Spark lost encoded blocks",
     ]
     assert redone(log) == {
         1: ["append stage 7 was attempted 2 times", "1 tasks of append stage 9 failed"],
@@ -63,5 +63,5 @@ def test_the_lines_are_those_that_settling_a_batch_logs(caplog: pytest.LogCaptur
 
     batch = MicroBatch(query_id="f3-9a", batch_id=4, digest="", start=None, end={})
     with caplog.at_level(logging.INFO):
-        commit_batch(transaction, batch, write, max_tries=3, append_mode="executors")
+        commit_batch(transaction, batch, write, max_attempts=3, append_mode="executors")
     assert redone(caplog.messages) == {4: ["executor 0 died", "executor 1 died"]}

@@ -33,7 +33,7 @@ def test_a_topic_and_a_transactional_id_are_all_that_exactly_once_needs():
         "kafka-eos-ledger",
         "orders.ledger",
     )
-    assert (options.max_request_size, options.transaction_timeout_ms, options.max_tries) == (1_048_576, 60_000, 3)
+    assert (options.max_request_size, options.transaction_timeout_ms, options.max_attempts) == (1_048_576, 60_000, 3)
 
 
 def test_exactly_once_needs_a_transactional_id():

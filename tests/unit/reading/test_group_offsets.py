@@ -16,7 +16,7 @@ FIRST, SECOND = {"t": {"0": 5, "1": 7}}, {"t": {"0": 9, "1": 7}}
 
 
 class Group:
-    """One group's offsets, the tries to commit them, and the errors those meet."""
+    """One group's offsets, the attempts to commit them, and their errors."""
 
     def __init__(self):
         self.offsets = {TopicPartition("t", number): None for number in range(2)}

@@ -139,7 +139,7 @@ def test_a_writer_closes_its_connections_when_it_goes(kafka, writer_of):
     assert [bool(cluster._connections) for cluster in kafka.clusters] == [False, True]
 
 
-def test_after_an_error_nothing_is_begun_and_the_next_try_looks_again(kafka, writer_of):
+def test_after_an_error_nothing_is_begun_and_the_next_attempt_looks_again(kafka, writer_of):
     kafka.failing = True
     writer = writer_of()
     for _ in range(2):

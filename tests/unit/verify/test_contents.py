@@ -122,7 +122,7 @@ def test_what_a_plain_copy_has_twice_is_named_where_its_later_copy_is_and_what_i
     assert once.violations[1].also == ("out-1@2",)
 
 
-def test_what_is_only_in_an_aborted_try_is_lost_and_what_is_aborted_in_the_source_is_foreign():
+def test_what_is_only_in_an_aborted_attempt_is_lost_and_what_is_aborted_in_the_source_is_foreign():
     once, _ = compare(output("aBx"), source("abX"), copy=True)
     assert found(once) == [("missing", "in-0@1", 1), ("not in the source", "out-0@2", 1)]
 

@@ -303,7 +303,7 @@ def test_one_batch_of_two_producers_is_named_also_within_a_partition(producers):
     assert (Invariant.IDENTITY, "several identities", "out-0@2", 1) in violations(findings)
 
 
-def test_a_try_given_up_before_it_had_an_identity_says_nothing_of_records_without_one():
+def test_an_attempt_aborted_before_it_had_an_identity_says_nothing_about_records_without_one():
     history = [HistoryEntry(batch_id=0, verdict="aborted")]
     plain = log(Data(range(10, 16), producer=-1, epoch=-1), Marker(producer=-1))
     assert violations(checked(plain, history=history)) == []
@@ -314,7 +314,7 @@ def test_writes_without_a_producer_are_of_no_identity():
     assert Invariant.IDENTITY not in [each[0] for each in violations(checked(plain))]
 
 
-def test_a_try_that_was_given_up_must_not_be_committed():
+def test_an_aborted_attempt_must_not_be_committed():
     history = [HistoryEntry(batch_id=0, verdict="aborted", producer_id=1, epoch=0)]
     assert violations(checked(log(Data(range(10, 16)), COMMIT), history=history)) == [
         (Invariant.IDENTITY, "given up", "out-0@0", 1)

@@ -88,7 +88,7 @@ def test_an_encode_error_stops_each_append_task_before_its_first_block():
     assert appended == []
 
 
-def test_an_error_that_no_further_try_mends_goes_first():
+def test_an_error_that_no_further_attempt_resolves_goes_first():
     void = AppendReport(stage_id=7, slot=0, attempt=0)
     reports = [
         replace(void, error=TransactionAborted("void")),

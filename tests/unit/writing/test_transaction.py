@@ -155,13 +155,13 @@ def batch(number):
     )
 
 
-def run(transaction, number, max_tries=2):
+def run(transaction, number, max_attempts=2):
     """The whole micro-batch `number`."""
     return commit_batch(
         transaction,
         batch(number),
         lambda identity: Appended(partitions=1, records=1, bytes=1),
-        max_tries=max_tries,
+        max_attempts=max_attempts,
         append_mode="driver",
     )
 
@@ -267,7 +267,7 @@ def test_what_an_outdated_coordinator_says_of_the_ledger_does_not_make_a_batch_b
 def test_nor_does_it_when_a_commit_is_in_doubt(kafka, transaction):
     run(transaction, 0)
     kafka.lose_commit("response", then=kafka.outdate_coordinator)
-    report = run(transaction, 1, max_tries=3)
+    report = run(transaction, 1, max_attempts=3)
     assert (report.outcome, report.redone) == ("committed", ())
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
 
@@ -284,7 +284,7 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
             owner(kafka),
             restarted,
             lambda identity: Appended(partitions=1, records=1, bytes=1),
-            max_tries=2,
+            max_attempts=2,
             append_mode="driver",
         )
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
@@ -461,7 +461,7 @@ def test_where_no_topic_is_named_nobody_knows_what_to_shut_out_and_the_batch_is_
 
 def timed_out(kafka, request_):
     kafka.before(request_, kafka.time_out)
-    return run(owner(kafka), 0, max_tries=3)
+    return run(owner(kafka), 0, max_attempts=3)
 
 
 def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka):
@@ -511,7 +511,7 @@ def settled(options, kafka, one):
         owner(kafka, options),
         one,
         lambda identity: Appended(partitions=1, records=1, bytes=1),
-        max_tries=2,
+        max_attempts=2,
         append_mode="driver",
     )
 
@@ -573,7 +573,7 @@ def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end
         owner(kafka, keeps_ledger=False),
         replace(batch(0), start={}, end={}),
         lambda identity: Appended(partitions=0, records=0, bytes=0),
-        max_tries=2,
+        max_attempts=2,
         append_mode="driver",
     )
     assert (report.outcome, report.records) == ("committed", 0)

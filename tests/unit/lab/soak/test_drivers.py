@@ -98,7 +98,7 @@ def test_a_query_is_at_rest_when_all_planned_batches_are_noted_and_there_are_som
 
 
 def test_batches_written_again_are_counted_over_all_checkpoints(query):
-    line = "batch 3 of query x, try 1: aborted\n"
+    line = "batch 3 of query x, attempt 1: aborted\n"
     query.log.write_text(2 * line)
     query.kill(lose_checkpoint=True)
     query.log.write_text(line)
