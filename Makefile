@@ -1,4 +1,4 @@
-# Everything starts here, also in CI. The environment is made on first use and again when pyproject.toml changes.
+# Everything starts here, also in CI. The environment is made on first use and again when pyproject.toml or requirements-dev.txt changes.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -12,6 +12,11 @@ KAFKA ?=
 ON := $(if $(KAFKA),--kafka-version $(KAFKA))
 # Each has its own brokers and Spark, about 4 GB. A file's tests stay together: they share topics' brokers and sessions.
 JOBS ?= 2
+
+INSTALL := python -m pip install --disable-pip-version-check --quiet
+TOOL = $(BIN)/python -m venv
+# What test-lowest runs: without brokers, then a batch's way through the protocol, the command line, and Spark.
+CORE := tests/unit tests/broker/test_staged_write.py tests/broker/test_cli.py tests/spark/test_source_batch.py
 
 .PHONY: help
 help: ## Show this help
@@ -62,10 +67,38 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-$(READY): pyproject.toml .ci/prerequisites.sh
+$(READY): requirements-dev.txt pyproject.toml .ci/prerequisites.sh
 	python=$$(.ci/prerequisites.sh) && "$$python" -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
+	$(BIN)/$(INSTALL) --require-hashes --requirement requirements-dev.txt
+	$(BIN)/$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# The rest is not part of a normal run: these resolve or download what a registry has today.
+.PHONY: lock
+lock: $(READY) ## Renew requirements-dev.txt: the newest versions that pyproject.toml allows, with their hashes
+	$(TOOL) build/uv && build/uv/bin/$(INSTALL) uv
+	build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --upgrade \
+	  --custom-compile-command 'make lock' --extra dev --output-file requirements-dev.txt pyproject.toml
+
+.PHONY: test-lowest
+test-lowest: $(READY) ## Run the unit tests and a core of the others on the lowest versions that pyproject.toml allows
+	$(TOOL) build/uv && build/uv/bin/$(INSTALL) uv
+	build/uv/bin/uv pip compile --quiet --python $(BIN)/python --resolution lowest-direct --extra test \
+	  --output-file build/lowest.txt pyproject.toml
+	$(TOOL) --clear build/lowest && build/lowest/bin/$(INSTALL) --requirement build/lowest.txt
+	build/lowest/bin/$(INSTALL) --no-deps --editable .
+	build/lowest/bin/pytest -W ignore::DeprecationWarning --ignore tests/unit/ci --ignore tests/unit/documentation $(CORE)
+
+.PHONY: test-wheel
+test-wheel: $(READY) ## Build the wheel, install it into an environment of its own, and run a job on a broker with it
+	rm -rf build/wheel && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	$(TOOL) --clear build/installed && build/installed/bin/$(INSTALL) "$$(ls build/wheel/*.whl)[testing]"
+	cd build/installed && bin/kafka-eos --help >wheel-help.txt && bin/python -P ../../.ci/wheel_job.py
+
+.PHONY: audit
+audit: $(READY) ## Look up known vulnerabilities of requirements-dev.txt; needs an advisory service on the network
+	$(TOOL) build/audit && build/audit/bin/$(INSTALL) pip-audit
+	build/audit/bin/python .ci/audit.py requirements-dev.txt
 
 .PHONY: clean
 clean: ## Remove the environment and what was built

@@ -1,0 +1,81 @@
+"""What is installed and shipped: pinned requirements, the wheel's files, and an audit that never passes unasked."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.unit.ci.test_verdict import ROOT, script
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements-dev.txt").read_text()
+PINNED = [Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if line[:1].isalnum()]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def named(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def wanted(requirements: list[str]) -> list[Requirement]:
+    """Requirements with those of the package's own extras in place of their names."""
+    found = []
+    for each in map(Requirement, requirements):
+        if each.name == PROJECT["name"]:
+            found += [inner for extra in each.extras for inner in wanted(EXTRAS[extra])]
+        else:
+            found.append(each)
+    return found
+
+
+@pytest.mark.parametrize("requirement", wanted(PROJECT["dependencies"] + EXTRAS["dev"]), ids=str)
+def test_each_requirement_is_pinned_to_a_version_that_it_allows(requirement):
+    pins = [pin for pin in PINNED if named(pin.name) == named(requirement.name)]
+    assert pins, "run: make lock"
+    for pin in pins:
+        [version] = pin.specifier
+        assert version.operator == "=="
+        assert requirement.specifier.contains(version.version), "run: make lock"
+
+
+def test_each_pinned_version_has_its_hashes_and_no_line_names_a_place():
+    assert len(re.findall(r"==.* \\\n    --hash=sha256:[0-9a-f]{64}", LOCK)) == len(PINNED)
+    assert "://" not in LOCK
+
+
+def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
+    build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True, capture_output=True, timeout=60)
+    [wheel] = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    tracked = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "spark_kafka_eos", "pyspark_kafka_eos"],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert packed == {name for name in tracked if (ROOT / name).is_file()}
+    assert {"spark_kafka_eos/py.typed", "spark_kafka_eos/testing/jars.sha256"} <= packed
+
+
+GOOD = {"name": "numpy", "version": "2.4.6", "vulns": []}
+BAD = {"name": "rich", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
+
+
+@pytest.mark.parametrize(
+    ("output", "errors", "code", "said"),
+    [
+        (json.dumps({"dependencies": [GOOD]}), "", 0, "no known vulnerability in 1 packages"),
+        (json.dumps({"dependencies": [GOOD, BAD]}), "", 1, "rich 1.0: PYSEC-1, fixed in 1.1"),
+        ("", "Traceback\nConnectionError: no route", 2, "NOT AUDITED.*\nConnectionError: no route"),
+        (json.dumps({"dependencies": []}), "", 2, "NOT AUDITED"),
+        (json.dumps({"dependencies": [{"name": "numpy", "skip_reason": "?"}]}), "", 2, "NOT AUDITED"),
+    ],
+)
+def test_an_audit_passes_only_if_an_advisory_service_answered(output, errors, code, said):
+    found, text = script("audit").judge(output, errors)
+    assert found == code
+    assert re.match(said, text)
