@@ -115,7 +115,7 @@ def writer(cluster: Cluster, source: str, topic: str) -> Callable[[int], None]:
             start={read: batch_id * 10}, end={read: batch_id * 10 + 10},
         )  # fmt: skip
         staged = StagedWrite(cluster, sink, staging, stage, batch_id)
-        report = commit_batch(transaction, batch, staged, max_tries=3, append_mode="driver")
+        report = commit_batch(transaction, batch, staged, max_attempts=3, append_mode="driver")
         assert report.outcome == "committed"
 
     return write
