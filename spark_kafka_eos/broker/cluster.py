@@ -9,7 +9,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -21,11 +20,13 @@ from spark_kafka_eos.broker.retry import Errors, retry
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.backoff import Budget, Clock
 from spark_kafka_eos.core.error_codes import Reaction, failure
+from spark_kafka_eos.core.metadata import PartitionDescription, TopicDescription, newest
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
 
 CoordinatorKind = Literal["group", "transaction"]
+_Address = tuple[str, int]
 
 _KEY_TYPES: Mapping[CoordinatorKind, int] = {"group": 0, "transaction": 1}
 _NO_LEADER = 5  # LEADER_NOT_AVAILABLE
@@ -33,23 +34,6 @@ _UNKNOWN_TOPIC = 3
 # Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
 _UNKNOWN_TOPIC_PATIENCE_MS = 5_000
 _METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
-    """A partition's leader (a broker's node id, -1 for none) and the epoch in which it leads (KIP-101)."""
-
-    leader: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
-    """A topic; `id` changes when it is deleted and created again (KIP-516)."""
-
-    name: str
-    id: uuid.UUID
-    partitions: Mapping[int, PartitionDescription]
 
 
 class Cluster:
@@ -71,7 +55,8 @@ class Cluster:
         self.clock, self.sleep = clock, sleep
         self._connect, self._jitter = connect, jitter
         self._connections: dict[tuple[str, int, int], Connection] = {}  # by address and number
-        self._nodes: dict[int, tuple[str, int]] = {}
+        self._nodes: dict[int, _Address] = {}
+        self._turns: dict[_Address, int] = {}  # when any broker would have done: which one was asked when
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
         self._kept: dict[Hashable, tuple[float, int | None]] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
@@ -103,7 +88,7 @@ class Cluster:
 
     def topic(self, name: str) -> TopicDescription:
         """The topic as last looked up. Raises UnknownTopic."""
-        looked_up, description = self._topics.get(name, (0.0, None))
+        looked_up, description = self._topics.get(name, (-math.inf, None))
         if description is None or self.clock() - looked_up > _METADATA_MAX_AGE_S:
             self.refresh([name])
             _, description = self._topics[name]
@@ -123,13 +108,15 @@ class Cluster:
         response = self.call_any(request, lambda _: ())
         return sorted(topic.name for topic in response.topics if not topic.is_internal)
 
-    def refresh(self, names: Iterable[str], *, patience_ms: int | None = None) -> None:
-        """Look up these topics again. Raises UnknownTopic if one does not appear within `patience_ms`, by default 5
-        s.
+    def refresh(self, names: Iterable[str], *, patience_ms: int | None = None, elsewhere: bool = False) -> None:
+        """Look up these topics again; `elsewhere`: at another broker than the last time, because its answer was wrong.
+
+        A broker may be outdated, so the newest of all descriptions of a topic counts. Raises UnknownTopic if no broker
+        knows one of them within `patience_ms`, by default 5 s.
         """
         names = sorted(set(names))
-        for name in names:
-            self._topics.pop(name, None)
+        before = {name: self._topics[name][1] for name in names if name in self._topics}
+        self._topics |= {name: (-math.inf, description) for name, description in before.items()}
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             for topic in response.topics:
@@ -140,7 +127,7 @@ class Cluster:
         wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         patience_ms = _UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms
-        response = self.call_any(request, errors, patience_ms=patience_ms)
+        response = self.call_any(request, errors, patience_ms=patience_ms, elsewhere=elsewhere)
         self._nodes |= {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         self._id = response.cluster_id or ""
         for topic in response.topics:
@@ -149,7 +136,7 @@ class Cluster:
                 for p in topic.partitions
             }
             description = TopicDescription(name=topic.name, id=topic.topic_id, partitions=partitions)
-            self._topics[topic.name] = self.clock(), description
+            self._topics[topic.name] = self.clock(), newest(before.get(topic.name), description)
 
     def leader(self, partition: TopicPartition) -> int:
         """The node id of the partition's leader; waits for an election. Raises UnknownTopic."""
@@ -158,7 +145,7 @@ class Cluster:
             return description.leader
 
         def attempt() -> int:
-            self.refresh([partition.topic])
+            self.refresh([partition.topic], elsewhere=True)
             return self._partition(partition).leader
 
         def errors(leader: int) -> Iterable[tuple[str, int]]:
@@ -173,7 +160,7 @@ class Cluster:
     def _partition(self, partition: TopicPartition) -> PartitionDescription:
         partitions = self.topic(partition.topic).partitions
         if partition.partition not in partitions:
-            self.refresh([partition.topic])
+            self.refresh([partition.topic], elsewhere=True)
             partitions = self.topic(partition.topic).partitions
         if partition.partition not in partitions:
             raise UnknownTopic(
@@ -217,15 +204,29 @@ class Cluster:
         self._reached = True
         return opened
 
-    def _any(self) -> Connection:
-        """Any broker: connected ones first, then the known ones, then the bootstrap servers."""
-        for connection in self._connections.values():
-            if connection.usable and not connection.in_flight:
-                return connection
+    def _any(self, *, elsewhere: bool = False) -> Connection:
+        """Any broker, each in turn: connected ones first, then the known ones, then the bootstrap servers.
+
+        `elsewhere`: the one that was asked last comes after the known ones.
+        """
+        idle = {
+            (host, port): connection
+            for (host, port, _), connection in self._connections.items()
+            if connection.usable and not connection.in_flight
+        }
+        last = max(self._turns, key=lambda address: self._turns[address], default=None)
+        known = sorted(
+            dict.fromkeys([*idle, *self._nodes.values()]),
+            key=lambda address: (
+                address not in idle or (elsewhere and address == last),
+                self._turns.get(address, 0),
+            ),
+        )
         reasons = []
-        for address in dict.fromkeys([*self._nodes.values(), *self.options.bootstrap_servers]):
+        for address in dict.fromkeys([*known, *self.options.bootstrap_servers]):
+            self._turns[address] = 1 + max(self._turns.values(), default=0)
             try:
-                return self._open(address)
+                return idle.get(address) or self._open(address)
             except BrokerUnreachable as error:
                 reasons.append(error.what)
         servers = ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
@@ -255,13 +256,19 @@ class Cluster:
             jitter=self._jitter,
         )
 
-    def call_any(self, request: Any, errors: Errors, *, patience_ms: int | None = None) -> Any:
-        """Call any broker; UNKNOWN_TOPIC_OR_PARTITION is only retried for `patience_ms`."""
+    def call_any(self, request: Any, errors: Errors, *, patience_ms: int | None = None, elsewhere: bool = False) -> Any:
+        """Call any broker, and another one for each retry; with `elsewhere`, another one than the last time.
+
+        UNKNOWN_TOPIC_OR_PARTITION is only retried for `patience_ms`.
+        """
         api = request.name.removesuffix("Request")
         patient = self._patient(api, errors, patience_ms)
-        return retry(
-            api, lambda: self._any().call(request), patient, lambda _: None, budget=self.budget(), sleep=self.sleep
-        )
+        retried = iter([elsewhere])
+
+        def attempt() -> Any:
+            return self._any(elsewhere=next(retried, True)).call(request)
+
+        return retry(api, attempt, patient, lambda _: None, budget=self.budget(), sleep=self.sleep)
 
     def _patient(self, api: str, errors: Errors, patience_ms: int | None) -> Errors:
         """`errors`, but raises UnknownTopic if a topic stays unknown for `patience_ms`."""

@@ -113,7 +113,7 @@ class Fetcher:
                 plan.answered(node, _receive(in_flight.pop(node)))
             case Locate(partitions=partitions, anew=topics):
                 if topics:
-                    self._cluster.refresh(topics)
+                    self._cluster.refresh(topics, elsewhere=True)
                 plan.located({partition: self._place(partition) for partition in partitions})
             case FindBounds(partitions=partitions):
                 plan.bounded(self._bounds(partitions))

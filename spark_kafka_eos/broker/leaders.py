@@ -47,7 +47,7 @@ def ask_leaders(
 
     def recover(react: Reaction) -> None:
         if react is not Reaction.RETRY_SAME:
-            cluster.refresh(tp.topic for tp in partitions)
+            cluster.refresh((tp.topic for tp in partitions), elsewhere=True)
 
     if not partitions:
         return {}

@@ -187,7 +187,7 @@ class Appender:
     def _recover(self, needed: Recover) -> None:
         pause(needed.error, needed.reaction, self._budget, self._cluster.sleep)
         if needed.topics:
-            self._cluster.refresh(needed.topics)
+            self._cluster.refresh(needed.topics, elsewhere=True)
 
 
 def _answer(partition: Any) -> PartitionResponse:

@@ -45,6 +45,7 @@ class ScriptedBroker:
         self.features = features
         self.script: dict[str, deque[Any]] = defaultdict(deque)
         self.requests = []
+        self.asked = []  # (api, address), in order
         self.topics = {"orders": 2}
         self.topic_id = TOPIC_ID
         self.leader = 1  # of every partition: broker 1, or broker 2, which joins then
@@ -146,6 +147,7 @@ class ScriptedConnection:
         request.with_header(correlation_id=1, client_id="test")
         request.encode(version=version, framed=True, header=True)  # what cannot be encoded fails here
         self.broker.requests.append((api, version, request))
+        self.broker.asked.append((api, self.where))
         self.number += 1
         self.pending[self.number] = api, request
         return self.number

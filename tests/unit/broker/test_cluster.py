@@ -9,15 +9,21 @@ import threading
 
 import pytest
 
-from spark_kafka_eos.broker.cluster import PartitionDescription, shared_cluster
+from spark_kafka_eos.broker.cluster import shared_cluster
+from spark_kafka_eos.core.metadata import PartitionDescription
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
 
 
 def no_leader(answers, topic_id):
+    return described(answers, topic_id, leader_id=-1, leader_epoch=5, error_code=5)
+
+
+def described(answers, topic_id, **partition):
+    """An answer on topic orders, which has one partition."""
     topic = answers.Metadata.MetadataResponseTopic
-    partition = topic.MetadataResponsePartition(partition_index=0, leader_id=-1, leader_epoch=5, error_code=5)
+    partition = topic.MetadataResponsePartition(partition_index=0, **partition)
     return answers.Metadata(
         brokers=[answers.Metadata.MetadataResponseBroker(node_id=1, host="broker", port=9092)],
         topics=[topic(name="orders", topic_id=topic_id, error_code=0, partitions=[partition])],
@@ -43,6 +49,77 @@ def test_a_topic_is_looked_up_again_after_five_minutes_so_that_new_partitions_ar
     broker.topics["orders"] = 3
     broker.clock.now += 301
     assert len(cluster.topic("orders").partitions) == 3
+
+
+@pytest.fixture
+def two_brokers(broker):
+    """A cluster of the brokers `broker` and `other`, connected to the first one."""
+    broker.leader = 2
+    cluster = broker.cluster()
+    cluster.topic("orders")
+    assert broker.asked == [("Metadata", "broker:9092")]
+    broker.asked.clear()
+    return cluster
+
+
+def test_a_topic_that_one_broker_does_not_know_is_asked_of_another_one(broker, two_brokers):
+    def outdated(request):
+        known, broker.topics = broker.topics, {}
+        answer, broker.topics = broker._Metadata(request), known
+        return answer
+
+    broker.script["Metadata"].append(outdated)
+    two_brokers.refresh(["orders"])
+    assert broker.asked == [("Metadata", "broker:9092"), ("Metadata", "other:9092")]
+
+
+def test_after_an_answer_that_was_wrong_another_broker_is_asked(broker, two_brokers):
+    for _ in range(3):
+        two_brokers.refresh(["orders"], elsewhere=True)
+    assert [where for _, where in broker.asked] == ["other:9092", "broker:9092", "other:9092"]
+
+
+def test_without_need_no_connection_is_opened(broker, two_brokers):
+    two_brokers.refresh(["orders"])
+    assert broker.asked == [("Metadata", "broker:9092")]
+    two_brokers.connection(2)
+    two_brokers.refresh(["orders"])
+    assert broker.asked[-1] == ("Metadata", "other:9092"), "those that are connected take turns"
+
+
+def test_another_broker_is_asked_while_one_is_down(broker, two_brokers):
+    broker.refused = 1
+    two_brokers.refresh(["orders"], elsewhere=True)
+    assert broker.asked == [("Metadata", "broker:9092")], "the other one refused"
+
+
+def test_an_outdated_broker_does_not_bring_an_earlier_leader_back(broker, answers):
+    cluster = broker.cluster()
+    orders = TopicPartition("orders", 0)
+    broker.script["Metadata"] += [
+        described(answers, broker.topic_id, leader_id=1, leader_epoch=6),
+        described(answers, broker.topic_id, leader_id=2, leader_epoch=4),
+        described(answers, broker.topic_id, leader_id=2, leader_epoch=7),
+    ]
+    found = []
+    for _ in range(3):
+        cluster.refresh(["orders"])
+        found.append((cluster.leader(orders), cluster.leader_epoch(orders)))
+    assert found == [(1, 6), (1, 6), (2, 7)]
+
+
+def test_what_is_known_of_a_topic_outlives_a_look_up_that_fails(broker, answers, lost):
+    cluster = broker.cluster(delivery_timeout_ms=1_000)
+    broker.script["Metadata"] += [
+        described(answers, broker.topic_id, leader_id=1, leader_epoch=6),
+        *[lost] * 30,
+    ]
+    cluster.topic("orders")
+    with pytest.raises(BrokerUnreachable):
+        cluster.refresh(["orders"])
+    broker.script["Metadata"].clear()
+    assert cluster.leader_epoch(TopicPartition("orders", 0)) == 6, "the broker now says 5"
+    assert len(cluster.topic("orders").partitions) == 2, "and was asked again"
 
 
 def test_looking_up_a_topic_never_creates_it(broker):
