@@ -66,13 +66,15 @@ class OffsetRange:
     """Offsets `[start, end)` of one partition. There may be fewer records than `end - start` (markers, compaction).
 
     `topic_id` is the id of the topic (KIP-516), None if unknown: a topic that was created again has the same name and
-    offsets, but other records.
+    offsets, but other records. `leader_epoch` is the epoch of the leader when the range was planned (KIP-320), -1 if
+    unknown: a broker that only knows an earlier one is outdated.
     """
 
     partition: TopicPartition
     start: int
     end: int
     topic_id: uuid.UUID | None = None
+    leader_epoch: int = -1
 
     @property
     def size(self) -> int:

@@ -29,6 +29,8 @@ What is not obvious:
 - A leader may send a reader that names its rack to a follower there (KIP-392). A follower knows less than its leader:
   its log and its high watermark lag behind, and it may be down. So only records count from a follower. After anything
   else, the leader is asked, for a while without the rack, and only the leader's answer may be an error or DataLoss.
+- A leader of an earlier epoch than the range was planned with is not asked: it may lack records, or hold ones that have
+  since been replaced. The broker that named it is outdated.
 
 Which errors are retriable: see FetchCollector and FetchSessionHandler of Kafka's Java client, and `core.error_codes`.
 """
@@ -80,6 +82,7 @@ class _Cursor:
     position: int
     end: int
     topic_id: uuid.UUID | None  # as planned, or as first read: another id means that the topic was created again
+    planned_epoch: int = -1  # of the leader when the range was planned
     epoch: int = -1  # of the last record batch read
     place: Place | None = None  # None: to be looked up
     replica: int | None = None  # the follower to ask instead of the leader
@@ -116,7 +119,11 @@ class FetchPlan:
         # In the order of the next request: partitions that got nothing come first.
         self._waiting: dict[TopicPartition, _Cursor] = {
             wanted.partition: _Cursor(
-                partition=wanted.partition, position=wanted.start, end=wanted.end, topic_id=wanted.topic_id
+                partition=wanted.partition,
+                position=wanted.start,
+                end=wanted.end,
+                topic_id=wanted.topic_id,
+                planned_epoch=wanted.leader_epoch,
             )
             for wanted in ranges
             if wanted.start < wanted.end
@@ -211,11 +218,13 @@ class FetchPlan:
         """The places of all partitions of a `Locate`. Raises DataLoss if a topic was created again."""
         for partition, place in places.items():
             cursor = self._waiting[partition]
-            if cursor.topic_id in (None, place.topic_id):
-                cursor.place, cursor.topic_doubted = place, None
-            else:
+            if cursor.topic_id not in (None, place.topic_id):
                 cursor.topic_doubted = cursor.topic_doubted or self._new_budget(_OUTDATED_METADATA_MS, self._time)
                 self._doubt(cursor, _created_again(cursor, place), cursor.topic_doubted)
+            elif place.leader_epoch < cursor.planned_epoch:
+                self._again([cursor], _outdated(cursor, place), Reaction.REFRESH_METADATA)
+            else:
+                cursor.place, cursor.topic_doubted = place, None
 
     def bounded(self, bounds: Mapping[TopicPartition, Bounds]) -> None:
         """The bounds of all partitions of a `FindBounds`.
@@ -374,6 +383,14 @@ def _of_follower(cursor: _Cursor, outcome: Outcome) -> tuple[KafkaEosError, Reac
         action="Remove kafka.client.rack to read from the leader.",
     )
     return unusable, Reaction.RETRY_SAME
+
+
+def _outdated(cursor: _Cursor, place: Place) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"{cursor.partition}: the brokers that can be reached know the leader of epoch {place.leader_epoch}, but the "
+        f"range was planned with that of epoch {cursor.planned_epoch}",
+        action="Check whether these brokers are cut off from the cluster's controller.",
+    )
 
 
 def _created_again(cursor: _Cursor, place: Place) -> DataLoss:

@@ -71,10 +71,12 @@ class Positions:
         self._partitions: tuple[TopicPartition, ...] = ()
         self._looked = float("-inf")
         self._known: set[TopicPartition] = set()  # read before: if one does not exist now, it was deleted
+        self._gone: set[TopicPartition] = set()  # of these: did not exist when last looked up, after some patience
         self._ids: dict[str, uuid.UUID] = {}  # of the topics to which the query's offsets belong
         self._current_ids: dict[str, uuid.UUID] = {}
         self._past_ids: set[uuid.UUID] = set()  # a broker that lags behind may still return one
         self._seen: dict[TopicPartition, int] = {}
+        self._pins = False
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
 
@@ -120,13 +122,20 @@ class Positions:
         """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false."""
         if start == end:
             return []
-        self._known |= start.keys()
+        self._known |= start.keys() | end.keys()
         earliest = self._earliest(start.keys() | end.keys())
         plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=self._options.fail_on_data_loss)
         for lost in plan.lost:
             log.warning("data was lost and is skipped (failOnDataLoss is false): %s", lost)
         return split(
-            [replace(one, topic_id=self._ids.get(one.partition.topic)) for one in plan.ranges],
+            [
+                replace(
+                    one,
+                    topic_id=self._ids.get(one.partition.topic),
+                    leader_epoch=self._cluster.leader_epoch(one.partition),
+                )
+                for one in plan.ranges
+            ],
             parallelism=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
@@ -169,9 +178,12 @@ class Positions:
         return self._within_bytes(begin, end) if limited else end
 
     def pin(self) -> None:
-        """Trigger.AvailableNow: read up to the current end, and no further."""
-        self._look(now=True)
-        self._pinned = self._latest()
+        """Trigger.AvailableNow: read up to the end at the first `latest`, and no further.
+
+        Only then is it known which partitions the query has read: one that does not exist any more is data loss, not a
+        misspelled topic.
+        """
+        self._pins, self._pinned = True, None
 
     def reported(self) -> JsonOffsets | None:
         """The last known ends, for the query's progress; None if there are none yet, as when a batch runs again."""
@@ -210,7 +222,12 @@ class Positions:
 
     def _last(self) -> dict[TopicPartition, int]:
         """The current ends, or the pinned ones."""
-        return self._latest() if self._pinned is None else dict(self._pinned)
+        if self._pinned is not None:
+            return dict(self._pinned)
+        last = self._latest()
+        if self._pins:
+            self._pinned = dict(last)
+        return last
 
     def _of_existing(self, ask: _Ask, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """`ask` for the existing partitions (only those in `wanted`); ask again if one was deleted in the meantime."""
@@ -319,27 +336,58 @@ class Positions:
             self._looked = self._clock()
         return self._partitions
 
-    def _read_partitions(self) -> Iterable[TopicPartition]:
+    def _read_partitions(self) -> Collection[TopicPartition]:
+        """The partitions there are. Raises UnknownTopic if one is missing that was not read before."""
         options, cluster = self._options, self._cluster
-        if options.subscribe_pattern is not None:
-            wanted = [name for name in cluster.topic_names() if re.fullmatch(options.subscribe_pattern, name)]
-        else:
-            wanted = list(options.subscribe) or [tp.topic for tp in options.assign]
-        topics = self._existing(wanted)
+        topics = self._existing(self._wanted_topics())
+        budget = cluster.budget(OUTDATED_LEADER_MS)
+        while self._is_outdated(topics) and (delay := budget.delay()) is not None:
+            cluster.sleep(delay)
+            topics = self._existing(topics, elsewhere=True)
         existing = {TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions}
         if missing := sorted(set(options.assign) - existing - self._known):
             raise UnknownTopic(f"{missing[0]} is listed in the option assign but does not exist")
+        self._gone = self._known - existing
         return existing.intersection(options.assign) if options.assign else existing
 
-    def _existing(self, topics: Sequence[str]) -> Sequence[str]:
-        """Look up `topics`, without those that were read before and no longer exist."""
+    def _wanted_topics(self) -> Collection[str]:
+        options = self._options
+        if options.subscribe_pattern is None:
+            return list(options.subscribe) or list(dict.fromkeys(tp.topic for tp in options.assign))
+        # A broker that leaves out a topic may be outdated, so those that were read before are looked up as well.
+        names = {*self._cluster.topic_names(), *(tp.topic for tp in self._known - self._gone)}
+        return sorted(name for name in names if re.fullmatch(options.subscribe_pattern, name))
+
+    def _existing(self, topics: Collection[str], *, elsewhere: bool = False) -> Collection[str]:
+        """Look up `topics`, and return those that exist. Raises UnknownTopic if one is missing that was not read
+        before.
+
+        Only once are other brokers asked for some seconds before a missing topic counts as deleted.
+        """
+        gone = {tp.topic for tp in self._gone} - {tp.topic for tp in self._partitions}
+        there = [name for name in topics if name not in gone or self._exists(name)]
         try:
-            self._cluster.refresh(topics)
+            self._cluster.refresh(there, elsewhere=elsewhere)
         except UnknownTopic:
-            there = set(self._cluster.topic_names())
-            deleted = set(topics) - there
-            if not deleted <= {tp.topic for tp in self._known}:
+            there = [name for name in there if self._exists(name)]
+            read_before = {tp.topic for tp in self._known}
+            if self._options.subscribe_pattern is None and not read_before.issuperset(set(topics).difference(there)):
                 raise
-            topics = [name for name in topics if name in there]
-            self._cluster.refresh(topics)
-        return topics
+        return there
+
+    def _exists(self, topic: str) -> bool:
+        try:
+            self._cluster.refresh([topic], patience_ms=0)
+        except UnknownTopic:
+            return False
+        return True
+
+    def _is_outdated(self, topics: Collection[str]) -> bool:
+        """Whether a topic has fewer partitions than were read before. It loses none, unless it is created again."""
+        current = {name: self._cluster.topic(name) for name in topics}
+        return any(
+            tp.topic in current
+            and tp.partition not in current[tp.topic].partitions
+            and self._ids.get(tp.topic, current[tp.topic].id) == current[tp.topic].id
+            for tp in self._known - self._gone
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -411,6 +412,29 @@ def test_only_silence_since_the_last_throttle_is_data_loss():
     clock.now += 1
     with pytest.raises(DataLoss, match="returned no data for orders-0 from 0 to 20"):
         plan.answered(1, empty(requests[1]))
+
+
+def planned_in(epoch, clock):
+    wanted = OffsetRange(partition=FIRST, start=0, end=10, topic_id=TOPIC_ID, leader_epoch=epoch)
+    return FetchPlan([wanted], sizes=FetchSizes(1 << 20), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
+
+
+def test_a_leader_of_an_earlier_epoch_than_planned_is_not_asked():
+    plan = planned_in(7, Clock())
+    for epoch in (5, 6):
+        assert isinstance(plan.next(), Locate)
+        plan.located({FIRST: replace(place(), leader_epoch=epoch)})
+        assert isinstance(plan.next(), Wait)
+    assert plan.next() == Locate(partitions=(FIRST,), anew=frozenset({"orders"}))
+    plan.located({FIRST: replace(place(leader=2), leader_epoch=7)})
+    ask = plan.next()
+    assert (ask.node, ask.parts[0].leader_epoch) == (2, 7)
+
+
+def test_brokers_that_stay_outdated_are_given_up_on():
+    clock = Clock()
+    with pytest.raises(BrokerUnreachable, match="know the leader of epoch 5, but the range was planned with .* 7"):
+        Walk(planned_in(7, clock), clock).run()
 
 
 def test_a_partition_may_have_one_range_only():

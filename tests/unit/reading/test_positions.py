@@ -53,9 +53,13 @@ class Brokers:
     def topic_names(self):
         return sorted(self.topics)
 
-    def refresh(self, names):
+    def refresh(self, names, *, patience_ms=5_000, elsewhere=False):
         if unknown := set(names) - set(self.topics):
+            self.seconds += patience_ms / 1_000
             raise UnknownTopic(f"topic {min(unknown)!r} does not exist")
+
+    def leader_epoch(self, partition):
+        return 4
 
     def topic(self, name):
         return SimpleNamespace(id=self.ids.setdefault(name, uuid.UUID(int=1)), partitions=range(len(self.topics[name])))
@@ -279,8 +283,8 @@ def test_available_now_reads_up_to_what_was_there_and_no_further(open_positions)
     brokers = Brokers(t=[(0, 100)])
     source = open_positions(brokers, maxOffsetsPerTrigger="60", minOffsetsPerTrigger="50")
     source.pin()
+    ends = [json_of(t=[0]), source.latest(json_of(t=[0]), limited=True)]
     brokers.topics["t"] = [(0, 1000), (0, 1000)]
-    ends = [json_of(t=[0])]
     while len(ends) < 2 or ends[-1] != ends[-2]:
         ends.append(source.latest(ends[-1], limited=True))
     assert ends == [json_of(t=[0]), json_of(t=[60]), json_of(t=[100]), json_of(t=[100])]
@@ -290,8 +294,10 @@ def test_available_now_does_not_start_behind_its_own_end(open_positions):
     brokers = Brokers(t=[(0, 100)])
     source = open_positions(brokers)
     source.pin()
+    end = recorded(source.latest(source.initial(), limited=False))
     brokers.topics["t"] = [(0, 1000)]
-    assert first_batch(source) == ({T0: 100}, {T0: 100}, {})
+    assert (recorded_start(end), offsets_from_json(end)) == ({T0: 100}, {T0: 100})
+    assert source.latest(end, limited=False) == end
 
 
 def test_available_now_does_not_step_back_from_a_groups_offset_past_its_own_end(open_positions, committed):
@@ -491,6 +497,7 @@ def test_available_now_forgets_the_end_of_a_topic_of_which_nothing_was_read_befo
     brokers = Brokers(t=[(0, 10)])
     source = open_positions(brokers)
     source.pin()
+    assert source.latest(json_of(t=[10]), limited=True) == json_of(t=[10])
     brokers.create_again("t", (0, 3))
     assert source.latest(json_of(t=[0]), limited=True) == json_of(t=[3])
 
@@ -561,6 +568,68 @@ def test_a_deleted_topic_that_is_there_again_after_a_restart_is_still_data_loss(
         open_positions(Brokers(t=[(0, 3)])).batch(json_of(t=[10]), {})
 
 
+def test_a_deleted_topic_costs_a_wait_once(open_positions):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    source = open_positions(brokers, subscribe="t,u", failOnDataLoss="false")
+    at = source.latest(OPEN, limited=False)
+    brokers.delete("t")
+    waited = []
+    for end in (6, 7, 8):
+        before, brokers.topics["u"] = brokers.seconds, [(0, end)]
+        at = source.latest(at, limited=False)
+        assert at == json_of(u=[end])
+        waited.append(brokers.seconds - before)
+    assert waited[0] >= 5
+    assert waited[1:] == [0, 0]
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "t,u"}, {"assign": '{"t": [0], "u": [0]}'}])
+def test_available_now_goes_on_without_a_topic_that_was_deleted_while_the_query_was_away(open_positions, options):
+    source = open_positions(Brokers(u=[(0, 5)]), failOnDataLoss="false", **options)
+    source.pin()
+    assert source.latest(json_of(t=[10], u=[4]), limited=False) == json_of(u=[5])
+
+
+@pytest.mark.parametrize(
+    "given", [{"subscribe": "t"}, {"assign": '{"t": [0, 1]}'}, {"subscribePattern": "t.*"}], ids=str
+)
+@pytest.mark.parametrize("missing", ["a partition", "the topic"])
+def test_a_broker_that_has_not_heard_of_a_partition_does_not_make_it_deleted(open_positions, given, missing):
+    class JustStarted(Brokers):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            self.topics["t"] = [(0, 20), (0, 30)]
+
+        def refresh(self, names, **how):
+            if "t" in names and "t" not in self.topics:  # another one knows it
+                self.topics["t"] = [(0, 20), (0, 30)]
+            super().refresh(names, **how)
+
+    brokers = JustStarted(t=[(0, 20)], u=[(0, 1)])
+    if missing == "the topic":
+        del brokers.topics["t"]
+    source = open_positions(brokers, failOnDataLoss="false", **given)
+    assert source.latest(json_of(t=[10, 15]), limited=False) == json_of(t=[20, 30])
+    assert brokers.seconds < 5
+
+
+def test_a_topic_created_again_with_fewer_partitions_is_waited_for_once(open_positions):
+    brokers = Brokers(t=[(0, 10), (0, 10)])
+    source = open_positions(brokers, failOnDataLoss="false")
+    at = source.latest(json_of(t=[10, 10]), limited=False)
+    brokers.create_again("t", (0, 3))
+    before = brokers.seconds
+    end = source.latest(at, limited=False)
+    assert source.batch(at, end) == []
+    assert source.latest(end, limited=False) == json_of(t=[3])
+    assert brokers.seconds - before < 6
+
+
+def test_ranges_name_the_leader_epoch_that_they_were_planned_with(open_positions):
+    [[only]] = open_positions(Brokers(t=[(0, 10)])).batch(json_of(t=[0]), json_of(t=[10]))
+    assert only.leader_epoch == 4
+
+
 def test_a_misspelt_topic_is_unknown_whatever_may_be_lost(open_positions):
     source = open_positions(Brokers(u=[(0, 5)]), subscribe="t,u", failOnDataLoss="false")
     with pytest.raises(UnknownTopic, match="'t'"):
@@ -579,8 +648,8 @@ def test_a_start_past_the_last_stable_offset_waits_for_the_transactions_there(op
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_leader_that_has_not_heard_of_its_successor_ends_no_batch_before_its_start(open_positions, isolation):
     class Outdated(Brokers):
-        def refresh(self, names):
-            super().refresh(names)
+        def refresh(self, names, **how):
+            super().refresh(names, **how)
             if self.seconds > 0.3:
                 self.topics["t"] = [(0, 50)]
 
