@@ -164,7 +164,7 @@ class Fetcher:
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
             max_bytes=self._max_bytes,
-            isolation_level=ISOLATION_LEVELS[self._isolation],
+            isolation_level=ISOLATION_LEVELS["read_uncommitted" if ask.is_peek else self._isolation],
             session_id=0,
             session_epoch=-1,
             topics=[topic_class(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],

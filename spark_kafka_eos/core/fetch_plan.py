@@ -18,6 +18,9 @@ Until it is read to its end, a range is either waiting or in flight:
 What is not obvious:
 - A range ends by position. Offsets have gaps (control batches, aborted data, compaction), so counting records could
   wait for ever.
+- A read_committed answer ends at the last stable offset. If compaction has removed the records just below it, nothing
+  ever comes that reaches the end of the range. So if nothing comes although the end is stable, a request with
+  read_uncommitted peeks at where the log continues: at or after the end, the range is read.
 - The next request is sent before fetched data is handed over, and data is handed over before any step that blocks or
   may fail.
 - The reader's own time and the time that brokers throttle us count towards no timeout.
@@ -89,6 +92,7 @@ class _Cursor:
     replica_until: float = 0.0
     is_outdated: bool = False  # cached metadata must not be used to look it up
     is_out_of_range: bool = False  # according to its leader
+    is_peek: bool = False  # the next request only shows whether anything is left before the end
     end_doubted: Budget | None = None  # how long not to believe that the log ends before the position
     topic_doubted: Budget | None = None  # how long not to believe that the topic was created again
 
@@ -155,16 +159,17 @@ class FetchPlan:
         if self._trouble is not None:
             return None
         now = self._clock()
-        by_node: dict[int, list[_Cursor]] = {}
+        requests: dict[tuple[int, bool], list[_Cursor]] = {}
         for cursor in self._waiting.values():
             if cursor.place is not None and not cursor.is_out_of_range:
-                by_node.setdefault(_node(cursor, cursor.place, now), []).append(cursor)
-        for node, cursors in by_node.items():
+                requests.setdefault((_node(cursor, cursor.place, now), cursor.is_peek), []).append(cursor)
+        for (node, is_peek), cursors in requests.items():
             if node in self._in_flight or self._throttled_until.get(node, now) > now:
                 continue
             self._in_flight[node] = {cursor.partition: self._waiting.pop(cursor.partition) for cursor in cursors}
             parts = tuple(self._part(cursor) for cursor in cursors)
-            return Ask(node=node, parts=parts, with_rack=now >= self._leaders_until)
+            with_rack = now >= self._leaders_until and not is_peek
+            return Ask(node=node, parts=parts, with_rack=with_rack, is_peek=is_peek)
         return None
 
     def _part(self, cursor: _Cursor) -> Part:
@@ -269,6 +274,7 @@ class FetchPlan:
                 self._ask_leader(cursor)
             self._again(asked.values(), error, react)
             return
+        was_peek = any(cursor.is_peek for cursor in asked.values())
         if self._take(asked, answer.parts):
             self._progress.restart()
             self._silence.restart()
@@ -280,13 +286,22 @@ class FetchPlan:
             self._is_settled() and self._silence.spent and (silent := [one for one in of_leader if one.replica is None])
         ):
             raise _stuck(answer.where, silent)
+        elif not was_peek:  # else an ordinary request comes next
+            _peek(of_leader, answer.parts)
 
     def _take(self, asked: Mapping[TopicPartition, _Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
-        """Advance the cursors; those that got nothing will be first in the next request. Returns whether data came."""
+        """Advance the cursors; those that got nothing will be first in the next request. Returns whether any moved."""
         left, moved = dict(asked), []
         for partition, outcome in parts.items():
             cursor = left.pop(partition)
             match outcome:
+                case Fetched() if cursor.is_peek:
+                    cursor.is_peek = False
+                    if outcome.batches and outcome.batches[0].base_offset >= cursor.end:
+                        cursor.position = cursor.end
+                        moved.append(cursor)
+                    else:
+                        self._waiting[partition] = cursor
                 case Fetched() if outcome.batches:
                     self._advance(cursor, outcome)
                     moved.append(cursor)
@@ -358,6 +373,13 @@ def _node(cursor: _Cursor, place: Place, now: float) -> int:
     if cursor.replica is not None and now >= cursor.replica_until:
         cursor.replica = None
     return place.leader if cursor.replica is None else cursor.replica
+
+
+def _peek(asked: Iterable[_Cursor], parts: Mapping[TopicPartition, Outcome]) -> None:
+    """Let the next request peek for the partitions that are stable up to their end."""
+    for cursor in asked:
+        outcome = parts.get(cursor.partition)
+        cursor.is_peek = isinstance(outcome, Fetched) and outcome.last_stable_offset >= cursor.end
 
 
 def _failure(code: int, subject: Subject | str) -> tuple[KafkaEosError, Reaction]:

@@ -49,11 +49,13 @@ class Ask:
     """Send a request for `parts`, in this order, to the broker `node` (an id).
 
     Without `with_rack`, a leader returns the records itself, even if another replica is in the reader's rack.
+    `is_peek`: read_uncommitted, only to see where the log continues.
     """
 
     node: int
     parts: tuple[Part, ...]
     with_rack: bool
+    is_peek: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

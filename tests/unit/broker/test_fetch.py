@@ -30,13 +30,13 @@ def record_batch(base_offset, records=10, value=b"v", *, epoch=-1):
     return bytes(batch)
 
 
-def data(broker, partition, records=b"", *, error_code=0, aborted=(), diverging=None):
+def data(broker, partition, records=b"", *, error_code=0, aborted=(), diverging=None, last_stable_offset=900):
     return PartitionData(
         topic_id=broker.topic_id,
         partition=partition.partition,
         error_code=error_code,
         high_watermark=1000,
-        last_stable_offset=900,
+        last_stable_offset=last_stable_offset,
         log_start_offset=0,
         aborted=aborted,
         records=memoryview(bytearray(records)),
@@ -99,6 +99,15 @@ def test_batches_behind_the_end_are_left_out(broker):
     (found,) = fetch(broker, (FIRST, 3, 25))
     assert [header.base_offset for header in found.batches] == [0, 10, 20]
     assert [header.position for header in found.batches] == [0, len(record_batch(0)), 2 * len(record_batch(0))]
+
+
+def test_what_follows_a_range_without_its_last_records_is_asked_for_but_not_read(broker):
+    broker.script["Fetch"] += [
+        response(data(broker, FIRST, last_stable_offset=20)),
+        response(data(broker, FIRST, record_batch(20))),
+    ]
+    assert fetch(broker, (FIRST, 10, 20)) == []
+    assert [request.isolation_level for request in broker.sent("Fetch")] == [1, 0]
 
 
 def test_an_empty_range_asks_nothing(broker):
@@ -220,7 +229,7 @@ def test_an_error_of_the_whole_request_that_no_retry_mends_is_raised(broker):
 
 
 def _nothing(broker):
-    return response(data(broker, FIRST))
+    return response(data(broker, FIRST, last_stable_offset=0))
 
 
 def _moved(broker):

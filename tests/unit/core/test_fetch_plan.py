@@ -60,7 +60,7 @@ def header(position, base_offset, next_offset, epoch=3):
     )  # fmt: skip
 
 
-def fetched(partition, position, *bounds):
+def fetched(partition, position, *bounds, last_stable_offset=1_000):
     """A part of a response with batches of these bounds."""
     batches = tuple(header(100 * number, *each) for number, each in enumerate(bounds))
     return Fetched(
@@ -70,7 +70,7 @@ def fetched(partition, position, *bounds):
         aborted=(),
         next_offset=bounds[-1][1] if bounds else position,
         high_watermark=1_000,
-        last_stable_offset=1_000,
+        last_stable_offset=last_stable_offset,
     )
 
 
@@ -98,7 +98,25 @@ def instead(outcome):
 
 
 def empty(ask, **fields):
-    return answer({part.partition: fetched(part.partition, part.position) for part in ask.parts}, **fields)
+    """Nothing yet: the last stable offset is at the position."""
+    return answer(
+        {
+            part.partition: fetched(part.partition, part.position, last_stable_offset=part.position)
+            for part in ask.parts
+        },
+        **fields,
+    )
+
+
+def nothing_left(ask):
+    """Nothing, although all offsets up to the end are stable."""
+    return answer({part.partition: fetched(part.partition, part.position) for part in ask.parts})
+
+
+def goes_on_at(offset):
+    return lambda ask: answer(
+        {part.partition: fetched(part.partition, part.position, (offset, offset + 5)) for part in ask.parts}
+    )
 
 
 def whole(code):
@@ -154,6 +172,8 @@ class Walk:
                 return "Locate!"
             case Wait(because=None):
                 return "Pause"
+            case Ask(is_peek=True):
+                return "Peek"
             case _:
                 return type(action).__name__
 
@@ -217,6 +237,27 @@ def test_what_no_retry_mends_is_raised_at_once(outcome, error, message):
     with pytest.raises(error, match=message):
         walk.run()
     assert walk.waited == []
+
+
+def test_a_range_whose_last_records_are_gone_below_an_open_transaction_ends_where_that_one_begins():
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=[ten, nothing_left, goes_on_at(30)]).run()
+    assert " ".join(walk.steps) == "Locate Ask Receive Ask Fetched Receive Peek Receive"
+    assert walk.found == [(FIRST, 20)], "what an open transaction wrote is handed to nobody"
+
+
+@pytest.mark.parametrize("seen", [goes_on_at(29), nothing_left, LOST, instead(Refused(error_code=6))])
+def test_a_range_is_not_over_unless_the_log_goes_on_after_it(seen):
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=[nothing_left, seen]).run()
+    assert walk.found == [(FIRST, 20), (FIRST, 30)]
+
+
+def test_a_range_whose_end_is_not_stable_yet_is_waited_for():
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=[empty, goes_on_at(30)]).run()
+    assert walk.found == [(FIRST, 35)]
+    assert "Peek" not in walk.steps
 
 
 ENDLESS = 1_000
