@@ -23,13 +23,15 @@
     ├── IllegalTransactionState    the transaction's state forbids this step: a bug in the caller; nothing was sent
     └── ToolFailed                 the test kit or a command failed; no transaction was involved
 
-Each error says what happened, whether anything was committed, and what to do. All of them can be pickled, because
-executors send them to the driver.
+Each error says what happened, whether anything was committed (unless the source raises it), and what to do. All of
+them can be pickled, because executors send them to the driver.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, Self
 
 Committed = Literal["nothing", "everything", "unknown"]
@@ -44,17 +46,21 @@ _COMMITTED = {
 class KafkaEosError(Exception):
     """What happened, whether anything was committed, and what to do.
 
-    `what` is a sentence without its full stop. `committed` refers to the current micro-batch (or batch write).
+    `what` is a sentence without its full stop. `committed` refers to the current micro-batch (or batch write). It is
+    None for the source's errors, because only the sink knows, and it may be somebody else's.
     """
 
     def __init__(self, what: str, *, action: str = "", committed: Committed = "nothing") -> None:
         super().__init__(what)
         self.what = what
         self.action = action
-        self.committed: Committed = committed
+        self.committed: Committed | None = committed
 
     def __str__(self) -> str:
-        return " ".join(part for part in (f"{self.what}.", _COMMITTED[self.committed], self.action) if part)
+        return " ".join(part for part in (f"{self.what}.", self._commit_note(), self.action) if part)
+
+    def _commit_note(self) -> str:
+        return "" if self.committed is None else _COMMITTED[self.committed]
 
     def replaced(self, *, action: str | None = None, committed: Committed | None = None) -> Self:
         """The same error with another `action` or another word on what was committed; this one stays as it is."""
@@ -65,6 +71,16 @@ class KafkaEosError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+@contextmanager
+def errors_of_source() -> Iterator[None]:
+    """Let the errors in this context not say whether anything was committed: a source cannot know."""
+    try:
+        yield
+    except KafkaEosError as error:
+        error.committed = None
+        raise
 
 
 def _rebuild(kind: type[KafkaEosError], args: tuple[object, ...], state: dict[str, object]) -> KafkaEosError:

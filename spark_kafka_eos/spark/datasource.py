@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.errors import ConfigurationError, errors_of_source
 from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ class KafkaEosDataSource(DataSource):
         from spark_kafka_eos.options import source_options
         from spark_kafka_eos.spark.schema import selected
 
-        options = source_options(self._shown(), streaming=streaming)
-        if schema is None:
-            return options
-        columns, required = selected(schema, include_headers=options.include_headers)
+        with errors_of_source():
+            options = source_options(self._shown(), streaming=streaming)
+            if schema is None:
+                return options
+            columns, required = selected(schema, include_headers=options.include_headers)
         return replace(options, columns=columns, required=required)

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_kafka_eos.errors import errors_of_source
 from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class KafkaEosReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        with _positions(self._options) as positions:
+        with errors_of_source(), _positions(self._options) as positions:
             return [TaskRanges(ranges) for ranges in positions.batch_read()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -94,6 +95,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> JsonOffsets:
         return self._positions.initial()
 
+    @errors_of_source()
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         self.commit(start)  # unless the query is new, a batch ended there, and Spark has recorded it as done
         return self._positions.latest(start, limited=not isinstance(limit, ReadAllAvailable))
@@ -114,9 +116,11 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._positions.pin()
 
+    @errors_of_source()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         return [TaskRanges(ranges) for ranges in self._positions.batch(start, end)]
 
+    @errors_of_source()
     def commit(self, end: JsonOffsets) -> None:
         """Every batch up to `end` is done: commit its offsets with `commitOffsets`. Raises what `ConsumedOffsets`
         raises.
@@ -145,6 +149,11 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    with errors_of_source():
+        yield from _records(partition, options)
+
+
+def _records(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Read one partition. Spark invents a partition without a value if a batch read planned none."""
     from spark_kafka_eos.broker.cluster import shared_cluster
     from spark_kafka_eos.reading.records import read

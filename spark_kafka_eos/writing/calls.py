@@ -74,7 +74,7 @@ class Calls:
         try:
             self._admit(call)
         except IllegalTransactionState as error:
-            if error.committed != "nothing" and not self._repeatable:
+            if error.committed is not None and error.committed != "nothing" and not self._repeatable:
                 incomplete(error.committed)
             raise
         attempt = Attempt()

@@ -312,7 +312,7 @@ class Driver:
             )
             said = report.outcome
         except KafkaEosError as error:
-            said = error.committed
+            said = error.committed or ""
             raise
         finally:
             self._world.note(f"batch {batch.batch_id}: {said or 'not reported'}")

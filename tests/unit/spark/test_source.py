@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_kafka_eos.model import UNRESOLVED
+from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, DataLoss
+from spark_kafka_eos.model import UNRESOLVED, OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.spark.source import KafkaEosStreamReader
+from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+from spark_kafka_eos.spark.source import KafkaEosStreamReader, TaskRanges
 
 START, END = {name: dict(offsets) for name, offsets in UNRESOLVED.items()}, {"t": {"0": 5}}
 
@@ -64,3 +66,32 @@ def test_a_query_that_starts_again_confirms_what_was_done_before(done, reader):
 def test_what_spark_commits_is_done(done, reader):
     reader.commit(END)
     assert done == [END]
+
+
+def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(reader, monkeypatch):
+    def fails(*arguments, **given):
+        raise DataLoss("orders-0 from 0 to 5 is gone", action="Set failOnDataLoss=false.")
+
+    for name in ("latest", "batch"):
+        monkeypatch.setattr(Positions, name, fails, raising=False)
+    for call in (lambda: reader.latestOffset(START, ReadAllAvailable()), lambda: reader.partitions(START, END)):
+        with pytest.raises(DataLoss) as raised:
+            call()
+        assert str(raised.value) == "orders-0 from 0 to 5 is gone. Set failOnDataLoss=false."
+        assert raised.value.committed is None
+
+
+def test_nor_does_what_a_task_raises():
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "kafka.request.timeout.ms": "100"}
+    reader = KafkaEosStreamReader(source_options(given | {"kafka.delivery.timeout.ms": "1000"}))
+    wanted = OffsetRange(partition=TopicPartition("t", 0), start=0, end=5)
+    with pytest.raises(BrokerUnreachable) as raised:
+        list(reader.read(TaskRanges([wanted])))
+    assert "committed" not in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [{}, {"subscribe": "t", "startingOffsets": "never"}])
+def test_nor_does_what_a_wrong_option_raises(given):
+    with pytest.raises(ConfigurationError) as raised:
+        KafkaEosDataSource({"kafka.bootstrap.servers": "b:1"} | given).schema()
+    assert "committed." not in str(raised.value)
