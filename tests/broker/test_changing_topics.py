@@ -308,7 +308,7 @@ def test_a_query_goes_on_without_a_deleted_topic_on_request_and_with_it_once_it_
     assert f"{name}-0 from 10 (the partition is gone)" in caplog.text
     produce(bootstrap, other, values(3))
     before = time.monotonic()
-    assert tolerant.batch() == list(range(3))
+    assert tolerant.batch() == list(range(15, 18))
     assert time.monotonic() - before < 3, "the topic was waited for again"
     kafka.create_topic(name)
     produce(bootstrap, name, values(4))
@@ -327,7 +327,7 @@ def test_available_now_goes_on_without_a_topic_that_was_deleted_while_the_query_
     produce(bootstrap, other, values(5))
     tolerant.restart()
     tolerant.positions.pin()
-    assert tolerant.batch() == list(range(5))
+    assert tolerant.batch() == list(range(10, 15))
 
 
 def test_partitions_added_while_the_query_runs_are_read_from_their_beginning(bootstrap, new_topic, query):
