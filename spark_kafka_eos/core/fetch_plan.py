@@ -296,12 +296,7 @@ class FetchPlan:
             cursor = left.pop(partition)
             match outcome:
                 case Fetched() if cursor.is_peek:
-                    cursor.is_peek = False
-                    if outcome.batches and outcome.batches[0].base_offset >= cursor.end:
-                        cursor.position = cursor.end
-                        moved.append(cursor)
-                    else:
-                        self._waiting[partition] = cursor
+                    moved += self._peeked(cursor, outcome)
                 case Fetched() if outcome.batches:
                     self._advance(cursor, outcome)
                     moved.append(cursor)
@@ -323,6 +318,15 @@ class FetchPlan:
             if cursor.position < cursor.end:
                 self._waiting[cursor.partition] = cursor
         return bool(moved)
+
+    def _peeked(self, cursor: _Cursor, seen: Fetched) -> list[_Cursor]:
+        """The cursor if the log continues at or after its end, else none: it waits for an ordinary request."""
+        cursor.is_peek = False
+        if seen.batches and seen.batches[0].base_offset >= cursor.end:
+            cursor.position = cursor.end
+            return [cursor]
+        self._waiting[cursor.partition] = cursor
+        return []
 
     def _ask_leader(self, cursor: _Cursor) -> bool:
         """Give up the follower that `cursor` was read from; False if it was read from its leader."""
