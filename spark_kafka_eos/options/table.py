@@ -128,7 +128,8 @@ OPTIONS: tuple[Option, ...] = (
            "Which processes send to Kafka. `auto`: the executors on a cluster with classic Spark and no speculation, "
            "except for small batches (estimated at 1 MB or less); else the driver."),
     Option("stagingDir", SINK, p.text,
-           "Directory for encoded blocks until the driver sends them. Default: next to the checkpoint."),
+           "Directory for encoded blocks until the driver sends them. Default: next to the checkpoint; for a batch "
+           "write, [the driver's temporary directory](deploying.md#checkpoint-and-staging)."),
     Option("maxAttempts", SINK, p.number(1, 100),
            "Maximum number of attempts for a batch, if its transaction is aborted."),
     Option("preflight", SINK, p.flag,

@@ -11,7 +11,7 @@ nothing twice.
 
 from __future__ import annotations
 
-import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,8 @@ from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at
 from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.report import EncodeReport
-from spark_kafka_eos.writing.staging import Staging, staging_of
+from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
+from spark_kafka_eos.writing.temporary import TemporaryStaging
 from spark_kafka_eos.writing.transaction import decide_batch_write, decide_micro_batch
 
 if TYPE_CHECKING:
@@ -73,18 +74,18 @@ class _Sink:
     writer for planning and another one for the commit.
     """
 
+    _staging: Staging
+
     def __init__(
         self,
         options: SinkOptions,
         schema: StructType,
-        staging: Staging,
         connect: Callable[[ClientOptions], Cluster],
         preflight: Callable[[Cluster, SinkOptions], None],
     ) -> None:
         check_schema(schema, topic=options.topic)
         self._connect, self._preflight = connect, preflight
         self._options = options
-        self._staging = staging
 
     def _stage(self, batches: Iterator[pa.RecordBatch], folder: str) -> EncodeReport:
         from spark_kafka_eos.spark.encode_stage import stage_rows
@@ -144,7 +145,8 @@ class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
             )
         self._checkpoint: str = options.checkpoint_location
         self._call = uuid.uuid4().hex  # per planning: tasks get this object, the commit creates another one
-        super().__init__(options, schema, staging_of(options, self._checkpoint), connect, preflight)
+        super().__init__(options, schema, connect, preflight)
+        self._staging = staging_of(options, self._checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
@@ -211,10 +213,12 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         connect: Callable[[ClientOptions], Cluster] = Cluster,
         preflight: Callable[[Cluster, SinkOptions], None] = _preflight,
     ) -> None:
-        self._run = uuid.uuid4().hex
-        # Each run has its own folder in it. Folders by transactional.id would be left behind where the id is random.
-        staging = Staging(f"{options.staging_dir or tempfile.gettempdir()}/kafka-eos-staging/batch-writes")
-        super().__init__(options, schema, staging, connect, preflight)
+        super().__init__(options, schema, connect, preflight)
+        now = time.time()
+        # Each run has its own folder. Folders by transactional.id would be left behind where the id is random.
+        self._run = folder_of_run(now)
+        shared = options.staging_dir
+        self._staging = Staging(f"{shared}/kafka-eos-staging/batch-writes") if shared else TemporaryStaging(now)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
@@ -233,6 +237,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         decide = None if app_id is None else decide_batch_write(self._options)
         self._commit(messages, batch, decide, first=True)
         self._staging.clean(self._run)
+        self._staging.clean_old(time.time())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the staged files. There is no transaction to abort, because it starts in `commit`."""

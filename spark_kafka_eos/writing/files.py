@@ -6,6 +6,7 @@ would take more time than everything else.
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,10 @@ class Files(Protocol):
         """The content of a small UTF-8 file; None if it does not exist."""
 
     def create(self, path: str) -> IO[bytes]:
-        """A new file to write; creates its parent directories."""
+        """A new file to write; creates its parent directories. Raises OSError.
+
+        On a local file system, only the user may read the file and list its directory.
+        """
 
     def open(self, path: str) -> IO[bytes]:
         """A file to read, with `seek` and `readinto`. Raises FileNotFoundError."""
@@ -50,11 +54,13 @@ class LocalFiles:
             return None
 
     def create(self, path: str) -> IO[bytes]:
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        return (self.root / path).open("wb")  # buffered: a raw file may write only a part
+        (self.root / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = os.open(self.root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        return open(new, "wb")  # noqa: PTH123 - a descriptor; buffered: a raw file may write only a part
 
     def open(self, path: str) -> IO[bytes]:
-        return (self.root / path).open("rb")
+        found = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return open(found, "rb")  # noqa: PTH123 - a descriptor
 
     def directories(self) -> list[str]:
         return [child.name for child in self.root.iterdir() if child.is_dir()] if self.root.is_dir() else []

@@ -3,6 +3,8 @@
 Each task attempt writes one file, in `<staging directory>/<batch>-<call>/`. Task retries and speculative copies are
 harmless: each writes its own file, and only the one whose report reaches the driver is appended.
 
+Files are private: only their user may read them. Each block's CRC is verified when it is appended (wire.record_batch).
+
 Each call for a batch has its own folder, and removes it whatever the outcome. Folders left behind by a crash are
 removed when a later batch is settled. So no driver removes files that another one still needs: a fenced driver settles
 no batch, and its successor's batch ids are never lower. Cleaning only saves disk space, so it never fails: it logs what
@@ -13,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import quote
 
 from spark_kafka_eos.errors import StagingLost
@@ -33,6 +36,9 @@ _log = logging.getLogger(__name__)
 
 # Up to this size, a task's blocks are part of its report: a file costs more than these bytes on the driver's heap.
 INLINE_BYTES = 100_000
+# How long a batch write may take. Afterwards, the next one removes its files: nobody else knows that it was killed.
+KEPT_SECONDS = 7 * 86_400
+_RUN = re.compile(r"run-(\d{1,15})-[0-9a-f]{32}")
 _LONGEST_NAME = 200  # of a directory; file systems allow 255 bytes
 
 
@@ -68,14 +74,23 @@ class Staging:
     def _write(self, folder: str, task: int, held: list[Block], rest: Iterator[Block]) -> EncodeReport:
         path = f"{folder}/{task}-{uuid.uuid4().hex}"
         staged, offset = [], 0
-        with self._files().create(path) as stream:
+        with self._stored("write", path, task):
+            stream = self._files().create(path)
+        try:
             while held:
                 block = held.pop(0)
-                stream.write(block.data)
+                with self._stored("write", path, task):
+                    stream.write(block.data)
                 staged.append(encoded(block, offset=offset))
                 offset += len(block.data)
                 if not held and (following := next(rest, None)) is not None:
                     held.append(following)
+            with self._stored("write", path, task):
+                stream.close()
+        except BaseException:
+            with suppress(OSError):  # of the same disk, for the same reason
+                stream.close()
+            raise
         return EncodeReport(task=task, path=path, blocks=tuple(staged))
 
     def read(self, reports: Sequence[EncodeReport]) -> Iterator[tuple[EncodedBlock, bytearray]]:
@@ -84,25 +99,39 @@ class Staging:
             if report.path is None:
                 yield from ((block, bytearray(block.data or b"")) for block in report.blocks)
                 continue
-            try:
+            with self._stored("read", report.path, report.task):
                 stream = self._files().open(report.path)
-            except FileNotFoundError as error:
-                raise StagingLost(
-                    f"the driver cannot find the staging file {self.directory}/{report.path} of encode task "
-                    f"{report.task}",
-                    action="Set the option stagingDir to a directory that the driver and all executors share.",
-                ) from error
             with stream:
                 for block in report.blocks:
                     data = bytearray(block.length)
-                    stream.seek(block.offset)
-                    if cast("BufferedIOBase", stream).readinto(data) != block.length:
+                    with self._stored("read", report.path, report.task):
+                        stream.seek(block.offset)
+                        length = cast("BufferedIOBase", stream).readinto(data)
+                    if length != block.length:
                         raise StagingLost(
                             f"the staging file {self.directory}/{report.path} is truncated: it has no block at "
                             f"{block.offset}",
                             action="Check the disk of stagingDir and restart the query; it writes the batch again.",
                         )
                     yield block, data
+
+    @contextmanager
+    def _stored(self, what: Literal["read", "write"], path: str, task: int) -> Iterator[None]:
+        """Raise StagingLost instead of a file system's error."""
+        file = f"the staging file {self.directory}/{path} of encode task {task}"
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StagingLost(
+                f"the driver cannot find {file}",
+                action="Set the option stagingDir to a directory that the driver and all executors share.",
+            ) from error
+        except OSError as error:
+            raise StagingLost(
+                f"cannot {what} {file}: {error.strerror or error}",
+                action="Check that its disk has space, and that driver and executors run as a user who may use it, or "
+                "set the option stagingDir to another directory.",
+            ) from error
 
     def clean(self, folder: str) -> None:
         """Remove the caller's own folder. Does nothing if it does not exist."""
@@ -118,6 +147,14 @@ class Staging:
         with self._left_behind(f"<a batch before {batch_id}>"):
             earlier += [name for name in self._files().directories() if _batch_of(name, batch_id) < batch_id]
         for folder in earlier:
+            self.clean(folder)
+
+    def clean_old(self, now: float) -> None:
+        """Remove the folders of runs that began more than a week before `now` (seconds since 1970)."""
+        old: list[str] = []
+        with self._left_behind("<an earlier run>"):
+            old += [name for name in self._files().directories() if now - _began(name, now) > KEPT_SECONDS]
+        for folder in old:
             self.clean(folder)
 
     @contextmanager
@@ -141,6 +178,17 @@ class Staging:
 def folder_of(batch_id: int | str) -> str:
     """A new folder name, for the files of one call for this batch."""
     return f"{batch_id}-{uuid.uuid4().hex}"
+
+
+def folder_of_run(now: float) -> str:
+    """A new folder name, for the files of one batch write that begins `now` (seconds since 1970)."""
+    return f"run-{int(now)}-{uuid.uuid4().hex}"
+
+
+def _began(folder: str, otherwise: float) -> float:
+    """When the run that a folder belongs to began; `otherwise` if its name does not say so."""
+    match = _RUN.fullmatch(folder)
+    return int(match[1]) if match else otherwise
 
 
 def _batch_of(folder: str, otherwise: int) -> int:

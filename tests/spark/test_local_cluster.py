@@ -21,6 +21,7 @@ from tests.reading import read_committed
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
 
 JOB = Path(__file__).parent / "jobs" / "copy_records.py"
+SAVE = JOB.with_name("save_rows.py")
 RECORDS, PARTITIONS = 4_000, 4
 
 
@@ -67,6 +68,38 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
     [told] = json.loads((tmp_path / "figures.json").read_text())["sources"]
     assert (told["rows"], told["rowsAborted"], told["complete"]) == (RECORDS // 2, 0, True), "by both executors"
     assert told["bytesRead"] > RECORDS
+
+
+def test_a_batch_write_needs_no_shared_disk_unless_its_tasks_are_large(
+    kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's temporary directory depends on the process's working directory: executors have another one."""
+    target = kafka.create_topic("saved", 2)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    environment = python_environment()
+    with Driver(
+        SAVE,
+        [kafka.bootstrap, target, str(tmp_path / "shared"), str(tmp_path / "result.json")],
+        conf=[
+            *("--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"),
+            *("--conf", f"spark.executorEnv.PYTHONPATH={environment['PYTHONPATH']}"),
+        ],
+        env=environment | {"SPARK_HOME": str(spark_submit().parent.parent), "TMPDIR": "/proc/self/cwd/tmp"},
+        log=tmp_path / "driver.log",
+    ) as driver:
+        driver.wait(meanwhile=lambda: None, timeout=240)
+
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert json.loads(result["seen"]) == [False] * 4
+    assert result["small"] == result["shared"] == ""
+    assert "StagingLost" in result["large"] and "Nothing was committed" in result["large"]
+    assert "Set the option stagingDir" in result["large"]
+    counts = {"small": 2 * (1 << 20) // 100_000, "shared": 40 * (1 << 20) // 100_000}
+    keys = sorted((m.key() or b"").decode() for m in read_committed(kafka.bootstrap, target))
+    assert keys == sorted(f"{name}:{number}" for name, count in counts.items() for number in range(count))
+    assert json.loads(result["left"]) == []
+    assert [path for path in (tmp_path / "shared").rglob("*") if path.is_file()] == []
 
 
 def executors_of_append_stages(events: Path) -> list[set[str]]:

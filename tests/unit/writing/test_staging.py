@@ -1,12 +1,17 @@
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import pytest
 
-from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, StagingLost
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.staging import INLINE_BYTES, Staging, folder_of, staging_of
+from spark_kafka_eos.writing.files import Files, LocalFiles
+from spark_kafka_eos.writing.staging import INLINE_BYTES, Staging, folder_of, folder_of_run, staging_of
 
 
 def blocks(task: int, *sizes: int) -> list[Block]:
@@ -145,6 +150,88 @@ def test_a_file_cut_short_is_an_error(tmp_path: Path):
     (tmp_path / (report.path or "")).write_bytes(b"short")
     with pytest.raises(KafkaEosError, match="is truncated"):
         contents(staging, report)
+
+
+def test_staged_files_are_for_their_user_only(tmp_path: Path):
+    previous = os.umask(0)
+    try:
+        report = Staging(str(tmp_path)).stage("3", 0, blocks(0, INLINE_BYTES + 1))
+    finally:
+        os.umask(previous)
+    assert (tmp_path / "3").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / (report.path or "")).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_in_a_staging_files_place_is_not_read(tmp_path: Path):
+    staging = Staging(str(tmp_path))
+    report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
+    file = tmp_path / (report.path or "")
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StagingLost, match="cannot read the staging file .* of encode task 0: Too many levels"):
+        contents(staging, report)
+
+
+class FullDisk(LocalFiles):
+    def create(self, path: str) -> IO[bytes]:
+        return Path("/dev/full").open("wb", INLINE_BYTES * 2)
+
+
+class StagingOnFullDisk(Staging):
+    def _files(self) -> Files:
+        return FullDisk(Path(str(self.directory)))
+
+
+@pytest.mark.parametrize("sizes", [(INLINE_BYTES + 1,), (INLINE_BYTES + 1, 10_000_000)])
+def test_a_full_disk_is_an_error_that_says_so(tmp_path: Path, sizes):
+    """The first is found when the file is closed, the second when it is written."""
+    with pytest.raises(StagingLost, match=r"cannot write .*: No space left on device\. Nothing was committed"):
+        StagingOnFullDisk(str(tmp_path)).stage("3", 0, blocks(0, *sizes))
+
+
+@contextmanager
+def as_another_user(directory: Path) -> Iterator[None]:
+    """Somebody who may not enter `directory`: its owner without its rights, or as root somebody else."""
+    if os.geteuid() == 0:
+        os.seteuid(65_534)
+    mode = directory.stat().st_mode if os.geteuid() != 65_534 else 0
+    if mode:
+        directory.chmod(0)
+    try:
+        yield
+    finally:
+        if mode:
+            directory.chmod(mode)
+        else:
+            os.seteuid(0)
+
+
+def test_a_directory_that_one_may_not_use_is_an_error_that_says_so(tmp_path: Path):
+    staging = Staging(str(tmp_path / "private"))
+    report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
+    with as_another_user(tmp_path / "private" / "3"):
+        with pytest.raises(StagingLost, match="cannot read the staging file .* of encode task 0: Permission denied"):
+            contents(staging, report)
+        with pytest.raises(StagingLost, match="cannot write the staging file .* of encode task 1: Permission denied"):
+            staging.stage("3", 1, blocks(1, INLINE_BYTES + 1))
+
+
+def test_an_error_of_the_rows_is_not_taken_for_one_of_the_disk(tmp_path: Path):
+    def rows():
+        yield from blocks(0, INLINE_BYTES + 1)
+        raise ConnectionResetError("the JVM is gone")
+
+    with pytest.raises(ConnectionResetError):
+        Staging(str(tmp_path)).stage("3", 0, rows())
+
+
+def test_batch_writes_that_were_killed_are_removed_a_week_later(tmp_path: Path):
+    staging, now = Staging(str(tmp_path)), 1_800_000_000.0
+    old, running = folder_of_run(now - 8 * 86_400), folder_of_run(now - 6 * 86_400)
+    staged(staging, old, running, "7-somebodys", "run-1-somebodys")
+    staging.clean_old(now)
+    assert names(tmp_path) == sorted([running, "7-somebodys", "run-1-somebodys"])
+    Staging(str(tmp_path / "never")).clean_old(now)
 
 
 def test_a_location_nobody_can_open_names_the_option():
