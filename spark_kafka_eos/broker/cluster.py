@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -55,6 +56,8 @@ class Cluster:
         self.clock, self.sleep = clock, sleep
         self._connect, self._jitter = connect, jitter
         self._connections: dict[tuple[str, int, int], Connection] = {}  # by address and number
+        # For a shared cluster, whose thread has ended.
+        weakref.finalize(self, _close, self._connections).atexit = False
         self._nodes: dict[int, _Address] = {}
         self._turns: dict[_Address, int] = {}  # when any broker would have done: which one was asked when
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
@@ -73,8 +76,7 @@ class Cluster:
 
     def close(self) -> None:
         """Close every connection; requests in flight stay unanswered."""
-        for connection in self._connections.values():
-            connection.close()
+        _close(self._connections)
         self._connections.clear()
 
     # -- metadata
@@ -128,7 +130,7 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         patience_ms = _UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms
         response = self.call_any(request, errors, patience_ms=patience_ms, elsewhere=elsewhere)
-        self._nodes |= {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self._learn(response)
         self._id = response.cluster_id or ""
         for topic in response.topics:
             partitions = {
@@ -237,8 +239,17 @@ class Cluster:
 
     def _learn_nodes(self) -> Any:
         response = self._any().call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self._learn(response)
         return response
+
+    def _learn(self, response: Any) -> None:
+        """Take the nodes from a Metadata response, and close connections to addresses that are no longer used."""
+        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        known = {*self._nodes.values(), *self.options.bootstrap_servers}
+        for (host, port, number), connection in list(self._connections.items()):
+            if (host, port) not in known and not connection.in_flight:
+                connection.close()
+                del self._connections[host, port, number]
 
     # -- requests with retries
 
@@ -332,6 +343,11 @@ def shared_cluster(options: ClientOptions) -> Cluster:
     if options not in _tasks.clusters:
         _tasks.clusters[options] = Cluster(options)
     return _tasks.clusters[options]
+
+
+def _close(connections: dict[tuple[str, int, int], Connection]) -> None:
+    for connection in connections.values():
+        connection.close()
 
 
 class _Tasks(threading.local):

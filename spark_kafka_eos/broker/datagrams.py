@@ -13,7 +13,7 @@ import hmac
 import json
 import logging
 import secrets
-import select
+import selectors
 import socket
 import threading
 from collections import OrderedDict
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 _LARGEST = 65_535
 _BATCHES_KEPT = 64  # of all queries; older ones are dropped
+_QUERIES_KEPT = 64
+# More than the kernel buffers, so that `take` finds all that has arrived, but not what a flood adds meanwhile.
+_TAKEN_AT_ONCE = 1_000
+_READ_AT_ONCE = 64  # without giving `take` a chance in between
 
 
 class Collector:
@@ -44,7 +48,9 @@ class Collector:
         self._socket.bind(address)
         self._key = secrets.token_hex(_SIGNATURE_BYTES)
         self._lock = threading.Lock()
-        self._batches: OrderedDict[tuple[str, int], list[RangeTally]] = OrderedDict()
+        # As keys, because a datagram may arrive twice.
+        self._batches: OrderedDict[tuple[str, int], dict[RangeTally, None]] = OrderedDict()
+        self._taken: OrderedDict[str, int] = OrderedDict()  # by query: the last batch that `take` returned
         self._closed = False
         self.address_and_key = f"{host}:{self._socket.getsockname()[1]}:{self._key}"
         self._wake, self._awake = socket.socketpair()
@@ -55,8 +61,12 @@ class Collector:
     def take(self, query_id: str, batch_id: int) -> list[RangeTally]:
         """Return and drop what has arrived for a micro-batch."""
         with self._lock:
-            self._drain()
-            return self._batches.pop((query_id, batch_id), [])
+            self._drain(_TAKEN_AT_ONCE)
+            self._taken[query_id] = batch_id
+            self._taken.move_to_end(query_id)
+            while len(self._taken) > _QUERIES_KEPT:
+                self._taken.popitem(last=False)
+            return list(self._batches.pop((query_id, batch_id), ()))
 
     def close(self) -> None:
         """Stop listening."""
@@ -69,29 +79,39 @@ class Collector:
             self._socket.close()
 
     def _run(self) -> None:
-        while not self._closed:
-            select.select([self._socket, self._awake], [], [])
-            with self._lock:
-                self._drain()
+        with selectors.DefaultSelector() as selector:  # `select.select` takes no descriptors above 1023
+            for readable in (self._socket, self._awake):
+                selector.register(readable, selectors.EVENT_READ)
+            while not self._closed:
+                selector.select()
+                with self._lock:
+                    self._drain(_READ_AT_ONCE)
         self._awake.close()
 
-    def _drain(self) -> None:
-        while not self._closed:
+    def _drain(self, most: int) -> None:
+        """Read what has arrived, at most so many datagrams: others may send faster than this reads."""
+        for _ in range(most):
+            if self._closed:
+                break
             try:
                 datagram = self._socket.recv(_LARGEST)
             except BlockingIOError:
                 break
             signature, text = datagram[:_SIGNATURE_BYTES], datagram[_SIGNATURE_BYTES:]
             if hmac.compare_digest(signature, _sign(self._key, text)):
-                query, batch, *tally = json.loads(text)
-                topic, partition, start, end, size, aborted = tally
-                self._batches.setdefault((query, batch), []).append(
-                    RangeTally(
-                        partition=TopicPartition(topic, partition), start=start, end=end, bytes=size, aborted=aborted
-                    )
-                )
+                self._note(text)
         while len(self._batches) > _BATCHES_KEPT:
             self._batches.popitem(last=False)
+
+    def _note(self, text: bytes) -> None:
+        query, batch, *tally = json.loads(text)
+        if batch <= self._taken.get(query, -1):
+            return  # late, or recorded and sent again
+        topic, partition, start, end, size, aborted = tally
+        found = RangeTally(
+            partition=TopicPartition(topic, partition), start=start, end=end, bytes=size, aborted=aborted
+        )
+        self._batches.setdefault((query, batch), {})[found] = None
 
 
 def tell(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:

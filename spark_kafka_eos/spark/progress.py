@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _ANSWER_MS = 5_000  # Spark's other listeners wait in the meantime
 _AFTER_FAILURE_SECONDS = 30.0
+_QUERIES_KEPT = 100  # their latest figures, those that reported last
 # The requests, as named in the log.
 _PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transaction that holds the last stable offset"
 
@@ -106,7 +107,9 @@ class ProgressListener(StreamingQueryListener):
         self._collector = self._collect(spark or SparkSession.getActiveSession(), port)
 
     def last(self, query_id: object) -> QueryFigures | None:
-        """The latest figures of a query (`query.id`); None before its first batch."""
+        """The latest figures of a query (`query.id`); None before its first batch, or if many other queries have
+        reported since.
+        """
         return self._last.get(str(query_id))
 
     def close(self) -> None:
@@ -156,7 +159,10 @@ class ProgressListener(StreamingQueryListener):
             batch_id=batch_id,
             sources=tuple(figures(read, marks, held_by, told) for read in reads),
         )
+        self._last.pop(query_id, None)  # the order is that of the reports
         self._last[query_id] = shown
+        if len(self._last) > _QUERIES_KEPT:
+            del self._last[next(iter(self._last))]
         usual = logging.DEBUG if batch_id is None else logging.INFO
         log.log(logging.WARNING if shown.held else usual, "%s", shown)
 

@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.broker.cluster import shared_cluster
 from spark_kafka_eos.core.metadata import PartitionDescription
@@ -222,6 +225,24 @@ def test_internal_topics_are_not_listed(broker):
     assert broker.cluster().topic_names() == ["alerts", "orders"]
 
 
+def test_a_connection_to_an_address_that_the_cluster_left_is_closed_unless_an_answer_is_due(broker):
+    broker.leader = 2
+    cluster = broker.cluster()
+    cluster.topic("orders")
+    left, busy = cluster.connection(2), cluster.connection(2, 1)
+    bootstrap = cluster.connection(1)
+    due = busy.send(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    broker.leader = 1  # and there is no broker 2
+    cluster.refresh(["orders"])
+    assert (left.open, busy.open, bootstrap.open) == (False, True, True)
+    busy.receive(due)
+    cluster.refresh(["orders"])
+    assert not busy.open
+    with pytest.raises(BrokerUnreachable, match="broker 2 is not in the cluster's metadata"):
+        cluster.connection(2)
+    cluster.close()
+
+
 def test_closing_closes_every_connection(broker):
     with broker.cluster() as cluster:
         connection = cluster.connection(1)
@@ -244,6 +265,20 @@ def test_no_two_threads_share_connections_even_if_the_second_gets_the_firsts_id(
         thread.start()
         thread.join()
     assert len({id(cluster) for cluster in found}) == 5
+
+
+def test_a_threads_connections_are_closed_when_it_ends():
+    options = ClientOptions(bootstrap_servers=(("broker", 9092),))
+    closed = threading.Event()
+    connection: Any = SimpleNamespace(close=closed.set)
+
+    def work():
+        shared_cluster(options)._connections["broker", 9092, 0] = connection
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert closed.wait(10)
 
 
 FORKED = """

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import resource
 import socket
+import threading
+import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,10 +35,90 @@ def _a_process_of_its_own():
 
 
 def test_what_a_task_tells_can_be_taken_once(collector):
-    tell(collector.address_and_key, "query", 7, [TALLY, TALLY])
-    assert collector.take("query", 8) == []
-    assert collector.take("query", 7) == [TALLY, TALLY]
+    other = replace(TALLY, start=25, end=30)
+    tell(collector.address_and_key, "query", 7, [TALLY, other])
+    assert collector.take("another", 7) == []
+    assert collector.take("query", 6) == []
+    assert collector.take("query", 7) == [TALLY, other]
     assert collector.take("query", 7) == []
+
+
+def test_a_datagram_that_is_sent_again_counts_once_and_takes_no_memory(collector):
+    """Datagrams are signed, but anybody in between can record them."""
+    for _ in range(3):
+        tell(collector.address_and_key, "query", 7, [TALLY] * 50)
+        collector.take("another", 0)
+    assert collector.take("query", 7) == [TALLY]
+    tell(collector.address_and_key, "query", 8, [TALLY])
+    for batch in range(8):  # were they kept, they would displace batch 8
+        tell(collector.address_and_key, "query", batch, [TALLY])
+    collector.take("another", 1)
+    assert list(collector._batches) == [("query", 8)]
+    assert collector.take("query", 8) == [TALLY]
+
+
+def test_a_flood_does_not_hold_whoever_asks(collector):
+    """Spark's listener bus waits for `take`."""
+    where = collector.address_and_key.rpartition(":")[0].rpartition(":")[2]
+    flooding = threading.Event()
+    flooding.set()
+
+    def flood():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.connect(("127.0.0.1", int(where)))
+            while flooding.is_set():
+                sender.send(b"x" * 1_000)
+
+    threads = [threading.Thread(target=flood) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        started = time.monotonic()
+        for batch in range(20):
+            collector.take("query", batch)
+        assert time.monotonic() - started < 10
+    finally:
+        flooding.clear()
+        for thread in threads:
+            thread.join()
+
+
+def test_one_look_reads_a_bounded_number_of_datagrams():
+    """Here, each datagram that is read brings another one: a sender faster than any reader."""
+
+    class Endless:
+        read = 0
+
+        def recv(self, size):
+            self.read += 1
+            return b"x" * 40
+
+    opened = Collector(bind="127.0.0.1", host="127.0.0.1")
+    opened.close()
+    endless: Any = Endless()
+    opened._closed, opened._socket = False, endless
+    assert opened.take("query", 1) == []
+    assert endless.read == module._TAKEN_AT_ONCE
+
+
+def test_it_listens_in_a_process_with_many_open_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+    held: list[int] = []
+    try:
+        while not held or held[-1] < 1_100:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        opened = Collector(bind="127.0.0.1", host="127.0.0.1")
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        tell(opened.address_and_key, "query", 7, [TALLY])
+        assert opened._thread.is_alive()
+        assert opened.take("query", 7) == [TALLY]
+    finally:
+        opened.close()
 
 
 def test_what_nobody_signed_does_not_count(collector):

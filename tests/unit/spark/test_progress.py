@@ -66,7 +66,7 @@ def listener(now):
     return Listener(options, clock=lambda: now.seconds)
 
 
-def batch(number, *, sources=None):
+def batch(number, *, sources=None, query=QUERY):
     source = {
         "description": "s",
         "startOffset": {"t": {"0": 0}},
@@ -79,7 +79,7 @@ def batch(number, *, sources=None):
     return QueryProgressEvent.fromJson(
         {
             "progress": {
-                "id": str(QUERY),
+                "id": str(query),
                 "runId": str(RUN),
                 "name": "copy",
                 "timestamp": "2026-01-01T00:00:00.000Z",
@@ -104,6 +104,13 @@ def test_each_batch_is_a_line_and_the_last_figures(listener, caplog):
     assert figures == listener.last(str(QUERY))
     assert (figures.name, figures.batch_id, figures.sources[0].rows, figures.held) == ("copy", 3, 4, False)
     assert str(figures) == caplog.messages[-1]
+
+
+def test_the_figures_of_many_ended_queries_take_no_memory(listener):
+    first, second, *others = (uuid.UUID(int=number) for number in range(10, 111))
+    for query in (first, second, *others[:-1], first, others[-1]):
+        listener.onQueryProgress(batch(0, query=query))
+    assert [query for query in (first, second, *others) if listener.last(query) is None] == [second]
 
 
 def test_a_query_without_kafka_is_left_alone(listener, kafka):
