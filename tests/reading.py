@@ -37,7 +37,7 @@ def await_stable(bootstrap: str, topic: str, behind: Sequence[int] | None = None
         partitions = [TopicPartition(topic, number) for number in sorted(cluster.topic(topic).partitions)]
         wanted = [0] * len(partitions) if behind is None else [*behind]
         while True:
-            stable, ends = latest(cluster, partitions), latest(cluster, partitions, isolation="read_uncommitted")
+            stable, ends = latest(cluster, partitions), latest(cluster, partitions, isolation_level="read_uncommitted")
             if [ends[tp] - stable[tp] for tp in partitions] == wanted:
                 return
             assert time.monotonic() < deadline, f"{topic} is stable up to {stable} of {ends}"
@@ -83,14 +83,19 @@ def rows(table: pa.Table) -> list[Row]:
 
 
 def librdkafkas(
-    bootstrap: str, topic: str, partitions: int = 1, *, isolation: str = "read_committed", start: int = OFFSET_BEGINNING
+    bootstrap: str,
+    topic: str,
+    partitions: int = 1,
+    *,
+    isolation_level: str = "read_committed",
+    start: int = OFFSET_BEGINNING,
 ) -> list[Row]:
     """What librdkafka's consumer sees of `topic` from `start` on, ordered by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "nobody",
-            "isolation.level": isolation,
+            "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",

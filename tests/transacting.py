@@ -215,8 +215,8 @@ class Side:
             known = found.state, self.same(found.producer_id), found.epoch, found.timeout_ms, found.age_ms is None
         tps = [TopicPartition(self.topic, number) for number in (0, 1)]
         return known, *(
-            tuple(offsets.latest(self.cluster, tps, isolation=isolation)[tp] for tp in tps)
-            for isolation in ("read_committed", "read_uncommitted")
+            tuple(offsets.latest(self.cluster, tps, isolation_level=isolation_level)[tp] for tp in tps)
+            for isolation_level in ("read_committed", "read_uncommitted")
         )
 
 

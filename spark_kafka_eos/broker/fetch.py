@@ -52,7 +52,7 @@ class _InFlight:
 
 
 class Fetcher:
-    """Reads ranges of offsets. `max_bytes` limits a response, `max_partition_bytes` a partition's part of it, in bytes.
+    """Reads ranges of offsets. `fetch_max_bytes` limits a response, `max_partition_fetch_bytes` each partition in it.
 
     A larger record batch exceeds both (KIP-74). A leader may send a reader with a `rack` to a follower there (KIP-392),
     as its `replica.selector.class` decides. It remembers the partitions' record sizes, so use one object for many
@@ -63,16 +63,16 @@ class Fetcher:
         self,
         cluster: Cluster,
         *,
-        isolation: IsolationLevel = "read_committed",
-        max_bytes: int = 50 << 20,
-        max_partition_bytes: int = 8 << 20,
-        max_wait_ms: int = 500,
+        isolation_level: IsolationLevel = "read_committed",
+        fetch_max_bytes: int = 50 << 20,
+        max_partition_fetch_bytes: int = 8 << 20,
+        fetch_max_wait_ms: int = 500,
         rack: str = "",
     ) -> None:
         self._cluster, self._rack = cluster, rack
-        self._isolation: IsolationLevel = isolation
-        self._max_bytes, self._max_wait_ms = max_bytes, max_wait_ms
-        self._sizes = FetchSizes(max_partition_bytes)
+        self._isolation_level: IsolationLevel = isolation_level
+        self._fetch_max_bytes, self._fetch_max_wait_ms = fetch_max_bytes, fetch_max_wait_ms
+        self._sizes = FetchSizes(max_partition_fetch_bytes)
 
     def fetch(self, ranges: Sequence[OffsetRange]) -> Generator[Fetched, None, None]:
         """Read every range to its end (at most one per partition): partitions interleaved, each in order.
@@ -134,7 +134,7 @@ class Fetcher:
 
     def _bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         first = earliest(self._cluster, partitions)
-        end = latest(self._cluster, partitions, isolation=self._isolation)
+        end = latest(self._cluster, partitions, isolation_level=self._isolation_level)
         return {partition: Bounds(first=first[partition], end=end[partition]) for partition in partitions}
 
     def _send(self, ask: Ask) -> _InFlight:
@@ -161,10 +161,10 @@ class Fetcher:
             )
         return FetchRequest(
             replica_id=-1,
-            max_wait_ms=self._max_wait_ms,
+            max_wait_ms=self._fetch_max_wait_ms,
             min_bytes=1,
-            max_bytes=self._max_bytes,
-            isolation_level=ISOLATION_LEVELS["read_uncommitted" if ask.is_peek else self._isolation],
+            max_bytes=self._fetch_max_bytes,
+            isolation_level=ISOLATION_LEVELS["read_uncommitted" if ask.is_peek else self._isolation_level],
             session_id=0,
             session_epoch=-1,
             topics=[topic_class(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],

@@ -117,10 +117,10 @@ class LedgerTopic:
         # Request the stable offset first: then the marker before it is below the high watermark.
         stable = offsets.latest(self._cluster, [self.at])[self.at]
         if end is None:
-            end = offsets.latest(self._cluster, [self.at], isolation="read_uncommitted")[self.at]
+            end = offsets.latest(self._cluster, [self.at], isolation_level="read_uncommitted")[self.at]
         start = since if since is not None and since <= end else self._earliest()
         scan = _Scan(position=end, stable=min(stable, end))
-        fetcher = Fetcher(self._cluster, isolation="read_uncommitted", max_wait_ms=_FETCH_WAIT_MS)
+        fetcher = Fetcher(self._cluster, isolation_level="read_uncommitted", fetch_max_wait_ms=_FETCH_WAIT_MS)
         try:
             for part in fetcher.fetch([OffsetRange(partition=self.at, start=start, end=end)]):
                 self._take(part, end, scan)

@@ -30,10 +30,10 @@ def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[Top
 
 
 def latest(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation: IsolationLevel = "read_committed"
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int]:
     """The end of each partition: the last stable offset with read_committed, else the high watermark."""
-    return _list(cluster, dict.fromkeys(partitions, _LATEST), isolation)
+    return _list(cluster, dict.fromkeys(partitions, _LATEST), isolation_level)
 
 
 def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Marks]:
@@ -41,25 +41,25 @@ def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[Topi
     from spark_kafka_eos.core.lag import Marks
 
     stable = latest(cluster, partitions)
-    high = latest(cluster, partitions, isolation="read_uncommitted")
+    high = latest(cluster, partitions, isolation_level="read_uncommitted")
     return {tp: Marks(last_stable_offset=stable[tp], high_watermark=high[tp]) for tp in high}
 
 
 def at_times(
-    cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation: IsolationLevel = "read_committed"
+    cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int | None]:
     """The first offset whose timestamp is at or after the given one (ms since 1970); None if there is none."""
-    offsets = _list(cluster, milliseconds, isolation)
+    offsets = _list(cluster, milliseconds, isolation_level)
     return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
 
 
 def _list(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: IsolationLevel
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable."""
 
     def request(members: Mapping[str, list[TopicPartition]]) -> Any:
-        return _request(cluster, members, wanted, isolation)
+        return _request(cluster, members, wanted, isolation_level)
 
     answers = ask_leaders(cluster, "ListOffsets", wanted, request)
     return {tp: int(answer.offset) for tp, answer in answers.items()}
@@ -69,7 +69,7 @@ def _request(
     cluster: Cluster,
     members: Mapping[str, list[TopicPartition]],
     wanted: Mapping[TopicPartition, int],
-    isolation: IsolationLevel,
+    isolation_level: IsolationLevel,
 ) -> Any:
     topic_class: Any = ListOffsetsRequest.ListOffsetsTopic
 
@@ -80,6 +80,6 @@ def _request(
 
     return ListOffsetsRequest(
         replica_id=-1,
-        isolation_level=ISOLATION_LEVELS[isolation],
+        isolation_level=ISOLATION_LEVELS[isolation_level],
         topics=[topic_class(name=name, partitions=[asked(tp) for tp in tps]) for name, tps in members.items()],
     )

@@ -11,16 +11,16 @@ _SURPLUS, _SURPLUS_BYTES = 1.25, 65_536
 
 
 class FetchSizes:
-    """Estimates per partition, limited to `max_partition_bytes`."""
+    """Estimates per partition, limited to `max_partition_fetch_bytes`."""
 
-    def __init__(self, max_partition_bytes: int) -> None:
-        self._max_partition_bytes = max_partition_bytes
+    def __init__(self, max_partition_fetch_bytes: int) -> None:
+        self._max_partition_fetch_bytes = max_partition_fetch_bytes
         self._bytes_per_offset: dict[TopicPartition, float] = {}
 
     def bytes_for(self, partition: TopicPartition, offsets: int) -> int:
         """How many bytes to request for this number of offsets."""
         estimate = self._bytes_per_offset.get(partition, _BYTES_PER_OFFSET) * offsets
-        return min(self._max_partition_bytes, int(estimate * _SURPLUS) + _SURPLUS_BYTES)
+        return min(self._max_partition_fetch_bytes, int(estimate * _SURPLUS) + _SURPLUS_BYTES)
 
     def learn(self, partition: TopicPartition, *, size: int, offsets: int) -> None:
         """Note that this number of offsets took `size` bytes."""

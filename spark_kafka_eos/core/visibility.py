@@ -24,13 +24,13 @@ def visible(
     batches: Iterable[RecordBatchHeader],
     aborted: Collection[AbortedTransaction],
     marker: Callable[[RecordBatchHeader], Marker],
-    isolation: IsolationLevel = "read_committed",
+    isolation_level: IsolationLevel = "read_committed",
 ) -> list[RecordBatchHeader]:
     """The batches with visible records, for one partition of a Fetch response in log order.
 
     `marker` reads a control batch; only those that may end an aborted transaction are read.
     """
-    if isolation == "read_uncommitted" or not aborted:
+    if isolation_level == "read_uncommitted" or not aborted:
         return [batch for batch in batches if not batch.is_control]
     pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
     aborting: set[int] = set()  # producers between a listed first offset and its abort marker

@@ -123,7 +123,9 @@ def seeds(name: str) -> list[bytes]:
 def _batches() -> list[bytearray]:
     keys, values = pa.array([b"k", None, b""] * 4, pa.binary()), pa.array([b"v" * 20, b"", None] * 4, pa.binary())
     headers: Any = pa.array([[], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}]] * 4, HEADERS)
-    made = [encode(keys, values, 1_700_000_000_000, headers, compression=codec.name.lower()) for codec in Compression]
+    made = [
+        encode(keys, values, 1_700_000_000_000, headers, compression_type=codec.name.lower()) for codec in Compression
+    ]
     for batch in made:
         stamp(batch, producer_id=7, epoch=1, base_sequence=0, transactional=True)
     marker = bytes([2 * 10, 0, 0, 0, 8, 0, 0, 0, 1, 1, 0])

@@ -216,8 +216,8 @@ class Positions:
         return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), wanted)
 
     def _latest(self) -> dict[TopicPartition, int]:
-        isolation = self._options.isolation_level
-        self._seen = self._of_existing(lambda tps: offsets.latest(self._cluster, tps, isolation=isolation))
+        isolation_level = self._options.isolation_level
+        self._seen = self._of_existing(lambda tps: offsets.latest(self._cluster, tps, isolation_level=isolation_level))
         return dict(self._seen)
 
     def _last(self) -> dict[TopicPartition, int]:
@@ -245,7 +245,7 @@ class Positions:
         end = self._last()
         past = [tp for tp, offset in end.items() if begin.get(tp, 0) > offset]
         if past and self._options.isolation_level == "read_committed":
-            high_watermarks = offsets.latest(self._cluster, past, isolation="read_uncommitted")
+            high_watermarks = offsets.latest(self._cluster, past, isolation_level="read_uncommitted")
             end |= {tp: begin[tp] for tp, offset in high_watermarks.items() if begin[tp] <= offset}
         return end
 
@@ -293,7 +293,7 @@ class Positions:
 
     def _at(self, option: str, wanted: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:
         times = planning.timestamps(option, wanted, latest)
-        found = offsets.at_times(self._cluster, times, isolation=self._options.isolation_level)
+        found = offsets.at_times(self._cluster, times, isolation_level=self._options.isolation_level)
         return planning.offsets_by_time(option, wanted, found, latest=latest)
 
     def _waits(self, available: int) -> bool:

@@ -81,10 +81,10 @@ def _fetch(
     """
     fetcher = Fetcher(
         cluster,
-        isolation=options.isolation_level,
-        max_bytes=options.fetch_max_bytes,
-        max_partition_bytes=options.max_partition_fetch_bytes,
-        max_wait_ms=options.fetch_max_wait_ms,
+        isolation_level=options.isolation_level,
+        fetch_max_bytes=options.fetch_max_bytes,
+        max_partition_fetch_bytes=options.max_partition_fetch_bytes,
+        fetch_max_wait_ms=options.fetch_max_wait_ms,
         rack=_rack(options.client_rack),
     )
     left = {wanted.partition: wanted for wanted in ranges}
@@ -121,7 +121,7 @@ def _still_there(ranges: Sequence[OffsetRange], cluster: Cluster) -> Sequence[Of
     """The ranges, each limited to the offsets that its partition has now."""
     existing = [wanted.partition for wanted in ranges if _exists(wanted, cluster)]
     # Not the last stable offset: records after it are undecided, but not lost.
-    latest = offsets.latest(cluster, existing, isolation="read_uncommitted")
+    latest = offsets.latest(cluster, existing, isolation_level="read_uncommitted")
     plan = remaining(ranges, earliest=offsets.earliest(cluster, existing), latest=latest)
     for lost in plan.lost:
         log.warning("data was lost and is left out (failOnDataLoss is false): %s", lost)
@@ -141,7 +141,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
-        marker = partial(control_marker, fetched.buffer, check_crc=options.check_crcs)
+        marker = partial(control_marker, fetched.buffer, check_crcs=options.check_crcs)
         shown = visible(fetched.batches, fetched.aborted, marker, options.isolation_level)
         if tally is not None:
             tally.count(fetched, shown)
@@ -149,7 +149,7 @@ def _rows(
         for records in decode_in_parts(
             fetched.buffer,
             shown,
-            check_crc=options.check_crcs,
+            check_crcs=options.check_crcs,
             include_headers=options.include_headers,
             max_bytes=max(_DECOMPRESSED_BYTES, _EXPANSION * options.max_partition_fetch_bytes),
         ):

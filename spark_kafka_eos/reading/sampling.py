@@ -15,27 +15,29 @@ _BYTES = 16_384
 
 
 def ends_by_weight(
-    cluster: Cluster, limit: int, ranges: Sequence[OffsetRange], isolation: IsolationLevel
+    cluster: Cluster, limit: int, ranges: Sequence[OffsetRange], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Where each range (not empty, below the last stable offset) must end for about `limit` bytes in total.
 
     Samples are taken at each start, then inside the resulting range, so that growing records are noticed. Raises what
     `Fetcher.fetch` raises.
     """
-    samples = {tp: [found] for tp, found in _look(cluster, {r.partition: r.start for r in ranges}, isolation).items()}
+    samples = {
+        tp: [found] for tp, found in _look(cluster, {r.partition: r.start for r in ranges}, isolation_level).items()
+    }
     ends = ends_within(limit, ranges, samples)
     ranges = [OffsetRange(partition=r.partition, start=r.start, end=ends[r.partition]) for r in ranges]
     further = {one.partition: look_further(one, samples[one.partition][0]) for one in ranges}
     for number in range(max(map(len, further.values()), default=0)):
         at = {tp: offsets[number] for tp, offsets in further.items() if number < len(offsets)}
-        for tp, found in _look(cluster, at, isolation).items():
+        for tp, found in _look(cluster, at, isolation_level).items():
             samples[tp].append(found)
     return ends_within(limit, ranges, samples)
 
 
 def _look(
-    cluster: Cluster, at: Mapping[TopicPartition, int], isolation: IsolationLevel
+    cluster: Cluster, at: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, Sample]:
-    fetcher = Fetcher(cluster, isolation=isolation, max_partition_bytes=_BYTES)
+    fetcher = Fetcher(cluster, isolation_level=isolation_level, max_partition_fetch_bytes=_BYTES)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
     return {part.partition: sample(at[part.partition], list(scan(part.buffer))) for part in fetcher.fetch(wanted)}

@@ -12,13 +12,13 @@ _LEVEL = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": I
 _TIMEOUT_S = 60.0
 
 
-def ends(bootstrap: str, topic: str, isolation: model.IsolationLevel) -> dict[int, int]:
+def ends(bootstrap: str, topic: str, isolation_level: model.IsolationLevel) -> dict[int, int]:
     """The end of each partition: the last stable offset for read_committed, otherwise the high watermark."""
     admin = _admin(bootstrap)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     partitions = admin.list_topics(topic).topics[topic].partitions
     request = {TopicPartition(topic, number): latest for number in partitions}
-    futures = admin.list_offsets(request, isolation_level=_LEVEL[isolation])
+    futures = admin.list_offsets(request, isolation_level=_LEVEL[isolation_level])
     return {partition.partition: future.result().offset for partition, future in futures.items()}
 
 

@@ -11,7 +11,9 @@ from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import IsolationLevel
 
 
-def read_topic(bootstrap: str, topic: str, isolation: IsolationLevel, *, timeout: float = 30.0) -> Iterator[Message]:
+def read_topic(
+    bootstrap: str, topic: str, isolation_level: IsolationLevel, *, timeout: float = 30.0
+) -> Iterator[Message]:
     """Every record of `topic` that a consumer with this isolation level sees, in order within a partition.
 
     Ends at each partition's end: the last stable offset for read_committed, otherwise the high watermark. Raises
@@ -22,7 +24,7 @@ def read_topic(bootstrap: str, topic: str, isolation: IsolationLevel, *, timeout
             "bootstrap.servers": bootstrap,
             "log_level": 2,  # relevant errors are raised
             "group.id": f"{topic}-witness",
-            "isolation.level": isolation,
+            "isolation.level": isolation_level,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

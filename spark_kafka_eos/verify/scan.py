@@ -53,7 +53,7 @@ def logs(
     """
     by_partition = {wanted.partition: _Columns() for wanted in ranges}
     at = {wanted.partition: wanted.start for wanted in ranges}
-    fetcher = Fetcher(cluster, isolation="read_uncommitted", max_wait_ms=_FETCH_WAIT_MS)
+    fetcher = Fetcher(cluster, isolation_level="read_uncommitted", fetch_max_wait_ms=_FETCH_WAIT_MS)
     for part in fetcher.fetch(ranges):
         progress(part.next_offset - at[part.partition])
         at[part.partition] = part.next_offset

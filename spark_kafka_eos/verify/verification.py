@@ -194,7 +194,7 @@ def _ends(
     deadline = time.monotonic() + wait_s
     while True:
         stable = offsets.latest(cluster, partitions)
-        end = offsets.latest(cluster, partitions, isolation="read_uncommitted")
+        end = offsets.latest(cluster, partitions, isolation_level="read_uncommitted")
         if stable == end or time.monotonic() > deadline:
             return end, stable
         time.sleep(_POLL_SECONDS)

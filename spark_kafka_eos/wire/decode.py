@@ -25,8 +25,7 @@ from spark_kafka_eos.wire.chain import record_bounds
 from spark_kafka_eos.wire.columns import MAX_BYTES, cut
 from spark_kafka_eos.wire.compression import decompress
 from spark_kafka_eos.wire.headers import HEADERS, SMALLEST_HEADER, decode_headers
-from spark_kafka_eos.wire.record_batch import HEADER, LOG_APPEND_TIME, SMALLEST_RECORD, Bytes
-from spark_kafka_eos.wire.record_batch import check_crc as check_crc_of
+from spark_kafka_eos.wire.record_batch import HEADER, LOG_APPEND_TIME, SMALLEST_RECORD, Bytes, check_crc
 from spark_kafka_eos.wire.stride import Fields, read_alike
 from spark_kafka_eos.wire.varint import MAX_VARLONG_BYTES, read_varints
 
@@ -55,7 +54,7 @@ def decode(
     buffer: Bytes,
     batches: Iterable[RecordBatchHeader],
     *,
-    check_crc: bool = True,
+    check_crcs: bool = True,
     include_headers: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> pa.RecordBatch:
@@ -68,7 +67,7 @@ def decode(
     """
     view, parts, room = memoryview(buffer), [], min(max_bytes, MAX_BYTES)
     for header in batches:
-        parts.append(_open(view, _data(header), check_crc, room))
+        parts.append(_open(view, _data(header), check_crcs, room))
         room -= len(parts[-1].records)
     return _decode(view, parts, include_headers)
 
@@ -77,7 +76,7 @@ def decode_in_parts(
     buffer: Bytes,
     batches: Iterable[RecordBatchHeader],
     *,
-    check_crc: bool = True,
+    check_crcs: bool = True,
     include_headers: bool = False,
     part_bytes: int = 64 << 20,
     max_bytes: int = MAX_BYTES,
@@ -90,7 +89,7 @@ def decode_in_parts(
     parts: list[_Part] = []
     size = 0
     for header in batches:
-        part = _open(view, _data(header), check_crc, room)
+        part = _open(view, _data(header), check_crcs, room)
         if parts and size + len(part.records) > part_bytes:
             yield _decode(view, parts, include_headers)
             parts, size = [], 0
@@ -101,7 +100,7 @@ def decode_in_parts(
 
 
 def control_marker(
-    buffer: Bytes, header: RecordBatchHeader, *, check_crc: bool = True
+    buffer: Bytes, header: RecordBatchHeader, *, check_crcs: bool = True
 ) -> Literal["abort", "commit", "other"]:
     """How the control batch ends its producer's transaction; "other" for a marker that does not.
 
@@ -110,7 +109,7 @@ def control_marker(
     without a record; such a batch no longer ends a transaction. Source: Kafka documentation, "Control Batches".
     """
     view = memoryview(buffer)
-    part = _open(view, header, check_crc, _LARGEST_CONTROL_RECORD)
+    part = _open(view, header, check_crcs, _LARGEST_CONTROL_RECORD)
     if not header.record_count:
         return "other"
     key = _decode(view, [part], include_headers=False)["key"][0].as_py()
@@ -126,13 +125,13 @@ def _data(header: RecordBatchHeader) -> RecordBatchHeader:
     return header
 
 
-def _open(view: memoryview, header: RecordBatchHeader, check_crc: bool, max_bytes: int) -> _Part:
+def _open(view: memoryview, header: RecordBatchHeader, check_crcs: bool, max_bytes: int) -> _Part:
     """The batch after all checks that do not read its records."""
     where, end = f"the record batch at offset {header.base_offset}", header.position + header.size
     if end > len(view):
         raise CorruptRecordBatch(f"{where} is truncated")
-    if check_crc:
-        check_crc_of(view, header)
+    if check_crcs:
+        check_crc(view, header)
     records: memoryview | bytes = view[header.position + HEADER.size : end]
     if header.record_count and header.compression_code != Compression.NONE:
         records = decompress(header.compression_code, records, limit=max_bytes)

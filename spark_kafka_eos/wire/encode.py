@@ -34,13 +34,13 @@ def encode(
     timestamps: NDArray[np.int64] | int,
     headers: pa.Array | None = None,
     *,
-    compression: str = "none",
+    compression_type: str = "none",
 ) -> bytearray:
     """One complete, valid record batch: base offset 0, no producer (all -1), correct CRC. `stamp` sets a producer.
 
     `keys`, `values`: binary or string arrays of equal length, with at least one row; nulls and slices are allowed.
     `timestamps`: CreateTime in milliseconds since the epoch, per row or one for all. `headers`: list<struct<key:
-    string, value: binary>>; a null list is an empty one. `compression`: none, gzip, snappy, lz4 or zstd. Raises
+    string, value: binary>>; a null list is an empty one. `compression_type`: none, gzip, snappy, lz4 or zstd. Raises
     InvalidRow for a header without a key, ValueError for no rows or for 2 GiB and more.
     """
     rows = len(values)
@@ -48,7 +48,7 @@ def encode(
         raise ValueError("a record batch must have at least one record")
     if any(len(column) != rows for column in (keys, timestamps, headers) if isinstance(column, pa.Array | np.ndarray)):
         raise ValueError(f"columns of different lengths for {rows} values")
-    codec = codec_of(compression)
+    codec = codec_of(compression_type)
     payload = _payload(_binary(keys), _binary(values), timestamps, headers)
     if codec is not Compression.NONE:
         payload = memoryview(compress(codec, payload))

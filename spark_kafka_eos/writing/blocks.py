@@ -227,7 +227,7 @@ class BlockEncoder:
             rows.column("value"),
             timestamps,
             rows.column("headers") if "headers" in names else None,
-            compression=self._layout.compression_type,
+            compression_type=self._layout.compression_type,
         )
 
 

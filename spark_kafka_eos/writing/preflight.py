@@ -82,7 +82,7 @@ def check_source_cluster(
     if options.source_clusters or batch.batch_id or not batch.end or not options.transactional_id:
         return
     try:
-        ends = latest(cluster, batch.end, isolation="read_uncommitted")
+        ends = latest(cluster, batch.end, isolation_level="read_uncommitted")
     except UnknownTopic:
         return  # the commit will raise this, with the possible reasons
     beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]

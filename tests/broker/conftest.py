@@ -97,12 +97,12 @@ def record_batch():
 def consumed(either_kafka):
     """`consumed(topic, partition=0, isolation="read_committed")`: all values librdkafka's consumer sees, in order."""
 
-    def consume(topic, partition=0, isolation="read_committed"):
+    def consume(topic, partition=0, isolation_level="read_committed"):
         consumer = Consumer(
             {
                 "bootstrap.servers": either_kafka.bootstrap,
                 "group.id": "nobody",
-                "isolation.level": isolation,
+                "isolation.level": isolation_level,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",

@@ -104,10 +104,10 @@ def compacted(kafka):
     return name
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_a_compacted_topic_is_read_as_librdkafka_reads_it(bootstrap, compacted, isolation):
-    seen = ours(bootstrap, compacted, **{"kafka.isolation.level": isolation})
-    assert seen == librdkafkas(bootstrap, compacted, isolation=isolation)
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_a_compacted_topic_is_read_as_librdkafka_reads_it(bootstrap, compacted, isolation_level):
+    seen = ours(bootstrap, compacted, **{"kafka.isolation.level": isolation_level})
+    assert seen == librdkafkas(bootstrap, compacted, isolation_level=isolation_level)
     assert len(seen) < 10 < seen[-1][2]
 
 

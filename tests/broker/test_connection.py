@@ -64,7 +64,7 @@ def test_a_user_logs_in_by_every_mechanism_and_moves_data(client, secured, topic
     append(options, record_batch, topic)
     with Cluster(options) as cluster:
         ranges = [OffsetRange(partition=TopicPartition(topic, 0), start=0, end=1)]
-        assert [f.next_offset for f in Fetcher(cluster, max_partition_bytes=1).fetch(ranges)] == [1]
+        assert [f.next_offset for f in Fetcher(cluster, max_partition_fetch_bytes=1).fetch(ranges)] == [1]
 
 
 def test_tls_works_without_and_with_a_client_certificate_from_a_file_or_as_text(client, secured):

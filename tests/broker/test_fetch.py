@@ -73,7 +73,7 @@ def test_aborted_transactions_are_listed_and_end_by_their_marker(either_kafka, c
     (found,) = Fetcher(cluster).fetch(ranges((tp, 0, end)))
     assert found.aborted == (AbortedTransaction(producer_id=identity.producer_id, first_offset=2),)
     assert [header.is_control for header in found.batches] == [False, True] * 3
-    (everything,) = Fetcher(cluster, isolation="read_uncommitted").fetch(ranges((tp, 0, end)))
+    (everything,) = Fetcher(cluster, isolation_level="read_uncommitted").fetch(ranges((tp, 0, end)))
     assert everything.aborted == ()
 
 
@@ -88,7 +88,7 @@ def test_an_open_transaction_holds_the_end_of_committed_data(either_kafka, clust
         appender.flush()
     append(cluster, record_batch, tp, [b"after"])
     assert latest(cluster, [tp]) == {tp: 1}
-    assert latest(cluster, [tp], isolation="read_uncommitted") == {tp: 3}
+    assert latest(cluster, [tp], isolation_level="read_uncommitted") == {tp: 3}
     transaction.end(identity, commit=False)
     await_stable(either_kafka.bootstrap, tp.topic)
     assert latest(cluster, [tp]) == {tp: 4}
@@ -99,7 +99,7 @@ def test_batches_larger_than_the_fetch_size_still_come(cluster, new_topic, recor
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     for tp in partitions:
         append(cluster, record_batch, tp, *([b"x" * 1_000] * 100 for _ in range(5)))
-    fetcher = Fetcher(cluster, max_bytes=1_000, max_partition_bytes=1_000)
+    fetcher = Fetcher(cluster, fetch_max_bytes=1_000, max_partition_fetch_bytes=1_000)
     started = time.monotonic()
     counts: Counter[TopicPartition] = Counter()
     for found in fetcher.fetch(ranges(*((tp, 0, 500) for tp in partitions))):
@@ -111,7 +111,7 @@ def test_batches_larger_than_the_fetch_size_still_come(cluster, new_topic, recor
 def test_a_range_with_data_does_not_wait(cluster, new_topic, record_batch):
     tp = TopicPartition(new_topic(), 0)
     append(cluster, record_batch, tp, [b"1"])
-    fetcher = Fetcher(cluster, max_wait_ms=20_000)
+    fetcher = Fetcher(cluster, fetch_max_wait_ms=20_000)
     started = time.monotonic()
     assert values_of(fetcher.fetch(ranges((tp, 0, 1)))) == [b"1"]
     assert time.monotonic() - started < 10
@@ -165,7 +165,7 @@ def test_a_topic_created_again_while_it_is_read_is_not_taken_for_the_same(
 ):
     tp = TopicPartition(new_topic(), 0)
     append(cluster, record_batch, tp, *([b"x" * 1_000] * 100 for _ in range(5)))
-    fetching = Fetcher(cluster, max_partition_bytes=1_000).fetch(ranges((tp, 0, 500)))
+    fetching = Fetcher(cluster, max_partition_fetch_bytes=1_000).fetch(ranges((tp, 0, 500)))
     next(fetching)
     either_kafka.delete_topic(tp.topic)
     either_kafka.create_topic(tp.topic)

@@ -84,7 +84,7 @@ def test_without_a_replica_in_the_rack_the_leader_is_read(three, partition, rack
 def test_a_follower_that_is_killed_while_it_is_read_loses_nothing(three, cluster, partition):
     _, follower = leader_and_follower(cluster, partition)
     (end,) = latest(cluster, [partition]).values()
-    fetcher = Fetcher(cluster, max_partition_bytes=5_000, rack=f"rack-{follower}")
+    fetcher = Fetcher(cluster, max_partition_fetch_bytes=5_000, rack=f"rack-{follower}")
     parts = fetcher.fetch([OffsetRange(partition=partition, start=0, end=end)])
     found = [next(parts)]
     three.kill(follower)

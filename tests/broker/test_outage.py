@@ -102,10 +102,10 @@ def append_all(cluster, identity, record_batch, partitions, interrupt):
 def read_all(cluster, partitions, interrupt=lambda: None):
     """All values per partition, once no transaction is open; `interrupt` is called once, in the middle."""
     deadline = time.monotonic() + 60
-    while (ends := latest(cluster, partitions)) != latest(cluster, partitions, isolation="read_uncommitted"):
+    while (ends := latest(cluster, partitions)) != latest(cluster, partitions, isolation_level="read_uncommitted"):
         assert time.monotonic() < deadline, "a transaction stays open"
     found: dict[TopicPartition, list[bytes]] = {tp: [] for tp in partitions}
-    fetcher = Fetcher(cluster, max_partition_bytes=1_000)
+    fetcher = Fetcher(cluster, max_partition_fetch_bytes=1_000)
     interrupted = False
     for f in fetcher.fetch([OffsetRange(partition=tp, start=0, end=ends[tp]) for tp in partitions]):
         data = [header for header in f.batches if not header.is_control]
@@ -159,7 +159,7 @@ def test_a_log_that_an_unclean_election_truncates_while_it_is_read_is_data_loss(
     append(b"old", 10)  # 0-99, on both
     all_up.kill(follower)
     append(b"old", 10)  # 100-199, on the leader alone
-    fetching = Fetcher(cluster, max_partition_bytes=1_000).fetch([OffsetRange(partition=tp, start=0, end=200)])
+    fetching = Fetcher(cluster, max_partition_fetch_bytes=1_000).fetch([OffsetRange(partition=tp, start=0, end=200)])
     read = next(f.next_offset for f in fetching if f.next_offset > 100)
     all_up.kill(leader)
     all_up.start(follower)

@@ -89,9 +89,9 @@ def sizes(chance):
 
 
 def compare(bootstrap, name, partitions, chance):
-    for isolation in ("read_committed", "read_uncommitted"):
-        theirs = librdkafkas(bootstrap, name, partitions, isolation=isolation)
-        given = {"kafka.isolation.level": isolation}
+    for isolation_level in ("read_committed", "read_uncommitted"):
+        theirs = librdkafkas(bootstrap, name, partitions, isolation_level=isolation_level)
+        given = {"kafka.isolation.level": isolation_level}
         assert ours(bootstrap, name, **given, **sizes(chance)) == theirs
         last = {number: offset for _, number, offset, *_ in theirs}
         start = {number: chance.randint(0, last.get(number, -1) + 1) for number in range(partitions)}

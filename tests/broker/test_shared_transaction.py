@@ -61,7 +61,7 @@ def test_aborted_records_are_invisible(cluster, transaction, tp, record_batch, c
     append(cluster, following, record_batch, tp, 0, b"shown")
     transaction.end(following, commit=True)
     assert consumed(tp.topic) == [b"shown"]
-    assert consumed(tp.topic, isolation="read_uncommitted") == [b"never", b"shown"]
+    assert consumed(tp.topic, isolation_level="read_uncommitted") == [b"never", b"shown"]
 
 
 def test_offsets_are_committed_with_the_transaction_and_waited_for(cluster, transaction, tp, record_batch):

@@ -71,7 +71,7 @@ def test_topics_and_partitions_that_are_registered_but_not_written_get_no_marker
     while (stable := latest(cluster, partitions))[TopicPartition(one, 2)] == 0:
         assert time.monotonic() < deadline, "the marker does not come"
     assert stable == dict.fromkeys(partitions, 0) | {TopicPartition(one, 2): 3}, "two records and the marker"
-    assert latest(cluster, partitions, isolation="read_uncommitted") == stable
+    assert latest(cluster, partitions, isolation_level="read_uncommitted") == stable
 
 
 def test_record_batches_are_cut_to_what_the_topic_takes(new_topic, write, consumed):
@@ -86,7 +86,7 @@ def test_a_record_too_large_for_the_topic_fails_the_batch_and_nothing_of_it_is_v
     with pytest.raises(InvalidRow, match=rf"{topic}-0 .*1,000 \(the topic's max.message.bytes\)") as raised:
         write({"value": [b"small", b"x" * LIMIT, b"small"]}, topic=topic)
     assert raised.value.committed == "nothing"
-    assert consumed(topic) == consumed(topic, isolation="read_uncommitted") == []
+    assert consumed(topic) == consumed(topic, isolation_level="read_uncommitted") == []
 
 
 def test_a_row_that_changed_on_disk_fails_the_batch_and_nothing_of_it_is_visible(new_topic, write, consumed):

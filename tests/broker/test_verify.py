@@ -380,8 +380,8 @@ def aborted_list_ignored(patch):
 
 
 def abort_markers_ignored(patch):
-    def forgetful(batches, aborted, marker, isolation):
-        return visible(batches, aborted, lambda batch: "other", isolation)
+    def forgetful(batches, aborted, marker, isolation_level):
+        return visible(batches, aborted, lambda batch: "other", isolation_level)
 
     patch.setattr(reading, "visible", forgetful)
 

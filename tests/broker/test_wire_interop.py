@@ -64,7 +64,7 @@ def our_batch(rows: list[Row], codec: str) -> bytearray:
         pa.array(values, pa.binary()),
         np.array(times),
         pa.array(headers, HEADERS),
-        compression=codec,
+        compression_type=codec,
     )
 
 

@@ -168,9 +168,9 @@ class Scene:
 
     # -- what a reader sees
 
-    def records(self, isolation: IsolationLevel) -> list[Copy]:
+    def records(self, isolation_level: IsolationLevel) -> list[Copy]:
         """What a reader of this isolation level finds in the target, in order within each of its partitions."""
-        return [copy_of(message) for message in read_topic(self.proxy.bootstrap, self.target, isolation)]
+        return [copy_of(message) for message in read_topic(self.proxy.bootstrap, self.target, isolation_level)]
 
     def await_stable(self) -> None:
         """Return when no transaction is open in the target."""

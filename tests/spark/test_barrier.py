@@ -81,10 +81,10 @@ class Query:
         self.driver.wait_until(lambda: words in log.read_text(), meanwhile=nothing, timeout=SECONDS)
         return next(line for line in log.read_text().splitlines() if words in line)
 
-    def records(self, isolation: Any) -> Counter[int]:
+    def records(self, isolation_level: Any) -> Counter[int]:
         """The numbers in the output; whenever it is asked for, no transaction that has records is open."""
         await_stable(self.bootstrap, self.target)
-        return Counter(int(m.value() or b"") for m in read_topic(self.bootstrap, self.target, isolation))
+        return Counter(int(m.value() or b"") for m in read_topic(self.bootstrap, self.target, isolation_level))
 
     def committed_offset(self) -> int:
         """Where the next batch starts, as the consumer group has it; 0 before the first."""
@@ -285,12 +285,14 @@ def batch_written_twice(query: Query, *, because: str) -> Iterator[dict[str, int
 
 def assert_late_append_is_refused(query: Query, straggler: psutil.Process, epoch: int, protocol: str) -> None:
     log = Path(straggler.cwd()) / "stderr"
-    before = {isolation: query.records(isolation) for isolation in ("read_committed", "read_uncommitted")}
+    before = {
+        isolation_level: query.records(isolation_level) for isolation_level in ("read_committed", "read_uncommitted")
+    }
     query.release(straggler)
     line = query.wait_until_logged(log, f"batch {query.batch}, epoch {epoch}: ")
     # TV1 adds the partition first, and there is one coordinator to say so; in TV2 the append itself is refused.
     assert {"TV1": "PRODUCER_FENCED", "TV2": "INVALID_PRODUCER_EPOCH"}[protocol] in line
-    assert {isolation: query.records(isolation) for isolation in before} == before
+    assert {isolation_level: query.records(isolation_level) for isolation_level in before} == before
 
 
 def kill_executor_of(worker: psutil.Process) -> None:

@@ -32,7 +32,7 @@ def codec(
     """
     shape = Shape(records=min(records, _INPUT), value_bytes=value_bytes, compression=compression)
     columns = list(rows(shape))
-    batches = [bytes(encode(keys, values, _NOW, compression=compression)) for keys, values in columns]
+    batches = [bytes(encode(keys, values, _NOW, compression_type=compression)) for keys, values in columns]
     payload = [bytes(encode(keys, values, _NOW)) for keys, values in columns]
     target = np.empty(max(map(len, payload)), np.uint8)
     tables = [pa.record_batch({"key": keys, "value": values}) for keys, values in columns]
@@ -41,7 +41,7 @@ def codec(
 
     def encode_all() -> None:
         for keys, values in columns:
-            encode(keys, values, _NOW, compression=compression)
+            encode(keys, values, _NOW, compression_type=compression)
 
     def decode_all() -> None:
         for batch in batches:

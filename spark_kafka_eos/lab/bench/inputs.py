@@ -65,7 +65,7 @@ def fill(cluster: Cluster, topics: Sequence[str], shape: Shape, show: Show = sil
     with Appender(cluster, identity) as appender:
         for number, (keys, values) in enumerate(rows(shape)):
             partition = partitions[number % len(partitions)]
-            batch = encode(keys, values, now, compression=shape.compression)
+            batch = encode(keys, values, now, compression_type=shape.compression)
             sequence = sequences[partition]
             stamp(
                 batch,
@@ -112,8 +112,8 @@ def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
     partitions = [TopicPartition(topic, number) for topic in topics for number in cluster.topic(topic).partitions]
     budget = cluster.budget()
     while True:
-        ends = latest(cluster, partitions, isolation="read_committed")
-        if ends == latest(cluster, partitions, isolation="read_uncommitted"):
+        ends = latest(cluster, partitions, isolation_level="read_committed")
+        if ends == latest(cluster, partitions, isolation_level="read_uncommitted"):
             return [OffsetRange(partition=tp, start=0, end=end) for tp, end in ends.items()]
         delay = budget.delay(soon=True)
         if delay is None:

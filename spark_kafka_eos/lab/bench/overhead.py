@@ -121,12 +121,14 @@ def _side(lab: Lab, shape: Shape, name: str, run: Produce, reads: dict[str, list
 
     def after() -> None:
         everything = ranges(lab.cluster, output)
-        for isolation in _ISOLATIONS:
+        for isolation_level in _ISOLATIONS:
             started = time.perf_counter()
-            found = _read(lab, everything, isolation)
-            reads.setdefault(f"{isolation}, {name}", []).append(time.perf_counter() - started)
+            found = _read(lab, everything, isolation_level)
+            reads.setdefault(f"{isolation_level}, {name}", []).append(time.perf_counter() - started)
             if found != shape.records:
-                raise ToolFailed(f"{name}: only {found:,} of {shape.records:,} records were read with {isolation}")
+                raise ToolFailed(
+                    f"{name}: only {found:,} of {shape.records:,} records were read with {isolation_level}"
+                )
         lab.kafka.delete_topics(output)
 
     return Side(name=name, run=lambda: run(output[0]), before=before, after=after)
@@ -221,10 +223,10 @@ def _java(lab: Lab, shape: Shape, name: str, length_ms: int | None) -> Produce:
     return run
 
 
-def _read(lab: Lab, wanted: Sequence[OffsetRange], isolation: IsolationLevel) -> int:
+def _read(lab: Lab, wanted: Sequence[OffsetRange], isolation_level: IsolationLevel) -> int:
     """Read and decode; return the number of records."""
     (topic,) = {each.partition.topic for each in wanted}
     options = source_options(
-        {"kafka.bootstrap.servers": lab.bootstrap, "subscribe": topic, "kafka.isolation.level": isolation}
+        {"kafka.bootstrap.servers": lab.bootstrap, "subscribe": topic, "kafka.isolation.level": isolation_level}
     )
     return sum(batch.num_rows for batch in read(wanted, options, lab.cluster))

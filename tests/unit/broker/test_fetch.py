@@ -141,13 +141,13 @@ def test_a_reader_that_stops_early_leaves_no_answer_behind(broker):
 def test_committed_data_only_is_asked_for_unless_said_otherwise(broker):
     broker.script["Fetch"] += [log(broker)] * 2
     fetch(broker, (FIRST, 0, 10))
-    fetch(broker, (FIRST, 0, 10), isolation="read_uncommitted")
+    fetch(broker, (FIRST, 0, 10), isolation_level="read_uncommitted")
     assert [request.isolation_level for request in broker.sent("Fetch")] == [1, 0]
 
 
 def test_limits_are_passed_on(broker):
     broker.script["Fetch"].append(log(broker))
-    fetch(broker, (FIRST, 0, 10), max_bytes=1_000, max_partition_bytes=500, max_wait_ms=7)
+    fetch(broker, (FIRST, 0, 10), fetch_max_bytes=1_000, max_partition_fetch_bytes=500, fetch_max_wait_ms=7)
     (request,) = broker.sent("Fetch")
     assert (request.max_bytes, request.max_wait_ms, request.min_bytes) == (1_000, 7, 1)
     assert request.topics[0].partitions[0].partition_max_bytes == 500
@@ -155,7 +155,7 @@ def test_limits_are_passed_on(broker):
 
 def test_a_small_range_does_not_ask_for_megabytes_once_record_sizes_are_known(broker):
     broker.script["Fetch"] += [log(broker, batches_each=3)] * 2
-    fetcher = Fetcher(broker.cluster(), max_partition_bytes=8 << 20)
+    fetcher = Fetcher(broker.cluster(), max_partition_fetch_bytes=8 << 20)
     for start in (0, 1_000_000):
         for _ in fetcher.fetch([OffsetRange(partition=FIRST, start=start, end=start + 30)]):
             pass

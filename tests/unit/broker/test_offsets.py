@@ -40,7 +40,7 @@ def test_a_leader_is_asked_once_for_all_its_partitions(broker, listed):
 
 def test_the_end_is_the_last_stable_offset_unless_uncommitted_records_are_wanted(broker):
     latest(broker.cluster(), [FIRST])
-    latest(broker.cluster(), [FIRST], isolation="read_uncommitted")
+    latest(broker.cluster(), [FIRST], isolation_level="read_uncommitted")
     assert [request.isolation_level for request in broker.sent("ListOffsets")] == [1, 0]
 
 

@@ -59,23 +59,23 @@ class Log:
         self.truth.append("control")
         return self
 
-    def fetch(self, first: int, count: int, isolation: IsolationLevel = "read_committed") -> list[bool]:
+    def fetch(self, first: int, count: int, isolation_level: IsolationLevel = "read_committed") -> list[bool]:
         """Batches `first` to `first + count`, with the list that a leader adds to them."""
         batches = self.batches[first : first + count]
         if not batches:
             return []
         start, end = batches[0].base_offset, batches[-1].next_offset
         aborted = [one for one, last in self.index if last >= start and one.first_offset < end]
-        return self.shown(batches, aborted, isolation)
+        return self.shown(batches, aborted, isolation_level)
 
     def shown(
         self,
         batches: Sequence[RecordBatchHeader],
         aborted: Sequence[AbortedTransaction],
-        isolation: IsolationLevel = "read_committed",
+        isolation_level: IsolationLevel = "read_committed",
     ) -> list[bool]:
         """Of each batch whether it is visible."""
-        found = visible(batches, aborted, self.read_marker, isolation)
+        found = visible(batches, aborted, self.read_marker, isolation_level)
         return [batch in found for batch in batches]
 
     def read_marker(self, batch: RecordBatchHeader) -> Marker:
@@ -83,8 +83,8 @@ class Log:
         assert marker is not None, "only control batches have one"
         return marker
 
-    def all(self, isolation: IsolationLevel = "read_committed") -> list[bool]:
-        return self.fetch(0, len(self.batches), isolation)
+    def all(self, isolation_level: IsolationLevel = "read_committed") -> list[bool]:
+        return self.fetch(0, len(self.batches), isolation_level)
 
 
 def shown(log: Log) -> str:

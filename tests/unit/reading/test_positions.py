@@ -68,14 +68,14 @@ class Brokers:
         self.refresh({tp.topic for tp in partitions})
         return {tp: self.topics[tp.topic][tp.partition][0] for tp in partitions}
 
-    def latest(self, cluster, partitions, *, isolation):
-        self.asked.append(isolation)
+    def latest(self, cluster, partitions, *, isolation_level):
+        self.asked.append(isolation_level)
         self.refresh({tp.topic for tp in partitions})
-        if isolation == "read_uncommitted" and self.high_watermarks:
+        if isolation_level == "read_uncommitted" and self.high_watermarks:
             return {tp: self.high_watermarks[tp] for tp in partitions}
         return {tp: self.topics[tp.topic][tp.partition][1] for tp in partitions}
 
-    def at_times(self, cluster, times, *, isolation):
+    def at_times(self, cluster, times, *, isolation_level):
         return {tp: time if time < self.topics[tp.topic][tp.partition][1] else None for tp, time in times.items()}
 
 
@@ -215,7 +215,7 @@ class Weights:
     def __init__(self, *errors):
         self.asked, self.errors = [], list(errors)
 
-    def __call__(self, cluster, limit, ranges, isolation):
+    def __call__(self, cluster, limit, ranges, isolation_level):
         self.asked.append([(str(one.partition), one.start, one.end) for one in ranges])
         if self.errors:
             raise self.errors.pop(0)
@@ -645,15 +645,17 @@ def test_a_start_past_the_last_stable_offset_waits_for_the_transactions_there(op
     assert source.latest(json_of(t=[38]), limited=False) == json_of(t=[40])
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_a_leader_that_has_not_heard_of_its_successor_ends_no_batch_before_its_start(open_positions, isolation):
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_a_leader_that_has_not_heard_of_its_successor_ends_no_batch_before_its_start(open_positions, isolation_level):
     class Outdated(Brokers):
         def refresh(self, names, **how):
             super().refresh(names, **how)
             if self.seconds > 0.3:
                 self.topics["t"] = [(0, 50)]
 
-    source = open_positions(Outdated(t=[(0, 33)]), **{"kafka.isolation.level": isolation, "failOnDataLoss": "false"})
+    source = open_positions(
+        Outdated(t=[(0, 33)]), **{"kafka.isolation.level": isolation_level, "failOnDataLoss": "false"}
+    )
     assert source.latest(json_of(t=[39]), limited=False) == json_of(t=[50])
 
 

@@ -179,7 +179,7 @@ def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches):
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_small_batch_that_would_decompress_to_far_too_much_is_refused(fetches, monkeypatch, codec):
     monkeypatch.setattr(reading, "_DECOMPRESSED_BYTES", 1_000_000)
-    buffer = encode(pa.nulls(1, pa.binary()), pa.array([bytes(2 << 20)]), RECEIVED, compression=codec)
+    buffer = encode(pa.nulls(1, pa.binary()), pa.array([bytes(2 << 20)]), RECEIVED, compression_type=codec)
     bomb = replace(part(0, 1), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
     option = "kafka.max.partition.fetch.bytes"
     fetches([bomb])

@@ -41,8 +41,8 @@ class Fetcher:
         self.logs = logs
         self.asked = []
 
-    def __call__(self, cluster, *, isolation, max_partition_bytes):
-        self.most = max_partition_bytes
+    def __call__(self, cluster, *, isolation_level, max_partition_fetch_bytes):
+        self.most = max_partition_fetch_bytes
         return self
 
     def fetch(self, ranges):

@@ -59,7 +59,7 @@ def test_many_batches_of_all_codecs_decode_in_one_call() -> None:
     buffer, expected = bytearray(), []
     for number in range(300):
         keys, values, times, headers = table(1 + number % 13, seed=number)
-        batch = encode(keys, values, times, headers, compression=CODECS[number % 7 % 5])
+        batch = encode(keys, values, times, headers, compression_type=CODECS[number % 7 % 5])
         buffer += at_offset(batch, 100 * number)
         expected.append(
             pa.RecordBatch.from_arrays(
@@ -164,7 +164,7 @@ def test_damage_is_found_by_the_crc() -> None:
     batch[-2] ^= 0x01
     with pytest.raises(CorruptRecordBatch, match="has CRC"):
         check(batch)
-    assert check(batch, check_crc=False)["value"].to_pylist() == [b"w"]
+    assert check(batch, check_crcs=False)["value"].to_pylist() == [b"w"]
 
 
 def test_a_marker_with_a_wrong_crc_is_refused() -> None:
@@ -177,7 +177,7 @@ def test_a_marker_with_a_wrong_crc_is_refused() -> None:
 @pytest.mark.parametrize("records", [2, 100, 2**31 - 1])
 @pytest.mark.parametrize("codec", CODECS)
 def test_an_absurd_record_count_takes_no_memory(records: int, codec: str) -> None:
-    batch = encode(pa.array([b"k"]), pa.array([b"v"]), T, compression=codec)
+    batch = encode(pa.array([b"k"]), pa.array([b"v"]), T, compression_type=codec)
     struct.pack_into(">i", batch, 57, records)
     with pytest.raises(CorruptRecordBatch, match=f"declares {records} records in 9 bytes"):
         check(signed(batch))
@@ -219,7 +219,7 @@ def test_bytes_behind_a_record_are_refused_also_where_others_have_headers() -> N
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_decompression_is_bounded(codec: str) -> None:
-    batch = encode(pa.array([b"k"]), pa.array([bytes(1 << 20)]), T, compression=codec)
+    batch = encode(pa.array([b"k"]), pa.array([bytes(1 << 20)]), T, compression_type=codec)
     with pytest.raises(CorruptRecordBatch, match="more than 1000 bytes"):
         decode(batch, list(scan(batch)), max_bytes=1000)
     with pytest.raises(CorruptRecordBatch, match="more than 1000 bytes"):
@@ -227,7 +227,7 @@ def test_decompression_is_bounded(codec: str) -> None:
 
 
 def test_the_bound_of_decode_is_for_all_batches_together() -> None:
-    two = bytes(encode(pa.array([b"k"]), pa.array([bytes(900)]), T, compression="zstd")) * 2
+    two = bytes(encode(pa.array([b"k"]), pa.array([bytes(900)]), T, compression_type="zstd")) * 2
     with pytest.raises(CorruptRecordBatch, match="bytes"):
         decode(two, list(scan(two)), max_bytes=1000)
     assert [part.num_rows for part in decode_in_parts(two, scan(two), part_bytes=1000, max_bytes=1000)] == [1, 1]
@@ -239,14 +239,14 @@ def test_a_batch_that_is_not_whole_is_refused() -> None:
         decode(batch[:-1], [read_header(batch, 0)])
 
 
-def decode_any(buffer: bytes | bytearray, batches: Iterable[RecordBatchHeader], check_crc: bool) -> None:
+def decode_any(buffer: bytes | bytearray, batches: Iterable[RecordBatchHeader], check_crcs: bool) -> None:
     """Everything a reader does with a fetched buffer; what comes out must be sound Arrow data."""
     for header in batches:
         if header.is_control:
-            assert control_marker(buffer, header, check_crc=check_crc) in {"abort", "commit", "other"}
+            assert control_marker(buffer, header, check_crcs=check_crcs) in {"abort", "commit", "other"}
         else:
-            decode(buffer, [header], check_crc=check_crc, include_headers=True, max_bytes=1 << 20).validate(full=True)
-            decode(buffer, [header], check_crc=check_crc, max_bytes=1 << 20).validate(full=True)
+            decode(buffer, [header], check_crcs=check_crcs, include_headers=True, max_bytes=1 << 20).validate(full=True)
+            decode(buffer, [header], check_crcs=check_crcs, max_bytes=1 << 20).validate(full=True)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -254,7 +254,7 @@ def decode_any(buffer: bytes | bytearray, batches: Iterable[RecordBatchHeader], 
 @given(st.data())
 def test_damaged_batches_are_refused_or_make_sound_rows(codec: str, data: st.DataObject) -> None:
     keys, values, times, headers = table(data.draw(st.integers(1, 40)))
-    batch = encode(keys, values, times, headers, compression=codec)
+    batch = encode(keys, values, times, headers, compression_type=codec)
     stamp(batch, producer_id=1, epoch=1, base_sequence=1, transactional=True)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(batch) - 1))
@@ -273,19 +273,19 @@ def test_damaged_batches_are_refused_or_make_sound_rows(codec: str, data: st.Dat
         for header in list(scan(batch)):
             end = header.position + header.size
             struct.pack_into(">I", batch, header.position + CRC_AT, crc_of(batch, header.position, end))
-        decode_any(batch, list(scan(batch)), check_crc=True)
+        decode_any(batch, list(scan(batch)), check_crcs=True)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_single_flipped_bit_is_found_by_the_crc_or_makes_sound_rows(codec: str) -> None:
     """Bits of offset and leader epoch are not covered; bits of length and magic end in other errors."""
     keys, values, times, headers = table(3)
-    batch = encode(keys, values, times, headers, compression=codec)
+    batch = encode(keys, values, times, headers, compression_type=codec)
     for bit in range(len(batch) * 8):
         batch[bit // 8] ^= 1 << bit % 8
         covered = bit // 8 >= CRC_AT
         try:
-            decode_any(batch, list(scan(batch)), check_crc=True)
+            decode_any(batch, list(scan(batch)), check_crcs=True)
         except CorruptRecordBatch:
             pass
         else:
@@ -305,7 +305,7 @@ def test_any_bytes_are_refused_or_left_alone(data: bytes) -> None:
 def test_any_payload_is_refused_or_makes_sound_rows(payload: bytes, records: int, attributes: int) -> None:
     batch = with_payload(payload, records, attributes)
     with suppress(CorruptRecordBatch):
-        decode_any(batch, scan(batch), check_crc=True)
+        decode_any(batch, scan(batch), check_crcs=True)
 
 
 def test_a_large_batch_of_noise_comes_back() -> None:

@@ -29,7 +29,7 @@ HEADER_LISTS = pa.array(
 @pytest.mark.parametrize("rows", [slice(0, 5), slice(1, 4), slice(2, 3)], ids=["all", "a slice", "one"])
 def test_what_is_encoded_decodes_to_the_same_rows(codec: str, headers: pa.Array | None, rows: slice) -> None:
     some = None if headers is None else headers[rows]
-    batch = encode(KEYS[rows], VALUES[rows], TIMES[rows], some, compression=codec)
+    batch = encode(KEYS[rows], VALUES[rows], TIMES[rows], some, compression_type=codec)
     decoded = decode(batch, list(scan(batch)), include_headers=True)
     assert decoded["key"].equals(KEYS[rows])
     assert decoded["value"].equals(VALUES[rows])
@@ -42,7 +42,7 @@ def test_what_is_encoded_decodes_to_the_same_rows(codec: str, headers: pa.Array 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_kafka_python_reads_what_is_encoded(codec: str) -> None:
-    batch = encode(KEYS, VALUES, TIMES, HEADER_LISTS, compression=codec)
+    batch = encode(KEYS, VALUES, TIMES, HEADER_LISTS, compression_type=codec)
     stamp(batch, producer_id=7, epoch=3, base_sequence=11, transactional=True)
     theirs = MemoryRecords(bytes(batch)).next_batch()
     assert theirs.validate_crc()
@@ -84,7 +84,7 @@ def test_any_rows_come_back_as_they_were(
         pa.array(values, pa.binary())[start:],
         np.array(times)[start:],
         pa.array(headers, HEADERS)[start:],
-        compression=codec,
+        compression_type=codec,
     )
     (header,) = scan(batch)
     assert header.size == len(batch)
@@ -151,7 +151,7 @@ def test_a_header_without_a_key_is_an_invalid_row() -> None:
 
 def test_an_unknown_codec_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="brotli"):
-        encode(KEYS, VALUES, 42, compression="brotli")
+        encode(KEYS, VALUES, 42, compression_type="brotli")
 
 
 def test_what_does_not_fit_into_a_batch_is_refused_before_it_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:

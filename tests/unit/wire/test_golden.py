@@ -169,7 +169,7 @@ def test_the_encoder_makes_the_same_bytes_as_java() -> None:
 @pytest.mark.parametrize("codec", ["lz4", "snappy"])
 def test_the_encoder_frames_compressed_records_as_java_does(codec: str) -> None:
     times, keys, values = zip(*ROWS, strict=True)
-    ours = encode(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), np.array(times), compression=codec)
+    ours = encode(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), np.array(times), compression_type=codec)
     assert ours == java(codec)
 
 

@@ -51,7 +51,7 @@ def first_batch(end, batch_id=0):
     ids=["it ends there", "it ends before", "not the first batch", "the user says so"],
 )
 def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another_cluster(given, batch, refused):
-    def latest(cluster, partitions, isolation):
+    def latest(cluster, partitions, isolation_level):
         return {IN: 7}
 
     if not refused:

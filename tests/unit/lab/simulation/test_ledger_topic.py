@@ -44,10 +44,10 @@ def write(side, number, *, commit):
 def told(side):
     """What a new owner makes of the ledger's partition: the values that are committed, in order."""
     first = offsets.earliest(side.cluster, [LEDGER])[LEDGER]
-    end = offsets.latest(side.cluster, [LEDGER], isolation="read_uncommitted")[LEDGER]
+    end = offsets.latest(side.cluster, [LEDGER], isolation_level="read_uncommitted")[LEDGER]
     pending: dict[int, list[Any]] = {}
     committed = []
-    for fetched in Fetcher(side.cluster, isolation="read_uncommitted").fetch(
+    for fetched in Fetcher(side.cluster, isolation_level="read_uncommitted").fetch(
         [OffsetRange(partition=LEDGER, start=first, end=end)]
     ):
         for header in fetched.batches:

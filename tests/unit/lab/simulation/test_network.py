@@ -40,7 +40,7 @@ def strike(side, kind, faults=3):
 
 def fetch(side):
     ranges = [OffsetRange(partition=OUT, start=0, end=2)]
-    return [fetched.next_offset for fetched in Fetcher(side.cluster, isolation="read_uncommitted").fetch(ranges)]
+    return [fetched.next_offset for fetched in Fetcher(side.cluster, isolation_level="read_uncommitted").fetch(ranges)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

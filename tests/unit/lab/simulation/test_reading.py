@@ -101,7 +101,7 @@ def test_of_what_is_too_large_the_first_batch_comes_all_the_same(side):
 def test_the_products_reader_follows_leaders_and_topics(side):
     written(side, [b"a"], commit=True)
     ranges = [OffsetRange(partition=OUT, start=0, end=2)]
-    fetcher = Fetcher(side.cluster, isolation="read_uncommitted")
+    fetcher = Fetcher(side.cluster, isolation_level="read_uncommitted")
     for seed in range(10):
         side.kafka.move(random.Random(seed))
         (fetched,) = fetcher.fetch(ranges)
@@ -114,7 +114,7 @@ def test_the_partitions_ends_are_listed_at_both_isolation_levels(side):
     side.produce(ID, held, 0, 0, [b"b"])
     assert offsets.earliest(side.cluster, [OUT]) == {OUT: 0}
     assert offsets.latest(side.cluster, [OUT]) == {OUT: 2}
-    assert offsets.latest(side.cluster, [OUT], isolation="read_uncommitted") == {OUT: 3}
+    assert offsets.latest(side.cluster, [OUT], isolation_level="read_uncommitted") == {OUT: 3}
 
 
 def test_a_reader_waits_where_there_is_nothing(side):
