@@ -95,7 +95,7 @@ def record_batch():
 
 @pytest.fixture
 def consumed(either_kafka):
-    """`consumed(topic, partition=0, isolation="read_committed")`: all values librdkafka's consumer sees, in order."""
+    """`consumed(topic, partition=0, isolation_level="read_committed")`: all values that librdkafka sees, in order."""
 
     def consume(topic, partition=0, isolation_level="read_committed"):
         consumer = Consumer(

@@ -45,7 +45,7 @@ def write(cluster, topic, record_batch):
 
 @pytest.fixture
 def seen(consumed, topic):
-    """`seen(isolation="read_committed")`: the values in both partitions."""
+    """`seen(isolation_level="read_committed")`: the values in both partitions."""
     return lambda isolation_level="read_committed": [
         value for partition in (0, 1) for value in consumed(topic, partition, isolation_level)
     ]
