@@ -51,7 +51,7 @@ def test_the_overhead_sweep_has_every_way_of_both_clients_and_both_isolation_lev
 
 
 @pytest.mark.parametrize("pre_registration", [True, False])
-def test_eos_performance_copies_exactly_and_goes_on_where_its_group_is(either_kafka, pre_registration):
+def test_eos_performance_copies_exactly_and_continues_where_its_group_is(either_kafka, pre_registration):
     with Lab(either_kafka) as lab:
         data = lab.input(Shape(records=3_000))
         (output,) = lab.topics("eos", 1, 4)

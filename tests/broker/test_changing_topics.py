@@ -292,7 +292,7 @@ def test_a_task_does_not_read_a_topic_created_again_after_the_plan(kafka, bootst
     assert f"{name}-0 from 0 to 10 (the partition is gone)" in caplog.text
 
 
-def test_a_query_goes_on_without_a_deleted_topic_on_request_and_with_it_once_it_is_back(
+def test_a_query_continues_without_a_deleted_topic_on_request_and_with_it_once_it_is_back(
     kafka, bootstrap, new_topic, query, caplog
 ):
     name, other = new_topic(), new_topic()
@@ -315,7 +315,7 @@ def test_a_query_goes_on_without_a_deleted_topic_on_request_and_with_it_once_it_
     assert tolerant.batch() == list(range(4))
 
 
-def test_available_now_goes_on_without_a_topic_that_was_deleted_while_the_query_was_away(
+def test_available_now_continues_without_a_topic_that_was_deleted_while_the_query_was_away(
     kafka, bootstrap, new_topic, query
 ):
     name, other = new_topic(), new_topic()

@@ -44,7 +44,7 @@ def test_it_creates_the_topics_runs_until_a_signal_and_stops_cleanly(running, tm
     assert "shut down completed" in (tmp_path / "node-1" / "broker.log").read_text()
 
 
-def test_a_directory_with_the_topics_is_taken_up_again(running, tmp_path):
+def test_a_directory_with_the_topics_is_used_again(running, tmp_path):
     listening(running)
     running.terminate()
     running.wait(timeout=30)

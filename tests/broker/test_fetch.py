@@ -136,7 +136,7 @@ def test_offsets_that_were_deleted_are_named_with_what_is_left(either_kafka, clu
         list(Fetcher(cluster).fetch(ranges((tp, 2, 30))))
 
 
-def test_offsets_behind_the_end_are_named_with_what_is_there(cluster, new_topic):
+def test_offsets_after_the_end_are_named_with_the_real_end(cluster, new_topic):
     tp = TopicPartition(new_topic(), 0)
     with pytest.raises(DataLoss, match=f"{tp}: offsets from 5 to 6 were planned, but the broker has 0 to 0"):
         list(Fetcher(cluster).fetch(ranges((tp, 5, 6))))

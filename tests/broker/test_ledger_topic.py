@@ -75,7 +75,7 @@ def expire(bootstrap, *groups):
         deleted.result()
 
 
-def test_a_query_whose_groups_have_expired_goes_on_by_the_record(either_kafka, cluster, sink):
+def test_a_query_whose_groups_have_expired_continues_by_the_record(either_kafka, cluster, sink):
     options = sink()
     for number in range(3):
         assert write(cluster, options, number) == "committed"
@@ -98,7 +98,9 @@ def test_a_monthly_job_is_remembered_though_the_group_has_expired(either_kafka, 
     assert run() == "skipped"
 
 
-def test_a_lost_checkpoint_is_gone_on_from_by_the_ledger_where_the_group_has_expired(either_kafka, cluster, sink, name):
+def test_a_lost_checkpoint_is_continued_from_by_the_ledger_where_the_group_has_expired(
+    either_kafka, cluster, sink, name
+):
     source = either_kafka.create_topic(f"{name}-in-{either_kafka.version}", 2)
     for partition in (0, 1):
         produce(either_kafka.bootstrap, source, [b"x"] * 600, partition=partition)
@@ -123,7 +125,7 @@ def test_a_lost_checkpoint_is_gone_on_from_by_the_ledger_where_the_group_has_exp
     )
 
 
-def test_a_ledger_topic_that_was_deleted_is_made_anew_and_the_pointer_is_gone_with_it(either_kafka, cluster, sink):
+def test_a_ledger_topic_that_was_deleted_is_created_again_and_the_pointer_is_gone_with_it(either_kafka, cluster, sink):
     books = f"books-{next(numbers)}-{either_kafka.version}"
     options = sink(ledgerTopic=books)
     assert write(cluster, options, 0) == "committed"

@@ -64,7 +64,7 @@ def run(cluster, topic, record_batch):
 
 @brokers(EXPIRING)
 @pytest.mark.parametrize("records", [1, 0], ids=["with records", "without records"])
-def test_an_idle_owner_whose_id_expired_goes_on(owner, run, cluster, topic, consumed, records):
+def test_an_idle_owner_whose_id_expired_continues(owner, run, cluster, topic, consumed, records):
     transaction = owner()
     before = run(transaction, 0)
     deadline = time.monotonic() + 60
@@ -79,7 +79,7 @@ def test_an_idle_owner_whose_id_expired_goes_on(owner, run, cluster, topic, cons
 
 
 @brokers({})
-def test_when_the_epochs_run_out_a_new_producer_id_goes_on(either_kafka, owner, run, topic, consumed):
+def test_when_the_epochs_run_out_a_new_producer_id_continues(either_kafka, owner, run, topic, consumed):
     before = run(owner(), 0)
     age(either_kafka, f"id-{topic}", LAST_EPOCH - 3)
     transaction = owner()

@@ -141,7 +141,7 @@ def test_a_connection_is_replaced_before_its_session_ends(site):
     assert max(later - earlier for earlier, later in itertools.pairwise(opened)) < SESSION_MS / 1000
 
 
-def test_appends_go_on_when_the_session_ends_among_them(site, record_batch):
+def test_appends_continue_when_the_session_ends_among_them(site, record_batch):
     # Always something in flight, so that the connection cannot be replaced in time: the broker closes it.
     partition = TopicPartition("guarded", 0)
     with Cluster(site.options()) as cluster:

@@ -31,7 +31,7 @@ def topic(either_kafka):
     return either_kafka.create_topic(f"oldest-{next(numbers)}", 2)
 
 
-def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_goes_on(
+def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_continues(
     either_kafka, cluster, owner, topic, record_batch, consumed
 ):
     source = TopicPartition(either_kafka.create_topic(f"{topic}-source"), 0)

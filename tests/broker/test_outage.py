@@ -130,7 +130,7 @@ def test_a_lost_leader_loses_reorders_and_duplicates_nothing(all_up, cluster, pa
 
 
 @ONE
-def test_a_fetch_goes_on_where_it_was_when_its_leader_is_killed(all_up, cluster, partitions, record_batch):
+def test_a_fetch_continues_where_it_was_when_its_leader_is_killed(all_up, cluster, partitions, record_batch):
     append_all(cluster, None, record_batch, partitions, lambda: None)
     leader = cluster.leader(partitions[0])
     found = read_all(cluster, partitions, lambda: all_up.kill(leader))

@@ -132,7 +132,7 @@ def test_a_driver_that_comes_back_in_the_middle_of_its_appends_cannot_append_the
     assert seen() == [b"of its successor", b"next"]
 
 
-def test_a_driver_that_starts_anew_after_its_successor_wrote_the_batch_is_told_by_the_ledger(owner, write, seen):
+def test_a_driver_that_starts_again_after_its_successor_wrote_the_batch_is_told_by_the_ledger(owner, write, seen):
     run(owner(), 0, write, b"of its successor")
     assert run(owner(), 0, write, b"again").outcome == "skipped"
     assert isinstance(owner().begin(batch(0)), Skip)

@@ -135,7 +135,7 @@ def test_a_topic_of_the_same_name_on_the_sinks_cluster_gets_nothing_into_the_gro
     assert committed_by(pair.sink, pair.at_a.cluster_id()) == pair.places(20)
 
 
-def test_a_lost_checkpoint_goes_on_exactly_where_the_ledger_says(pair):
+def test_a_lost_checkpoint_continues_exactly_where_the_ledger_says(pair):
     pair.driver().run(0, 0, 20)
     given = {
         "kafka.bootstrap.servers": pair.a.bootstrap,
@@ -240,7 +240,7 @@ def both(pair):
     return pair, lambda query: pair.driver(query=query, clusters=named, kind=TwoSources)
 
 
-def test_progress_of_topics_of_one_name_on_two_clusters_is_kept_apart_and_both_go_on(both):
+def test_progress_of_topics_of_one_name_on_two_clusters_is_kept_apart_and_both_continue(both):
     pair, driver = both
     first = driver("query")
     first.run(0, (0, 20), (0, 50))

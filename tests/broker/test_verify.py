@@ -570,7 +570,7 @@ def test_a_bug_is_caught_by_contents_too(kafka):
         assert ONCE in plain.verify(copy=True).violated
 
 
-def test_a_copy_of_records_that_are_all_alike_is_checked_by_their_number(world):
+def test_a_copy_of_equal_records_is_checked_by_their_number(world):
     world.write_as = lambda rows, batch: rows
     run(world.driver(), 0, 1, 2, 3)
     exit_code, shown = world.ask("--copy")
@@ -598,7 +598,7 @@ def test_what_the_source_no_longer_has_is_not_held_against_the_output(world):
     assert "90 are copies of records that the source no longer has" in shown["findings"][0]["note"]
 
 
-def test_what_the_output_no_longer_has_is_no_proof_of_a_loss(world):
+def test_what_the_output_no_longer_has_does_not_prove_a_loss(world):
     run(world.driver(), 0, 1, 2, 3)
     delete_before(world, world.target, 45)
     exit_code, shown = world.ask()

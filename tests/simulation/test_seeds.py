@@ -10,7 +10,7 @@ _SEEDS = 100_000
 
 
 @pytest.mark.timeout(900)
-def test_a_hundred_thousand_histories_come_out_right(cell):
+def test_a_hundred_thousand_histories_are_correct(cell):
     summary = run(range(_SEEDS), jobs=2)
     cell(
         "Simulation, TV1 and TV2",
@@ -23,7 +23,7 @@ def test_a_hundred_thousand_histories_come_out_right(cell):
 
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
-def test_a_million_histories_come_out_right(cell):
+def test_a_million_histories_are_correct(cell):
     summary = run(range(_SEEDS, 11 * _SEEDS), jobs=2)
     cell("Simulation, TV1 and TV2", f"{summary.seeds:,} more seeds", "exactly once")
     assert summary.wrong == {}

@@ -68,7 +68,7 @@ def written(options: dict[str, str]) -> list[int]:
 
 @pytest.mark.parametrize("way", ["foreachBatch", "sink"])
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_a_batch_of_files_that_a_restored_checkpoint_plans_anew_is_refused_instead_of_skipped(
+def test_a_batch_of_files_that_a_restored_checkpoint_plans_again_is_refused_instead_of_skipped(
     spark, options, tmp_path, way, version
 ):
     session = spark.newSession()

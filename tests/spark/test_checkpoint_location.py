@@ -55,7 +55,7 @@ def test_a_path_without_a_scheme_on_another_default_file_system_asks_for_one(clu
     assert written(options) == []
 
 
-def test_an_old_checkpoint_that_lies_on_the_local_disk_instead_is_not_believed(spark, cluster, options, tmp_path):
+def test_an_old_checkpoint_that_is_on_the_local_disk_instead_is_not_believed(spark, cluster, options, tmp_path):
     checkpoint = str(tmp_path / "checkpoint")
     run(numbers(spark), options, checkpoint)
     assert written(options) == list(range(20))

@@ -83,7 +83,7 @@ def query(spark: SparkSession, bootstrap: str, topic: Callable[..., str], tmp_pa
 
 
 @pytest.mark.parametrize(("sink", "source"), [("kafka-eos", "kafka-eos"), ("foreachBatch", "kafka")])
-def test_a_checkpoint_of_the_built_in_sink_goes_on_by_the_word_and_every_record_is_there_once(query, sink, source):
+def test_a_checkpoint_of_the_built_in_sink_continues_by_the_word_and_every_record_is_there_once(query, sink, source):
     query.feed(2)
     query.run("kafka")
     changed = time.time() * 1e3

@@ -83,7 +83,7 @@ def counts(*numbers: int) -> Counter[str]:
     return Counter(f"{parity}={number}" for parity in (0, 1) for number in numbers)
 
 
-def test_a_stateful_query_whose_checkpoint_is_two_batches_old_goes_on_by_the_word_with_its_state(query):
+def test_a_stateful_query_whose_checkpoint_is_two_batches_old_continues_by_the_word_with_its_state(query):
     (word,) = query.words()
     assert word.startswith("skip-to:")
     query.run(resolve=word)
@@ -96,7 +96,7 @@ def test_a_stateful_query_whose_checkpoint_is_two_batches_old_goes_on_by_the_wor
 
 
 @pytest.mark.parametrize("at_a_time", [4, 20])
-def test_the_same_word_does_though_the_lost_batches_are_planned_anew_with_other_bounds(query, at_a_time):
+def test_the_same_word_works_although_the_lost_batches_are_planned_again_with_other_bounds(query, at_a_time):
     (word,) = query.words(at_a_time=at_a_time)
     query.run(at_a_time=at_a_time, resolve=word)
     assert query.written() == counts(5, 10, 15, 20), "what is committed, and nothing else"

@@ -55,7 +55,7 @@ def test_rows_are_the_same(found):
     assert found["rows"]["kafka-eos"] == found["rows"]["kafka"]
 
 
-def test_each_source_goes_on_from_the_others_checkpoint(found):
+def test_each_source_continues_from_the_others_checkpoint(found):
     for values in found["runs"]:
         assert values[-3:] == ["|", "later", "|"]
         assert values.count("|") == 3

@@ -252,7 +252,7 @@ def test_a_batch_that_failed_is_read_again_with_the_same_rows(bootstrap, topic, 
     assert query.batches == {0: [0, 1, 2, 3, 4], 1: [5, 6, 7, 8, 9]}
 
 
-def test_a_query_starts_where_a_group_stands(bootstrap, topic, stream):
+def test_a_query_starts_at_the_groups_offsets(bootstrap, topic, stream):
     name = topic("group", partitions=2)
     produce(bootstrap, name, values(0, 10))
     produce(bootstrap, name, values(10, 20), partition=1)

@@ -83,7 +83,7 @@ def write_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*QUERIES, *SINKS])
-def test_a_stateful_query_killed_after_its_commit_goes_on_with_its_state(
+def test_a_stateful_query_killed_after_its_commit_continues_with_its_state(
     killed_and_started_again: Path, kafka: EmbeddedKafka, name: str
 ) -> None:
     folder, plan = killed_and_started_again, (QUERIES | SINKS)[name]

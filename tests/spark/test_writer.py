@@ -247,7 +247,7 @@ WAYS = pytest.mark.parametrize("way", ["foreachBatch", "sink"])
 
 
 @WAYS
-def test_a_lost_checkpoint_goes_on_where_the_last_transaction_ended(spark, options, source, tmp_path, way):
+def test_a_lost_checkpoint_continues_where_the_last_transaction_ended(spark, options, source, tmp_path, way):
     def stream(**starting: str) -> DataFrame:
         reader = spark.readStream.format("kafka-eos").options(**starting)
         bootstrap = options["kafka.bootstrap.servers"]
@@ -328,7 +328,7 @@ def test_a_batch_id_that_is_not_the_running_one_is_refused_before_anything_is_se
     assert written(options) == list(range(10))
 
 
-def test_a_query_started_again_with_the_same_writer_in_the_same_process_goes_on(options, numbers, tmp_path):
+def test_a_query_started_again_with_the_same_writer_in_the_same_process_continues(options, numbers, tmp_path):
     checkpoint, writer = tmp_path / "checkpoint", TransactionalWriter(options)
     run(numbers(0, 10), writer, checkpoint)
     for name in ("0", ".0.crc"):

@@ -47,7 +47,7 @@ def test_the_public_names_are_these():
     assert set(spark_kafka_eos.__all__) == PUBLIC
 
 
-def test_every_public_name_can_be_had():
+def test_every_public_name_can_be_imported():
     for name in PUBLIC:
         assert getattr(spark_kafka_eos, name) is not None
 
@@ -57,7 +57,7 @@ def test_every_error_a_job_can_meet_is_public():
     assert tree - set(PUBLIC) == {"ToolFailed"}  # of the command line only
 
 
-def test_a_name_that_does_not_exist_is_said_as_python_says_it():
+def test_a_name_that_does_not_exist_is_reported_as_by_python():
     with pytest.raises(AttributeError, match="module 'spark_kafka_eos' has no attribute 'Nothing'"):
         spark_kafka_eos.Nothing  # noqa: B018
 

@@ -56,7 +56,7 @@ def test_another_point_or_batch_is_passed_by(armed: str, reach) -> None:
     assert reach(armed).communicate(timeout=60)[0] == "passed\n"
 
 
-def test_a_held_process_goes_on_when_released(tmp_path: Path, reach) -> None:
+def test_a_held_process_continues_when_released(tmp_path: Path, reach) -> None:
     process = reach("before append@3")
     release(tmp_path, process.pid)
     assert process.communicate(timeout=60)[0] == "passed\n"

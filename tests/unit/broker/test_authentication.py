@@ -155,7 +155,7 @@ def test_a_key_that_does_not_belong_to_the_certificate_is_refused_and_leaves_not
     assert descriptors() == before
 
 
-def test_an_authority_that_is_no_certificate_names_the_option(tmp_path):
+def test_an_authority_that_is_not_a_certificate_names_the_option(tmp_path):
     path = tmp_path / "ca.pem"
     path.write_text("not a certificate")
     with pytest.raises(ConfigurationError, match="ssl"):

@@ -133,7 +133,7 @@ def test_a_response_is_matched_to_its_request(peer, connect):
     assert server.seen == [(API_VERSIONS, 3, 1), (METADATA, 12, 2)]
 
 
-def test_requests_are_pipelined_and_answers_kept_for_whoever_asks_later(peer, connect):
+def test_requests_are_pipelined_and_answers_kept_until_they_are_requested(peer, connect):
     connection = connect(peer(lambda api, version, n: metadata(n, f"answer {n}") if api == METADATA else None))
     numbers = [ask(connection) for _ in range(3)]
     assert connection.in_flight == 3
@@ -376,7 +376,7 @@ def test_a_broker_that_hangs_up_during_the_login_refused_it(peer, connect):
     [("127.0.0.1", -1), ("127.0.0.1", 70_000), ("a" * 70, 9092), ("a..b", 9092), ("a\0b", 9092), ("\udcff", 9092)],
 )
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_an_address_that_is_none_is_an_unreachable_broker(host, port, protocol):
+def test_an_invalid_address_is_an_unreachable_broker(host, port, protocol):
     """As metadata may bring it."""
     options = ClientOptions(bootstrap_servers=((host, port),), security=Security(protocol=protocol))
     with pytest.raises(BrokerUnreachable, match="no connection to"):

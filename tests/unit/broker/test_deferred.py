@@ -39,7 +39,7 @@ def test_the_protocol_is_loaded_without_the_clients():
         "import kafka.consumer; print(kafka.KafkaConsumer.__name__)",
     ],
 )
-def test_whoever_asks_for_the_clients_gets_them(use: str):
+def test_the_clients_are_available_on_request(use: str):
     assert run(f"import spark_kafka_eos.broker.groups\n{use}") == "KafkaConsumer"
 
 

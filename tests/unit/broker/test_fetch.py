@@ -94,7 +94,7 @@ def test_a_range_that_ends_in_a_gap_ends(broker):
     assert found.next_offset == 60
 
 
-def test_batches_behind_the_end_are_left_out(broker):
+def test_batches_after_the_end_are_omitted(broker):
     broker.script["Fetch"].append(log(broker, batches_each=5))
     (found,) = fetch(broker, (FIRST, 3, 25))
     assert [header.base_offset for header in found.batches] == [0, 10, 20]
@@ -296,7 +296,7 @@ def test_what_came_with_another_partitions_error_is_kept(broker):
     assert [f.partition for f in fetch(broker, (FIRST, 0, 10), (SECOND, 0, 10))] == [FIRST, SECOND]
 
 
-def test_a_lost_connection_goes_on_where_it_was(broker, lost):
+def test_a_lost_connection_continues_where_it_was(broker, lost):
     broker.script["Fetch"] += [log(broker), lost, *[log(broker)] * 10]
     assert [f.next_offset for f in fetch(broker, (FIRST, 0, 30))] == [10, 20, 30]
     assert asked(broker) == [{0: 0}, {0: 10}, {0: 10}, {0: 20}]

@@ -285,7 +285,7 @@ def test_append_blocks_above_its_bound_so_memory_stays_flat(broker, log):
     assert len(appender.flush()) == 50
 
 
-def test_silence_about_a_partition_is_no_acknowledgement(broker, log, answers):
+def test_silence_about_a_partition_is_not_an_acknowledgement(broker, log, answers):
     broker.script["Produce"].clear()
     broker.script["Produce"] += [answers.Produce(responses=[]), *[log] * 100]
     appender = Appender(broker.cluster(), IDENTITY)

@@ -88,7 +88,7 @@ def test_errors_that_do_not_pass_end_with_the_budget(broker, answers):
     assert 9.9 < sum(broker.clock.slept) <= 10.0
 
 
-def test_tv2_ends_with_version_5_and_goes_on_with_the_next_epoch(broker, answers):
+def test_tv2_ends_with_version_5_and_continues_with_the_next_epoch(broker, answers):
     broker.script["EndTxn"].append(answers.EndTxn(error_code=0, producer_id=9, producer_epoch=5))
     following = coordinator(broker).end(IDENTITY, commit=True)
     assert following == replace(IDENTITY, epoch=5)

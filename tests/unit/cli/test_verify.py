@@ -66,7 +66,7 @@ def test_the_json_has_names_verdicts_and_every_violation():
     ]
 
 
-def test_what_could_not_be_checked_is_shown_with_the_reason_and_beside_what_is_violated():
+def test_what_could_not_be_checked_is_shown_with_the_reason_and_next_to_what_is_violated():
     assert "not checked: the contents differ" in shown(table(report(unchecked=UNPROVEN)))
     assert "holds: by their contents" in shown(table(report(note="by their contents")))
     text = shown(table(report(MISSING, unchecked=UNPROVEN)))

@@ -151,7 +151,7 @@ def test_a_group_with_other_members_says_so(code):
 
 
 @pytest.mark.parametrize("code", [3, 7, 13, 14, 15, 16, 51])
-def test_what_was_tried_in_vain_may_yet_pass(code):
+def test_a_transient_error_may_pass(code):
     assert passes(failure("OffsetCommit", code, "group 'g'"))
     assert passes(BrokerUnreachable("no answer"))
 

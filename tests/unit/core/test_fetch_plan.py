@@ -247,7 +247,7 @@ def test_a_range_whose_last_records_are_gone_below_an_open_transaction_ends_wher
 
 
 @pytest.mark.parametrize("seen", [goes_on_at(29), nothing_left, LOST, instead(Refused(error_code=6))])
-def test_a_range_is_not_over_unless_the_log_goes_on_after_it(seen):
+def test_a_range_is_not_over_unless_the_log_continues_after_it(seen):
     clock = Clock()
     walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=[nothing_left, seen]).run()
     assert walk.found == [(FIRST, 20), (FIRST, 30)]
@@ -510,7 +510,7 @@ def test_the_leader_may_send_the_reader_to_a_follower_which_is_asked_to_the_end(
 
 
 @pytest.mark.parametrize("events", [row[1] for row in NO_RECORDS], ids=[row[0] for row in NO_RECORDS])
-def test_what_is_no_record_from_a_follower_sends_the_reader_back_to_the_leader(events):
+def test_a_follower_that_returns_no_records_sends_the_reader_back_to_the_leader(events):
     clock = Clock()
     walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, **events).run()
     asked = [request for request in walk.requests if request[0] == 1 or "ask" not in events]

@@ -77,7 +77,7 @@ def test_another_sources_offsets_are_not_taken_for_kafkas(other):
 
 
 @pytest.mark.parametrize(("stable", "high", "lag"), [(5, 8, 3), (8, 8, 0), (9, 8, 0)])
-def test_the_lag_is_what_lies_behind_the_last_stable_offset(stable, high, lag):
+def test_the_lag_is_what_lies_after_the_last_stable_offset(stable, high, lag):
     assert marks(stable, high).lag == lag
 
 

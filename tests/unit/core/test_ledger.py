@@ -99,7 +99,7 @@ def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
         "consumer metadata",
     ],
 )
-def test_what_is_no_entry_is_never_taken_for_one_nor_for_none(text: str) -> None:
+def test_what_is_not_an_entry_is_neither_read_as_one_nor_as_none(text: str) -> None:
     with pytest.raises(NotAnEntry):
         ledger.decode_record(text.encode())
     with pytest.raises(NotAnEntry):
@@ -121,12 +121,12 @@ def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
     assert "version 3" in last.description
 
 
-def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_no_entry() -> None:
+def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_not_an_entry() -> None:
     with pytest.raises(NotAnEntry, match="is not at offset 42"):
         ledger.decode_committed(OffsetAndMetadata(offset=7, metadata=V1.metadata))
 
 
-def test_nothing_anywhere_is_no_entry() -> None:
+def test_nothing_anywhere_is_not_an_entry() -> None:
     assert newest(None, {}, AT) is None
 
 

@@ -65,7 +65,7 @@ def test_a_slice_is_hashed_by_its_own_keys() -> None:
         assert murmur2(pa.array(keys).slice(1, 2)).tolist() == murmur2(pa.array(keys[1:3])).tolist()
 
 
-def test_a_null_counts_as_empty_whatever_bytes_lie_under_it() -> None:
+def test_a_null_counts_as_empty_whatever_its_bytes() -> None:
     data, valid = pa.py_buffer(b"aaaabbbbcccc"), pa.py_buffer(bytes([0b101]))
     keys = pa.Array.from_buffers(pa.binary(), 3, [valid, pa.py_buffer(np.array([0, 4, 8, 12], np.int32)), data])
     assert murmur2(keys).tolist() == murmur2(pa.array([b"aaaa", b"", b"cccc"])).tolist()
@@ -80,7 +80,7 @@ def test_large_arrays_are_hashed_alike(kind: pa.DataType) -> None:
     assert murmur2(pa.array([b"21", b"foobar"], kind)).view(np.int32).tolist() == [JAVA["21"], JAVA["foobar"]]
 
 
-def test_numbers_are_no_keys() -> None:
+def test_numbers_are_not_keys() -> None:
     with pytest.raises(TypeError, match="int64"):
         murmur2(pa.array([1]))
 

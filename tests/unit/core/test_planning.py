@@ -37,7 +37,7 @@ def test_earliest_and_latest_are_what_the_brokers_say() -> None:
     assert starting_offsets("latest", earliest=EARLIEST, latest=LATEST) == LATEST
 
 
-def test_committed_starts_where_the_group_stands() -> None:
+def test_committed_starts_at_the_groups_offsets() -> None:
     assert starting_offsets("committed", earliest=EARLIEST, latest=LATEST, committed={A: 7, B: 9}) == {A: 7, B: 9}
 
 

@@ -32,7 +32,7 @@ def tally(partition, start, end, size=100, aborted=0):
 READ = one({"t": {"0": 0, "1": 0}}, {"t": {"0": 10, "1": 4}}, {"t": {"0": 10, "1": 6}})
 
 
-def test_only_sources_with_kafkas_offsets_are_told_of():
+def test_only_sources_with_kafkas_offsets_are_reported():
     assert kafka_sources({"sources": [source(1, 2, 3), source(None, "{}"), source(None, None)]}) == []
 
 

@@ -98,7 +98,7 @@ def test_a_ledger_ahead_of_the_checkpoint_is_refused(n: int) -> None:
     assert "restore the newest checkpoint" in refused(decide(entry(7), batch(n), START))
 
 
-def test_a_lost_checkpoint_with_starting_offsets_committed_goes_on() -> None:
+def test_a_lost_checkpoint_with_starting_offsets_committed_continues() -> None:
     assert isinstance(decide(entry(7, query_id="lost"), batch(0), START), Write)
 
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_was_left_behind_cannot_set_the_offsets_back() -> None
     assert "reset the group's offsets" in text
 
 
-def test_a_lost_checkpoint_goes_on_though_partitions_were_added() -> None:
+def test_a_lost_checkpoint_continues_although_partitions_were_added() -> None:
     assert isinstance(decide(entry(7, query_id="lost"), batch(0, start=START | {O2: 0}), {**START, O2: None}), Write)
 
 
@@ -141,7 +141,7 @@ def test_a_topic_of_which_the_group_knows_nothing_is_not_taken_for_a_new_one() -
     assert "topic prices" in refused(verdict)
 
 
-def test_a_lost_checkpoint_may_go_on_with_fewer_topics() -> None:
+def test_a_lost_checkpoint_may_continue_with_fewer_topics() -> None:
     assert isinstance(decide(entry(7, query_id="lost"), batch(0), {**START, P0: 99}), Write)
 
 
@@ -163,7 +163,7 @@ def test_a_new_query_without_a_kafka_source_cannot_take_over() -> None:
     assert "another `kafka.transactional.id`" in refused(decide(entry(7, query_id="other"), batch(0, start={}), None))
 
 
-def test_a_query_without_a_kafka_source_goes_on_by_its_ledger_alone() -> None:
+def test_a_query_without_a_kafka_source_continues_by_its_ledger_alone() -> None:
     assert isinstance(decide(entry(7), batch(8, start={}), None), Write)
     assert isinstance(decide(entry(8), batch(8, start={}), None), Skip)
 
@@ -380,7 +380,7 @@ def test_an_empty_partition_does_not_hide_that_all_that_a_batch_reads_is_committ
 @pytest.mark.parametrize(
     ("batch_id", "start", "end"), [(5, 10, 15), (6, 15, 20), (7, 20, 25), (8, 25, 28), (9, 28, 30)]
 )
-def test_one_word_skips_all_that_a_restored_checkpoint_plans_anew_of_what_is_committed(
+def test_one_word_skips_all_that_a_restored_checkpoint_plans_again_of_what_is_committed(
     batch_id: int, start: int, end: int
 ) -> None:
     word = "skip-to:ours.7.then"
@@ -390,7 +390,7 @@ def test_one_word_skips_all_that_a_restored_checkpoint_plans_anew_of_what_is_com
 
 
 @pytest.mark.parametrize("batch_id", [6, 7, 9])
-def test_the_same_word_goes_on_where_the_committed_batches_ended(batch_id: int) -> None:
+def test_the_same_word_continues_where_the_committed_batches_ended(batch_id: int) -> None:
     word = "skip-to:ours.7.then"
     verdict = decide(told(7, {O0: 30}), ranged(batch_id, {O0: 30}, {O0: 40}), own="here", resolve=word)
     assert isinstance(verdict, Write)

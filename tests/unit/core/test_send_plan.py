@@ -248,7 +248,7 @@ def test_a_connection_that_could_not_be_opened_does_not_make_the_next_sending_a_
         answer(plan, send(plan)[0], DUPLICATE)
 
 
-def test_behind_a_failed_batch_nothing_more_is_sent_until_all_in_flight_is_answered() -> None:
+def test_after_a_failed_batch_nothing_more_is_sent_until_all_in_flight_is_answered() -> None:
     plan = known(new_plan(), FIRST)
     queue(plan, FIRST, *range(1, 8))
     failed, *behind = send(plan)
@@ -259,7 +259,7 @@ def test_behind_a_failed_batch_nothing_more_is_sent_until_all_in_flight_is_answe
     assert carried(send(plan)) == [[1], [2], [3], [4], [5]]
 
 
-def test_out_of_order_is_no_error_while_one_before_it_may_still_fail() -> None:
+def test_out_of_order_is_no_error_while_a_previous_one_may_still_fail() -> None:
     plan = known(new_plan(), FIRST)
     queue(plan, FIRST, 1, 2)
     (first,) = plan.requests({FIRST: 1})

@@ -114,7 +114,7 @@ def test_a_committed_epoch_appends_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_fenced_owner_stops_wherever_it_stands(state: State) -> None:
+def test_a_fenced_owner_stops_in_any_state(state: State) -> None:
     assert TRANSITIONS[state, Event.FENCED] is State.FENCED
 
 

@@ -17,7 +17,7 @@ targets = pytest.mark.parametrize("name", sorted(TARGETS))
 
 
 @targets
-def test_good_input_is_taken(name):
+def test_good_input_is_accepted(name):
     assert seeds(name)
     for seed in seeds(name):
         TARGETS[name](seed)
@@ -37,14 +37,14 @@ def test_a_refused_login_is_all_that_comes_of_a_challenge_to_somebody_else():
 @targets
 @settings(deadline=None, max_examples=20)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_taken_or_refused(name, data):
+def test_any_bytes_are_accepted_or_refused(name, data):
     TARGETS[name](data)
 
 
 @targets
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_damaged_input_is_taken_or_refused(name, data):
+def test_damaged_input_is_accepted_or_refused(name, data):
     damaged = bytearray(data.draw(st.sampled_from(seeds(name))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(damaged)))

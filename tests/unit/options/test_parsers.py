@@ -24,7 +24,7 @@ def test_addresses_are_host_and_port(text, expected):
 @pytest.mark.parametrize(
     "text", ["", " , ", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:b", "::1:9092", "a:1 b:2"]
 )
-def test_anything_else_is_no_address(text):
+def test_anything_else_is_not_an_address(text):
     with pytest.raises(ValueError, match=r"host:port"):
         p.addresses(text)
 
@@ -120,7 +120,7 @@ def test_a_duration_is_read_as_spark_reads_it(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "m", "1.5s", "-1s", "1 fortnight"])
-def test_anything_else_is_no_duration(text):
+def test_anything_else_is_not_a_duration(text):
     with pytest.raises(ValueError, match="not a valid duration"):
         p.duration_ms(text)
 
@@ -196,7 +196,7 @@ def test_a_size_is_read_as_spark_reads_it(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "m", "1.5m", "-1k", "0", "0g", "1 mile"])
-def test_anything_else_is_no_size(text):
+def test_anything_else_is_not_a_size(text):
     with pytest.raises(ValueError, match="not a valid size"):
         p.size_bytes(text)
 

@@ -23,7 +23,7 @@ def read(tmp_path):
     "line",
     ["client.id=me", "client.id = me", "client.id: me", "client.id me", "  client.id\t=\tme", "kafka.client.id=me"],
 )
-def test_a_name_is_prefixed_once_whatever_stands_between_it_and_its_value(read, line):
+def test_a_name_is_prefixed_once_with_anything_between_it_and_its_value(read, line):
     assert read(line) == {"kafka.client.id": "me"}
 
 

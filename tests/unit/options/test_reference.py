@@ -4,7 +4,7 @@ from spark_kafka_eos.options.reference import default_of, markdown
 from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE
 
 
-def test_every_option_stands_in_exactly_one_of_the_tables_with_all_its_names():
+def test_every_option_is_in_exactly_one_of_the_tables_with_all_its_names():
     text = "\n".join(markdown(side) for side in (SOURCE, SINK, BOTH))
     for row in OPTIONS:
         assert text.count(f"\n| `{row.name}`") == 1

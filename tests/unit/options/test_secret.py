@@ -84,7 +84,7 @@ def test_two_of_the_same_text_are_equal_and_the_text_itself_is_not(secret):
 @pytest.mark.parametrize(
     "name", ["kafka.ssl.keystore.key", "kafka.ssl.key.pem", "kafka.ssl.keystore.certificate.chain"]
 )
-def test_a_private_key_in_the_clear_is_refused_wherever_it_stands(name, kind):
+def test_a_private_key_in_the_clear_is_refused_in_any_position(name, kind):
     certificate = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
     text = f"{certificate}-----BEGIN {kind}-----\nk3y\n-----END {kind}-----"
     with pytest.raises(ConfigurationError, match=r"query plans.*kafka\.ssl\.key\.password") as caught:

@@ -107,7 +107,7 @@ def test_certificates_that_would_not_encrypt_are_refused(protocol, pem):
 
 
 @pytest.mark.parametrize("name", ["ssl_truststore_location", "ssl_ca_location"])
-def test_a_truststore_in_pem_is_used_where_it_lies(name, pem):
+def test_a_truststore_in_pem_is_used_in_place(name, pem):
     assert secured(security_protocol="SSL", **{name: pem}).ca_location == pem
 
 

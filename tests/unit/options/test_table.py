@@ -13,7 +13,7 @@ from spark_kafka_eos.options.secret import Secret
 from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, take
 
 
-def test_every_name_stands_in_one_place_only():
+def test_every_name_occurs_only_once():
     used = [name.lower() for row in OPTIONS for name in (row.name, *row.also)]
     everywhere = [*used, *REFUSED, *WITHOUT_EFFECT]
     assert len(everywhere) == len(set(everywhere))
@@ -128,12 +128,12 @@ def test_a_property_that_would_weaken_the_guarantee_is_refused(name, value):
         take({name: value}, SINK)
 
 
-def test_a_property_that_says_what_holds_anyway_is_taken():
+def test_a_property_that_says_what_holds_anyway_is_accepted():
     take({"kafka.acks": "all", "kafka.enable.idempotence": "true"}, SINK)
     take({"kafka.acks": "-1"}, SINK)
 
 
-def test_a_property_without_effect_is_taken_and_said_once_in_the_log(caplog):
+def test_a_property_without_effect_is_accepted_and_named_once_in_the_log(caplog):
     table._say_without_effect.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -163,7 +163,7 @@ def test_two_names_of_one_option_exclude_each_other():
         take({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.mechanisms": "PLAIN"}, SINK)
 
 
-def test_librdkafkas_names_are_taken_where_they_mean_the_same():
+def test_librdkafkas_names_are_accepted_where_they_mean_the_same():
     given = {"kafka.metadata.broker.list": "a:1", "kafka.fetch.wait.max.ms": "10", "kafka.fetch.message.max.bytes": "5"}
     assert take(given, SOURCE) == {
         "bootstrap_servers": (("a", 1),),

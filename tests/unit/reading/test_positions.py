@@ -290,7 +290,7 @@ def test_available_now_reads_up_to_what_was_there_and_no_further(open_positions)
     assert ends == [json_of(t=[0]), json_of(t=[60]), json_of(t=[100]), json_of(t=[100])]
 
 
-def test_available_now_does_not_start_behind_its_own_end(open_positions):
+def test_available_now_does_not_start_after_its_own_end(open_positions):
     brokers = Brokers(t=[(0, 100)])
     source = open_positions(brokers)
     source.pin()
@@ -584,7 +584,7 @@ def test_a_deleted_topic_costs_a_wait_once(open_positions):
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "t,u"}, {"assign": '{"t": [0], "u": [0]}'}])
-def test_available_now_goes_on_without_a_topic_that_was_deleted_while_the_query_was_away(open_positions, options):
+def test_available_now_continues_without_a_topic_that_was_deleted_while_the_query_was_away(open_positions, options):
     source = open_positions(Brokers(u=[(0, 5)]), failOnDataLoss="false", **options)
     source.pin()
     assert source.latest(json_of(t=[10], u=[4]), limited=False) == json_of(u=[5])

@@ -67,5 +67,5 @@ def test_a_compacted_batch_counts_the_records_that_are_left():
     assert counted(0, 100, ([header(0, 3, span=50)], [False])) == (100, 3)
 
 
-def test_a_range_of_which_nothing_came_is_told_all_the_same():
+def test_a_range_without_a_result_is_reported_nevertheless():
     assert counted(5, 9) == (0, 0)

@@ -54,7 +54,7 @@ def test_a_private_key_that_a_plan_would_show_is_refused_before_anything_else(wa
     assert "k3y" not in str(caught.value)
 
 
-def test_a_schema_that_is_no_choice_of_columns_is_refused() -> None:
+def test_a_schema_that_is_not_a_choice_of_columns_is_refused() -> None:
     own = StructType([StructField("value", StringType())])
     with pytest.raises(ConfigurationError, match=r"schema.*may only select.*\(value:string\)"):
         KafkaEosDataSource(OPTIONS).streamReader(own)

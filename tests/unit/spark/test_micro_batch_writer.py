@@ -117,7 +117,7 @@ def test_the_preflight_runs_once_before_the_first_batch_whichever_that_is(kafka,
     assert (kafka.preflights, kafka.numbers()) == (1, [0, 1])
 
 
-def test_a_batchs_size_is_reckoned_from_what_the_one_before_made_of_its_offsets(writer_of):
+def test_a_batchs_size_is_estimated_from_the_previous_batch(writer_of):
     writer = writer_of(appendMode="auto")
     assert run(writer, 0).append_reason.startswith("10 offsets result in about 10,000 bytes")
     assert run(writer, 1).append_reason.startswith("10 offsets result in about 0 bytes")

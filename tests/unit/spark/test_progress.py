@@ -136,7 +136,7 @@ def test_a_transaction_is_looked_for_when_its_hold_has_lasted_and_no_more_often(
     assert not listener.last(QUERY).held
 
 
-def test_a_query_that_has_had_no_batch_is_taken_to_read_what_the_options_name(listener, kafka):
+def test_a_query_that_has_had_no_batch_is_assumed_to_read_what_the_options_name(listener, kafka):
     kafka.answers["marks"] = STUCK
     listener.onQueryIdle(IDLE)
     assert listener.last(QUERY).sources[0].lso_lag == {T0: 5}

@@ -76,6 +76,6 @@ def test_what_a_record_need_not_have_may_be_null(name: str) -> None:
     ],
     ids=["another type", "another name", "another case", "a column twice", "no column", "headers nobody asked for"],
 )
-def test_what_is_no_choice_of_the_columns_is_refused(own: StructType) -> None:
+def test_anything_but_a_choice_of_columns_is_refused(own: StructType) -> None:
     with pytest.raises(ConfigurationError, match="may only select columns of struct<key:binary"):
         selected(own, include_headers=False)

@@ -58,7 +58,7 @@ def test_jars_are_fetched_once(tmp_path):
     assert provide(kafka("9.9.9"), tmp_path, refuse) == place
 
 
-def test_versions_lie_side_by_side(tmp_path):
+def test_versions_are_stored_side_by_side(tmp_path):
     fetch = Fetch()
     assert provide(kafka("1.0.0"), tmp_path, fetch) != provide(kafka("2.0.0"), tmp_path, fetch)
     assert fetch.calls == 2
@@ -197,7 +197,7 @@ def test_every_release_that_the_package_and_its_tests_use_is_pinned():
         ({"KAFKA_EOS_CACHE": "", "XDG_CACHE_HOME": ""}, "/home/someone/.cache/spark-kafka-eos"),
     ],
 )
-def test_the_cache_lies_where_the_user_says(environment, expected):
+def test_the_cache_is_where_the_user_says(environment, expected):
     assert cache_directory(environment, Path("/home/someone")) == Path(expected)
 
 

@@ -249,7 +249,7 @@ def test_rules_count_the_requests_of_their_clients_and_the_first_that_is_due_act
     assert (first.seen, first.fired, second.seen, second.fired) == (2, 1, 3, 2)
 
 
-def test_every_request_is_told_with_the_rule_it_meets(broker, connect):
+def test_every_request_is_reported_with_the_rule_it_meets(broker, connect):
     told: list[Passed] = []
     with Proxy(f"127.0.0.1:{broker.port}", ["EndTxn:2:error=14"], on_request=told.append) as proxy:
         client = connect(proxy.bootstrap)
@@ -260,7 +260,7 @@ def test_every_request_is_told_with_the_rule_it_meets(broker, connect):
     ]
 
 
-def test_a_cut_closes_what_is_connected_and_new_connections_are_taken(proxy, client, connect):
+def test_a_cut_closes_what_is_connected_and_new_connections_are_accepted(proxy, client, connect):
     assert client.ask(1) == (1, 0)
     proxy.cut()
     assert client.answer() is None
@@ -272,7 +272,7 @@ def test_a_broker_that_is_gone_closes_the_connection(proxy, broker, connect):
     assert connect(proxy.bootstrap).ask(1) is None
 
 
-def test_what_is_no_kafka_request_closes_the_connection_and_is_logged(proxy, broker, caplog):
+def test_anything_but_a_kafka_request_closes_the_connection_and_is_logged(proxy, broker, caplog):
     host, port = proxy.bootstrap.split(":")
     with socket.create_connection((host, int(port)), SECONDS) as connection:
         connection.sendall(b"\x00\x00\x00\x03GET")

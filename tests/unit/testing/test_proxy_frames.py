@@ -41,7 +41,7 @@ def test_a_request_says_who_asks_for_what(version, client):
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1"])
-def test_bytes_that_are_no_request_are_refused(frame):
+def test_bytes_that_are_not_a_request_are_refused(frame):
     with pytest.raises(ToolFailed, match="not a Kafka request"):
         request_header(frame)
 

@@ -77,7 +77,7 @@ def test_the_users_mirror_comes_before_the_installations(home, tmp_path):
     assert repository(environment, home).root == "https://own.example/"
 
 
-def test_the_settings_of_the_maven_on_the_path_are_found_behind_a_link(home, tmp_path):
+def test_the_settings_of_the_maven_on_the_path_are_found_through_a_link(home, tmp_path):
     write(tmp_path / "maven" / "conf" / "settings.xml", maven(mirrors=[("*", "https://installed.example")]))
     executable = write(tmp_path / "maven" / "bin" / "mvn", "#!/bin/sh\n")
     executable.chmod(0o755)

@@ -176,7 +176,7 @@ def test_each_source_partitions_records_are_in_order_in_each_output_partition(lo
     assert order.checked == 4
 
 
-def test_a_record_behind_a_later_one_is_out_of_order_in_a_plain_copy():
+def test_a_record_after_a_later_one_is_out_of_order_in_a_plain_copy():
     logs = output("acb", "d")
     _, order = compare(logs, source("abcd"), copy=True)
     assert found(order) == [("out of order", "out-0@2", 1)]

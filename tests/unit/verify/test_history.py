@@ -36,12 +36,12 @@ def test_what_is_written_is_read_back(written):
     ['{"batch": 1, "verdict": "com', "[]", '{"batch": 1}', '{"batch": 1, "verdict": "done"}', '{"verdict": "planned"}',
      '{"batch": 1, "verdict": "planned", "end": {"in": 5}}', '{"batch": null, "verdict": "planned"}'],
 )  # fmt: skip
-def test_a_line_that_is_no_entry_is_named(line):
+def test_a_line_that_is_not_an_entry_is_named(line):
     with pytest.raises(ValueError, match="line 2 of the history"):
         list(from_lines([to_line(done(0)), line]))
 
 
-def test_a_start_that_nobody_noted_is_the_end_of_the_batch_before():
+def test_a_start_that_nobody_noted_is_the_end_of_the_previous_batch():
     end, other = {A: 10}, {A: 20}
     found = committed(
         [

@@ -207,7 +207,7 @@ def test_a_record_of_which_the_source_has_none_is_foreign(data, where):
     assert (Invariant.ONCE, "not in the source", where, 1) in violations(findings)
 
 
-def test_the_later_batchs_copy_is_the_one_too_many_wherever_it_is():
+def test_the_later_batchs_copy_is_the_duplicate_in_any_position():
     findings = checked(log(Data([11], batch=1, epoch=1), COMMIT), log(Data([10, 11]), COMMIT, number=1), origin=None)
     assert violations(findings)[0] == (Invariant.ONCE, "more than once", "out-0@0", 1)
 
@@ -254,7 +254,7 @@ def test_holes_of_the_source_are_missed_by_nobody():
     assert violations(checked(log(Data([10, 11, 13]), COMMIT), origin={0: source("xx.x")})) == []
 
 
-def test_what_is_behind_the_committed_end_need_not_be_there_but_may():
+def test_records_after_the_committed_end_may_be_missing_or_present():
     assert violations(checked(log(Data([10, 11]), COMMIT), origin={0: source(end=12)})) == []
     assert violations(checked(log(Data([10, 11, 12]), COMMIT), origin={0: source(end=12)})) == []
 
@@ -262,7 +262,7 @@ def test_what_is_behind_the_committed_end_need_not_be_there_but_may():
 # -- 2
 
 
-def test_a_record_behind_a_later_one_of_its_partition_is_out_of_order():
+def test_a_record_after_a_later_one_of_its_partition_is_out_of_order():
     findings = checked(
         log(Data([10, 12]), Data([7], source=1), Data([11, 13]), Data([5], source=1), Data([14, 15]), COMMIT),
         origin={0: source(), 1: SourcePartition(partition=IN, start=5, end=5, visible=np.array([True, False, True]))},
@@ -382,7 +382,7 @@ def test_a_reader_must_be_shown_all_that_is_committed_and_nothing_else(output, s
     assert all("someone" in violation.what for violation in found)
 
 
-def test_what_is_committed_behind_an_open_transaction_is_not_to_be_shown_yet():
+def test_what_is_committed_after_an_open_transaction_is_not_to_be_shown_yet():
     held = log(Data([10]), COMMIT, Data([11], producer=2), Data([12], epoch=1), COMMIT, last_stable_offset=2)
     findings = checked(held, readers={"someone": reader(0, end=5)})
     assert findings[Invariant.VISIBILITY].verdict == "holds"
@@ -461,7 +461,7 @@ def test_the_ledgers_record_is_the_one_that_its_pointer_speaks_of_or_a_later_one
     assert [(v.kind, v.where) for v in finding.violations] == expected
 
 
-def test_a_record_that_was_lost_is_named_where_values_do_not_tell_batches_or_begin_anew():
+def test_a_record_that_was_lost_is_named_where_values_do_not_tell_batches_or_start_again():
     lost = Ledger(batch_id=1, record=entry(6, 0), pointer=entry(7))
     plain = log(Data([1, 2], bare=True), COMMIT)
     finding = checked(plain, origin=None, ledger=lost)[Invariant.LEDGER]
@@ -493,7 +493,7 @@ def test_an_empty_topic_violates_nothing_but_what_is_due():
     assert violations(checked(log(Data([10]), ABORT))) == [(Invariant.ONCE, "missing", "in-0@10", 6)]
 
 
-def test_a_query_that_goes_on_where_another_ended_begins_with_batch_0_again():
+def test_a_query_that_continues_where_another_ended_begins_with_batch_0_again():
     history = [
         done(0, 10, 12, query_id="first", producer_id=1, epoch=0),
         done(0, 12, 14, query_id="second", producer_id=1, epoch=1),
@@ -506,7 +506,7 @@ def test_a_query_that_goes_on_where_another_ended_begins_with_batch_0_again():
     assert [each[1] for each in violations(checked(again, history=history))] == ["several identities", "other identity"]
 
 
-def test_without_a_history_batches_that_begin_anew_are_neither_torn_nor_ahead_of_the_ledger():
+def test_without_a_history_batches_that_start_again_are_neither_torn_nor_ahead_of_the_ledger():
     first = Data([10]), COMMIT, Data([11], 1, epoch=1), COMMIT, Data([12], 2, epoch=2), COMMIT
     output = log(*first, Data([13, 14], 0, epoch=3), COMMIT, Data([15], 1, epoch=4), COMMIT)
     findings = checked(output, ledger=Ledger(batch_id=1))

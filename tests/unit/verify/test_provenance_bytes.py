@@ -30,7 +30,7 @@ def test_the_layout_is_the_one_that_is_documented():
     assert value == b"eos\x01" + bytes([0, 0, 0, 1]) + bytes(7) + b"\x02" + bytes(7) + b"\x03" + b"\0\0\0\x04" + b"rest"
 
 
-def test_values_without_it_are_told_apart_wherever_they_stand():
+def test_values_without_it_are_told_apart_in_any_position():
     (own,) = pack(7, 8, 9).to_pylist()
     values = pa.array([b"", None, own + b"x", own[:-1], b"x" * SIZE, own], pa.binary())
     for start in range(len(values)):

@@ -105,13 +105,13 @@ def test_offset_deltas_of_every_width_come_back(rows: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()], ids=str)
-def test_columns_of_every_kind_of_bytes_are_taken(kind: pa.DataType) -> None:
+def test_columns_of_every_kind_of_bytes_are_accepted(kind: pa.DataType) -> None:
     column = pa.array(["a", None, "ü"], kind)
     batch = encode(column[1:], column[1:], 7)
     assert decode(batch, list(scan(batch)))["key"].to_pylist() == [None, "ü".encode()]
 
 
-def test_headers_of_strings_and_large_types_are_taken() -> None:
+def test_headers_of_strings_and_large_types_are_accepted() -> None:
     kind = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
     headers = pa.array([[{"key": "k", "value": b"v"}], None], kind)
     batch = encode(pa.array([b"1", b"2"]), pa.array([b"1", b"2"]), 7, headers)

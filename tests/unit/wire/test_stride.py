@@ -150,7 +150,7 @@ def test_batches_unlike_each_other_are_left_to_others():
 
 @settings(deadline=None, max_examples=300)
 @given(st.integers(1, 80), SIZES, SIZES, st.data())
-def test_of_damaged_records_nothing_is_read_but_what_stands_there(
+def test_damaged_records_are_read_as_they_are_or_not_at_all(
     rows: int, key: int | None, value: int | None, data: st.DataObject
 ):
     batch, claimed = bytearray(records(rows, key, value)), rows

@@ -64,7 +64,7 @@ def test_the_refused_call_changes_nothing_for_the_ones_after_it(enter, told):
 
 
 @pytest.mark.parametrize("other", [{"run_id": "s"}, {"query_id": "p"}, {"batch_id": 8}, {"run_id": None}])
-def test_another_run_query_or_batch_goes_on(enter, told, other):
+def test_another_run_query_or_batch_continues(enter, told, other):
     enter()
     enter(replace(BATCH, **other))
     assert told == []
@@ -79,7 +79,7 @@ NOTHING = [InvalidRow("no topic"), LedgerRefused("x"), RuntimeError("a task fail
 
 
 @pytest.mark.parametrize("error", NOTHING, ids=lambda error: type(error).__name__)
-def test_after_a_call_that_committed_nothing_a_second_one_goes_on(enter, error):
+def test_after_a_call_that_committed_nothing_a_second_one_continues(enter, error):
     with pytest.raises(type(error)):
         enter(error=error)
     enter()

@@ -24,7 +24,7 @@ def checkpoint(planned_at: int = PLANNED_AT, **offsets: list[str]):
     return files.get
 
 
-def test_a_batch_starts_where_the_one_before_ended():
+def test_a_batch_starts_where_the_previous_one_ended():
     batch = micro_batch(checkpoint(b4=['{"t":{"0":5,"1":7}}'], b5=['{"t":{"0":8,"1":7}}']), 5)
     assert batch.query_id == "q1"
     assert batch.start == {TopicPartition("t", 0): 5, TopicPartition("t", 1): 7}
@@ -37,7 +37,7 @@ def test_the_start_of_batch_0_is_unknown_unless_the_plan_tells_it():
     assert micro_batch(read, 0, first_start=['{"t":{"0":2}}']).start == {TopicPartition("t", 0): 2}
 
 
-def test_the_digest_of_batch_0_does_not_depend_on_a_start_determined_anew():
+def test_the_digest_of_batch_0_does_not_depend_on_a_start_determined_again():
     read = checkpoint(b0=['{"t":{"0":8}}'])
     assert micro_batch(read, 0).digest == micro_batch(read, 0, first_start=['{"t":{"0":2}}']).digest
 
@@ -72,7 +72,7 @@ def test_a_batch_of_kafka_sources_has_the_digest_that_it_had_before_v2_was_read(
 
 @pytest.mark.parametrize("end", ['{"logOffset":7}', "17", '{"offset":5,"timestamp":1000}', "-"])
 @pytest.mark.parametrize("beside", [[], ['{"t":{"0":8}}']])
-def test_beside_a_source_that_only_counts_a_batch_planned_anew_is_another_one(end, beside):
+def test_beside_a_source_that_only_counts_a_batch_planned_again_is_another_one(end, beside):
     def planned(at: int) -> str:
         return micro_batch(checkpoint(at, b6=[*beside, '{"logOffset":6}'], b7=[*beside, end]), 7).digest
 
@@ -130,7 +130,7 @@ def test_the_digest_of_v2_does_not_depend_on_the_order_of_lines_but_on_whose_the
     assert micro_batch(checkpoint(v2_b0=lines), 0).digest != micro_batch(checkpoint(v2_b0=swapped), 0).digest
 
 
-def test_in_v2_too_a_batch_planned_anew_is_another_one_beside_a_source_that_only_counts():
+def test_in_v2_too_a_batch_planned_again_is_another_one_beside_a_source_that_only_counts():
     def planned(at: int) -> str:
         return micro_batch(checkpoint(at, v2_b0=['files:{"logOffset":7}', 'orders:{"t":{"0":8}}']), 0).digest
 

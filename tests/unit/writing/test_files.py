@@ -56,6 +56,6 @@ def test_a_plain_path_and_a_file_uri_are_this_machines(prefix: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://", "file://localhost", "FILE:"])
-def test_a_local_path_is_taken_letter_by_letter_as_spark_does(prefix: str, tmp_path: Path) -> None:
+def test_a_local_path_is_read_literally_as_spark_does(prefix: str, tmp_path: Path) -> None:
     name = "a b#c?d%20e"
     assert files_at(f"{prefix}{tmp_path}/{name}", "stagingDir") == LocalFiles(tmp_path / name)

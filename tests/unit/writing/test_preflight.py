@@ -93,7 +93,7 @@ def test_a_warning_is_logged_once_in_a_process(caplog):
     assert record.getMessage() == "preflight: topic logged-once: replication factor 1"
 
 
-def test_warnings_are_logged_beside_errors(caplog):
+def test_warnings_are_logged_next_to_errors(caplog):
     with pytest.raises(PreflightFailed):
         check(warning("topic beside"), *ERRORS)
     assert "topic beside" in caplog.text

@@ -263,7 +263,7 @@ IDS = [
 ]
 
 
-def test_each_transactional_id_has_a_directory_that_lies_in_no_other_ones():
+def test_each_transactional_id_has_a_directory_that_is_not_inside_another_one():
     parents = [PurePosixPath(directory(name)).parent for name in IDS]
     last = [PurePosixPath(directory(name)).name for name in IDS]
     assert parents == [PurePosixPath("root/kafka-eos-staging")] * len(IDS)

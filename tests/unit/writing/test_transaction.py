@@ -176,7 +176,7 @@ def test_the_source_offsets_say_whose_transactions_commit_them(kafka, transactio
     assert ledger.marked_by(OffsetAndMetadata(offset=offset, metadata=metadata)) == "id"
 
 
-def test_an_applied_commit_is_found_in_the_ledger_and_the_next_batch_goes_on(kafka, transaction):
+def test_an_applied_commit_is_found_in_the_ledger_and_the_next_batch_continues(kafka, transaction):
     kafka.lose_commit("response")
     report = run(transaction, 0)
     assert (report.outcome, report.redone) == ("committed", ())
@@ -272,7 +272,7 @@ def test_nor_does_it_when_a_commit_is_in_doubt(kafka, transaction):
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
 
 
-def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coordinator_says_its_group_stands(
+def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coordinator_places_its_group(
     kafka, transaction
 ):
     run(transaction, 0)
@@ -359,7 +359,7 @@ def test_an_outdated_leader_alone_is_noticed_where_the_groups_offsets_have_expir
     assert kafka.commits == 2
 
 
-def test_an_entry_of_an_earlier_release_is_gone_on_from_wherever_it_was_kept(kafka, transaction):
+def test_an_entry_of_an_earlier_release_is_continued_from_wherever_it_was_kept(kafka, transaction):
     metadata = '{"v":1,"query":"query","batch":6,"digest":"digest 6"}'
     kafka.offsets(OPTIONS.ledger_group)[TopicPartition("any", 0)] = 7, metadata
     assert run(transaction, 7).outcome == "committed"
@@ -590,7 +590,7 @@ def test_an_operators_word_settles_one_refusal_and_no_other(kafka, caplog):
         settled(replace(OPTIONS, resolve=word), kafka, sourced(9, SOURCE))
 
 
-def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_gone_on_from(kafka, transaction):
+def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_continued_from(kafka, transaction):
     run(transaction, 0)
     transaction.note_incomplete(batch(0))
     for number in (0, 1):

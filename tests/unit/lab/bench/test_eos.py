@@ -38,7 +38,7 @@ def test_with_and_without_pre_registration_are_two_sides():
     assert found.settings["partitions"] == 16
 
 
-def test_a_poll_has_at_most_so_many_rows_and_says_where_each_partition_goes_on():
+def test_a_poll_has_a_limited_number_of_rows_and_the_offsets_where_each_partition_continues():
     rows = pa.record_batch(
         {
             "key": pa.array([b"k"] * 5),

@@ -43,7 +43,7 @@ def kafka(request):
     return Kafka(request.param)
 
 
-def test_a_commit_that_comes_again_is_no_error_and_raises_no_further_epoch(kafka):
+def test_a_commit_that_is_repeated_is_not_an_error_and_does_not_raise_the_epoch(kafka):
     _, at = kafka.init()
     kafka.open(at)
     first = kafka.end(at, True)
@@ -78,7 +78,7 @@ def test_a_newcomer_aborts_what_is_open_and_fences_its_owner(kafka):
     assert kafka.decided == [(False, 0, 1)]
 
 
-def test_an_owner_whose_transaction_timed_out_goes_on_in_tv2_and_is_fenced_in_tv1(kafka):
+def test_an_owner_whose_transaction_timed_out_continues_in_tv2_and_is_fenced_in_tv1(kafka):
     _, at = kafka.init()
     kafka.open(at)
     kafka.coordinator.time_out()

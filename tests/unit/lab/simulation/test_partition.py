@@ -32,7 +32,7 @@ def test_a_duplicate_is_told_by_its_sequences_and_not_by_what_it_holds():
     assert values(partition) == ["a", "b", "c"]
 
 
-def test_of_six_batches_the_first_is_no_known_duplicate_any_more():
+def test_of_six_batches_the_first_is_no_longer_a_known_duplicate():
     partition = Partition()
     for sequence in range(6):
         partition.append(1, 0, sequence, (sequence,))

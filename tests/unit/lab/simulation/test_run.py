@@ -16,7 +16,7 @@ def test_two_processes_find_what_one_finds():
     assert done in ([100, 600], [500, 600])
 
 
-def test_the_command_sums_up_what_went_wrong_and_came_out_right():
+def test_the_command_sums_up_what_went_wrong_and_was_correct():
     answer = CliRunner().invoke(cli.app, ["chaos", "simulate", "--seeds", "100", "--jobs", "1"])
     assert answer.exit_code == 0, answer.output
     shown = " ".join(answer.output.split())  # as if a line had no end
@@ -42,7 +42,7 @@ def test_a_seed_is_replayed_under_the_conditions_that_are_asked_for():
     assert answer.output.splitlines()[0].endswith("--no-verification --classic-groups --expiry")
 
 
-def test_a_seed_that_comes_out_wrong_is_named_with_the_way_to_replay_it():
+def test_a_seed_with_a_wrong_history_is_named_with_the_way_to_replay_it():
     arguments = ["chaos", "simulate", "--seeds", "2000", "--jobs", "1", "--no-verification"]
     with BUGS["no-epoch-bump"]():
         answer = CliRunner().invoke(cli.app, arguments)

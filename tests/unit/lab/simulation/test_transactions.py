@@ -43,7 +43,7 @@ def test_a_transactional_id_is_described_from_its_first_owner_on(side):
     assert described(side)[0] == ("Empty" if side.version < 2 else "CompleteAbort")
 
 
-def test_what_still_lacks_a_marker_is_told():
+def test_partitions_that_still_lack_a_marker_are_reported():
     waiting = []
     side = ModelSide(1, later=lambda _why, action: waiting.append(action))
     _, *held = side.init(ID)

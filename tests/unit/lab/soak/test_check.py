@@ -157,7 +157,7 @@ def test_the_batch_in_flight_was_not_committed_if_the_next_checkpoint_begins_bef
     assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 4, 12)) == [[0, 4], [4, 12]]
 
 
-def test_a_checkpoint_that_was_lost_before_it_planned_anything_tells_nothing_of_the_one_before():
+def test_a_checkpoint_that_was_lost_before_it_planned_anything_tells_nothing_of_the_previous_one():
     assert committed_of(batches("a", 0, 4, in_flight=9), [], batches("c", 9)) == [[0, 4, 9], [], [9]]
 
 

@@ -76,7 +76,7 @@ def test_a_right_outcome_holds_and_shows_every_zero(soaked):
 
 
 @pytest.mark.parametrize("name", ["lost", "duplicated", "torn", "aborted_visible", "wrong"])
-def test_a_figure_of_any_query_that_is_off_is_told(soaked, name):
+def test_a_wrong_figure_of_any_query_is_reported(soaked, name):
     off = replace(RIGHT, **{name: 2})
     for sides in ((side(outcome=off), side()), (side(), side(outcome=off))):
         found = replace(soaked, sides=sides)
@@ -85,13 +85,13 @@ def test_a_figure_of_any_query_that_is_off_is_told(soaked, name):
         assert name == "wrong" or f"{name.replace('_', ' ')} 2" in summary(found)
 
 
-def test_an_invariant_that_is_violated_is_told_with_its_place(soaked):
+def test_an_invariant_that_is_violated_is_reported_with_its_place(soaked):
     found = replace(soaked, sides=(side(violated=("ledger: batch 3 is missing",)), side("stateful")))
     assert not found.holds
     assert list(remarks(found)) == ["stateless: ledger: batch 3 is missing"]
 
 
-def test_a_transaction_that_hangs_and_a_query_that_got_stuck_are_told(soaked):
+def test_a_transaction_that_hangs_and_a_query_that_got_stuck_are_reported(soaked):
     assert not replace(soaked, hanging=1).holds
     stuck = replace(soaked, drained=False)
     assert not stuck.holds
