@@ -54,6 +54,7 @@ class KafkaModel(ModelKafka):
         version: int = 2,
         topics: Mapping[str, int] | None = None,
         *,
+        nodes: int = 2,
         conditions: Conditions = USUAL,
         later: Later = lambda _, action: action(),
     ) -> None:
@@ -67,6 +68,7 @@ class KafkaModel(ModelKafka):
             later=later,
             contents=lambda _tp, batch: values_in(batch),
             clock=self.clock,
+            nodes=nodes,
             conditions=conditions,
         )
 

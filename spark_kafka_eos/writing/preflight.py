@@ -15,7 +15,7 @@ from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core import preflight as judge
 from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed, UnknownTopic
-from spark_kafka_eos.model import MicroBatch, Offsets
+from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -71,9 +71,7 @@ def preflight(cluster: Cluster, options: SinkOptions, *, examine: Examine = exam
         )
 
 
-def check_source_cluster(
-    cluster: Cluster, options: SinkOptions, batch: MicroBatch, *, latest: Callable[..., Offsets] = offsets.latest
-) -> None:
+def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
     """Raise ConfigurationError if a query's first batch shows that its source is on another cluster that was not set.
 
     Otherwise, the source's offsets would be committed for a topic of the same name on the sink's cluster. This is
@@ -82,7 +80,7 @@ def check_source_cluster(
     if options.source_clusters or batch.batch_id or not batch.end or not options.transactional_id:
         return
     try:
-        ends = latest(cluster, batch.end, isolation_level="read_uncommitted")
+        ends = offsets.latest(cluster, batch.end, isolation_level="read_uncommitted")
     except UnknownTopic:
         return  # the commit will raise this, with the possible reasons
     beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]

@@ -22,6 +22,7 @@ INVALID_PRODUCER_EPOCH = 47
 
 _MAX_SEQUENCE = 0x7FFF_FFFF
 _REMEMBERED = 5
+_NO_PRODUCER = -1
 
 
 class Entry(NamedTuple):
@@ -58,6 +59,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
+        self.start_offset = 0
         self.end_offset = 0
         self._producers: dict[int, _Producer] = {}
         self._asked_about: dict[int, tuple[int, int]] = {}  # producer id -> epoch, lowest sequence
@@ -118,6 +120,17 @@ class Partition:
         self._add(Entry(offset, producer_id, epoch, content, None, batch, leader_epoch))
         return NONE, offset
 
+    def append_plain(self, content: tuple[Any, ...], *, batch: bytes = b"", leader_epoch: int = 0) -> int:
+        """Append records outside of transactions, of a producer without an id; return their offset."""
+        entry = Entry(self.end_offset, _NO_PRODUCER, _NO_PRODUCER, content, None, batch, leader_epoch)
+        self._add(entry)
+        return entry.offset
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before `offset`, as DeleteRecords and retention do: the first batch may keep some."""
+        self.start_offset = offset
+        self.log = [entry for entry in self.log if entry.next_offset > offset]
+
     def mark(self, producer_id: int, epoch: int, commit: bool, *, leader_epoch: int = 0, timestamp_ms: int = 0) -> bool:
         """Write a transaction marker; False if it is rejected because a later epoch has written here."""
         known = self._producers.get(producer_id)
@@ -149,7 +162,8 @@ class Partition:
         found = []
         for entry in self.log:
             if entry.commit is None:
-                opened.setdefault(entry.producer_id, entry.offset)
+                if entry.producer_id != _NO_PRODUCER:
+                    opened.setdefault(entry.producer_id, entry.offset)
                 continue
             first = opened.pop(entry.producer_id, None)
             if first is not None and not entry.commit and entry.offset >= start and first < end:
@@ -164,7 +178,7 @@ class Partition:
         for entry in reversed(self.log):  # the producer's next marker decides about a batch
             if entry.commit is not None:
                 fate[entry.producer_id] = entry.commit
-            elif entry.offset < stable and fate.get(entry.producer_id):
+            elif entry.offset < stable and fate.get(entry.producer_id, entry.producer_id == _NO_PRODUCER):
                 seen.append(entry)
         seen.reverse()
         return seen

@@ -26,7 +26,6 @@ OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_ID = 100
 
 _UNKNOWN = -1  # an offset
-_LOG_START = 0  # nothing is ever deleted
 
 _Topic: Any = FetchResponse.FetchableTopicResponse
 _Partition: Any = _Topic.PartitionData
@@ -55,7 +54,7 @@ def fetch(topics: Topics, node: int, _version: int, request: Any) -> Any:
 
 def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whole: bool) -> Any:
     start = wanted.fetch_offset
-    if not _LOG_START <= start <= log.end_offset:
+    if not log.start_offset <= start <= log.end_offset:
         return _refused(wanted.partition, OFFSET_OUT_OF_RANGE)
     end = log.last_stable_offset if isolation_level else log.end_offset
     records = b""
@@ -71,7 +70,7 @@ def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whol
         error_code=NONE,
         high_watermark=log.end_offset,
         last_stable_offset=log.last_stable_offset,
-        log_start_offset=_LOG_START,
+        log_start_offset=log.start_offset,
         aborted_transactions=_listed(log, start, end) if isolation_level else None,
         preferred_read_replica=-1,
         records=records,
@@ -127,7 +126,7 @@ def _listed_offset(topics: Topics, node: int, tp: TopicPartition, wanted: Any, r
         log = topics.partitions[tp]
         match wanted.timestamp:
             case -2:
-                offset = _LOG_START
+                offset = log.start_offset
             case -1:
                 offset = log.last_stable_offset if request.isolation_level else log.end_offset
             case other:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 import pytest
 
 from spark_kafka_eos.broker.produce import Appender
@@ -11,6 +13,7 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
+from spark_kafka_eos.lab.simulation.partition import Partition
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -18,16 +21,22 @@ IDENTITY = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=4)
 
 
 class Log:
-    """Answers Produce as a partition leader does: checks sequences, remembers the last five, may be told to fail.
+    """Answers Produce as the model of a partition's leader does, and may be told to fail.
 
-    `failures` maps (partition, how many times that batch was seen before) to an error code, by the batch's first byte.
+    `failures` maps (partition, sequence, how many times that batch was seen) to an error code. A batch's sequence is
+    its first byte; it counts for one record.
     """
 
     def __init__(self, answers):
         self.answers = answers
-        self.appended = {}
+        self.partitions = defaultdict(Partition)
         self.failures = {}
-        self.seen = {}
+        self.seen: Counter[tuple[int, int]] = Counter()
+
+    @property
+    def appended(self):
+        """The sequences in each partition's log."""
+        return {place: [entry.content[0] for entry in log.log] for place, log in self.partitions.items()}
 
     def __call__(self, request):
         response = self.answers.Produce
@@ -39,16 +48,12 @@ class Log:
         return response(responses=topics)
 
     def append(self, topic, data):
-        log = self.appended.setdefault((topic, data.index), [])
         sequence = data.records[0]
-        tries = self.seen[data.index, sequence] = self.seen.get((data.index, sequence), 0) + 1
-        code = self.failures.get((data.index, sequence, tries), 0)
-        if not code and sequence in log[-5:]:
-            pass  # acknowledged again, not appended again
-        elif not code and sequence != (log[-1] + 1 if log else 0):
-            code = 45
-        elif not code:
-            log.append(sequence)
+        self.seen[data.index, sequence] += 1
+        code = self.failures.get((data.index, sequence, self.seen[data.index, sequence]), 0)
+        if not code:
+            log = self.partitions[topic, data.index]
+            code, _ = log.append(9, 4, sequence, (sequence,), first_sequence_is_zero=True)
         partition_class = self.answers.Produce.TopicProduceResponse.PartitionProduceResponse
         return partition_class(index=data.index, error_code=code, base_offset=100 + sequence, record_errors=[])
 

@@ -1,4 +1,4 @@
-"""The plan against a model of brokers, under any interleaving of their faults."""
+"""The plan against the simulation's model of a partition's leader, under any interleaving of their faults."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from spark_kafka_eos.core.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan, Way
 from spark_kafka_eos.core.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.lab.simulation.partition import Partition
 from spark_kafka_eos.model import Ack, TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 NODES = (1, 2)
-REMEMBERED = 5  # batches of a producer, by the broker
-NOT_LEADER, OUT_OF_ORDER = 6, 45
+PRODUCER_ID, EPOCH = 1, 0
+NOT_LEADER = 6
 SMALL, LARGE = bytes(10), bytes(1 << 20)  # the latter worth a second connection
 STEPS_TO_CALM = 1_000
 
@@ -27,23 +28,23 @@ retriable = st.sampled_from([7, 19, 51, 56])
 
 
 @dataclass(eq=False)
-class Partition:
-    """A log that all replicas share, and what its leader knows of the one producer."""
+class Broker:
+    """The leader of a partition, whose log all replicas share."""
 
     leader: int = 1
-    log: list[int] = field(default_factory=list)  # base sequences
-    next: int | None = None
+    partition: Partition = field(default_factory=Partition)
+
+    @property
+    def log(self) -> list[int]:
+        """The base sequences."""
+        return [entry.content[0] for entry in self.partition.log]
 
     def append(self, node: int, batch: Batch) -> PartitionResponse:
         if node != self.leader:
             return PartitionResponse(NOT_LEADER)
-        if batch.base_sequence in self.log[-REMEMBERED:]:
-            return PartitionResponse(0, base_offset=self.log.index(batch.base_sequence))
-        if self.next not in (None, batch.base_sequence):
-            return PartitionResponse(OUT_OF_ORDER)
-        self.log.append(batch.base_sequence)
-        self.next = next_sequence(batch.base_sequence, batch.records)
-        return PartitionResponse(0, base_offset=len(self.log) - 1)
+        content = (batch.base_sequence,) * batch.records
+        code, offset = self.partition.append(PRODUCER_ID, EPOCH, batch.base_sequence, content)
+        return PartitionResponse(code, base_offset=offset)
 
 
 @dataclass(eq=False)
@@ -63,7 +64,7 @@ class Sending(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.plan = SendPlan(max_in_flight=5, max_held_bytes=0, linger_bytes=0)
-        self.brokers = {tp: Partition() for tp in PARTITIONS}
+        self.brokers = {tp: Broker() for tp in PARTITIONS}
         self.leaders = dict.fromkeys(PARTITIONS, 1)  # as the sender knows them
         self.queued: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in PARTITIONS}
         self.acknowledged: list[Ack] = []

@@ -11,6 +11,7 @@ from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
+from tests.model_kafka import KafkaModel
 
 CLUSTER = Cluster(ClientOptions(bootstrap_servers=(("b", 1),)))  # never connected
 OK = Finding(severity=Severity.OK, subject="cluster", found="reachable")
@@ -51,16 +52,15 @@ def first_batch(end, batch_id=0):
     ids=["it ends there", "it ends before", "not the first batch", "the user says so"],
 )
 def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another_cluster(given, batch, refused):
-    def latest(cluster, partitions, isolation_level):
-        return {IN: 7}
-
+    kafka = KafkaModel(2, {"in": 1})
+    kafka.partitions[IN].append_plain((None,) * 7)
     if not refused:
-        check_source_cluster(CLUSTER, options(**given), batch, latest=latest)
+        check_source_cluster(kafka.cluster(), options(**given), batch)
         return
     with pytest.raises(
         ConfigurationError, match=r"in-0 up to offset 8, .* ends at 7, so the source is on another cluster"
     ) as error:
-        check_source_cluster(CLUSTER, options(**given), batch, latest=latest)
+        check_source_cluster(kafka.cluster(), options(**given), batch)
     assert error.value.option == "sourceClusters"
     assert "Nothing was committed" in str(error.value)
 
