@@ -1,4 +1,4 @@
-"""Known vulnerabilities of pinned requirements, by pip-audit. Exit code 0: none; 1: some; 2: nobody could be asked.
+"""Known vulnerabilities of pinned requirements, by pip-audit. Exit code 0: none; 1: some; 2: some were not looked up.
 
 Usage: audit.py requirements-dev.txt
 """
@@ -12,18 +12,23 @@ from collections.abc import Sequence
 def judge(output: str, errors: str) -> tuple[int, str]:
     """The exit code and what to say, from what pip-audit wrote in its JSON format and to standard error."""
     try:
-        checked = [each for each in json.loads(output)["dependencies"] if "vulns" in each]
+        packages = json.loads(output)["dependencies"]
     except (json.JSONDecodeError, KeyError):
-        checked = []
-    if not checked:
-        reason = (errors.strip().splitlines() or ["pip-audit wrote nothing"])[-1]
-        return 2, f"NOT AUDITED: no advisory service answered, so nothing is known about any version.\n{reason}"
+        packages = []
+    # pip-audit passes what its service does not know, or does not answer for.
+    unasked = [each.get("skip_reason") or each["name"] for each in packages if "vulns" not in each]
     found = [
         f"{each['name']} {each['version']}: {known['id']}, fixed in {', '.join(known['fix_versions']) or 'no release'}"
-        for each in checked
-        for known in each["vulns"]
+        for each in packages
+        for known in each.get("vulns", ())
     ]
-    return (1, "\n".join(found)) if found else (0, f"no known vulnerability in {len(checked)} packages")
+    if not packages or unasked:
+        reason = (unasked or errors.strip().splitlines()[-1:] or ["pip-audit wrote nothing"])[0]
+        found.append(
+            f"NOT AUDITED: no advisory service knew {len(unasked) or 'any'} of the packages; the first: {reason}"
+        )
+        return 2, "\n".join(found)
+    return (1, "\n".join(found)) if found else (0, f"no known vulnerability in {len(packages)} packages")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -62,6 +62,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
 
 
 GOOD = {"name": "numpy", "version": "2.4.6", "vulns": []}
+UNKNOWN = {"name": "attrs", "skip_reason": "Dependency not found"}
 BAD = {"name": "rich", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
 
 
@@ -70,9 +71,11 @@ BAD = {"name": "rich", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versio
     [
         (json.dumps({"dependencies": [GOOD]}), "", 0, "no known vulnerability in 1 packages"),
         (json.dumps({"dependencies": [GOOD, BAD]}), "", 1, "rich 1.0: PYSEC-1, fixed in 1.1"),
-        ("", "Traceback\nConnectionError: no route", 2, "NOT AUDITED.*\nConnectionError: no route"),
+        ("", "Traceback\nConnectionError: no route", 2, "NOT AUDITED.* any .*ConnectionError: no route"),
         (json.dumps({"dependencies": []}), "", 2, "NOT AUDITED"),
-        (json.dumps({"dependencies": [{"name": "numpy", "skip_reason": "?"}]}), "", 2, "NOT AUDITED"),
+        (json.dumps({"dependencies": [UNKNOWN]}), "No known vulnerabilities found", 2, "NOT AUDITED.* 1 .*not found"),
+        (json.dumps({"dependencies": [GOOD, UNKNOWN]}), "", 2, "NOT AUDITED: no advisory service knew 1 of"),
+        (json.dumps({"dependencies": [BAD, UNKNOWN]}), "", 2, "(?s)rich 1.0: PYSEC-1.*NOT AUDITED"),
     ],
 )
 def test_an_audit_passes_only_if_an_advisory_service_answered(output, errors, code, said):
