@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -62,24 +62,32 @@ def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required
 
 
 def read(
-    ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster, tally: Tally | None = None
+    ranges: Sequence[OffsetRange],
+    options: SourceOptions,
+    cluster: Cluster,
+    tally: Tally | None = None,
+    *,
+    fetcher: Callable[..., Fetcher] = Fetcher,
+    decompressed_bytes: int = _DECOMPRESSED_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The visible records of `ranges` (at most one per partition), in order per partition; see `arrow_schema`.
 
     Batches have 16 k to 64 k rows, or 4 MiB, if there is enough data. Raises what `Fetcher.fetch` and `decode` raise.
     """
-    parts = (_rows(part, bounds, options, tally) for part, bounds in _fetch(ranges, options, cluster))
+    most_bytes = max(decompressed_bytes, _EXPANSION * options.max_partition_fetch_bytes)
+    fetched = _fetch(ranges, options, cluster, fetcher)
+    parts = (_rows(part, bounds, options, tally, most_bytes) for part, bounds in fetched)
     return _of_decent_size(rows for part in parts for rows in part if rows.num_rows)
 
 
 def _fetch(
-    ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster
+    ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster, fetcher_of: Callable[..., Fetcher]
 ) -> Iterator[tuple[Fetched, OffsetRange]]:
     """Fetch all of `ranges`; each part comes with the range that was still missing of its partition.
 
     If failOnDataLoss is false, offsets that were lost since planning are skipped and logged.
     """
-    fetcher = Fetcher(
+    fetcher = fetcher_of(
         cluster,
         isolation_level=options.isolation_level,
         fetch_max_bytes=options.fetch_max_bytes,
@@ -137,7 +145,7 @@ def _exists(wanted: OffsetRange, cluster: Cluster) -> bool:
 
 
 def _rows(
-    fetched: Fetched, bounds: OffsetRange, options: SourceOptions, tally: Tally | None
+    fetched: Fetched, bounds: OffsetRange, options: SourceOptions, tally: Tally | None, most_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
@@ -151,7 +159,7 @@ def _rows(
             shown,
             check_crcs=options.check_crcs,
             include_headers=options.include_headers,
-            max_bytes=max(_DECOMPRESSED_BYTES, _EXPANSION * options.max_partition_fetch_bytes),
+            max_bytes=most_bytes,
         ):
             yield _within(records, fetched.partition, bounds, options)
     except CorruptRecordBatch as error:

@@ -39,18 +39,26 @@ class Topics:
         self.leader: dict[TopicPartition, int] = {}
         self.leader_epoch: dict[TopicPartition, int] = {}
         self._ids: dict[str, uuid.UUID] = {}
+        self._topics_created = 0
         self._names: dict[uuid.UUID, str] = {}
         for name, partitions in topics.items():
             self.create(name, partitions)
 
     def create(self, name: str, partitions: int) -> uuid.UUID:
         """Create a topic; return its id."""
-        made = self._ids[name] = uuid.UUID(int=7 + len(self._ids))
+        made = self._ids[name] = uuid.UUID(int=7 + self._topics_created)
         self._names[made] = name
+        self._topics_created += 1
         for number in range(partitions):
             tp = TopicPartition(name, number)
             self.partitions[tp], self.leader[tp], self.leader_epoch[tp] = Partition(), number % self.nodes, 0
         return made
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        del self._names[self._ids.pop(name)]
+        for tp in [tp for tp in self.partitions if tp.topic == name]:
+            del self.partitions[tp], self.leader[tp], self.leader_epoch[tp]
 
     def name(self, topic_id: uuid.UUID) -> str | None:
         return self._names.get(topic_id)

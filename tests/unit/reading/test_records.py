@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.broker import offsets as broker_offsets
 from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.model import OffsetRange, TopicPartition
@@ -20,6 +18,7 @@ from spark_kafka_eos.reading import records as reading
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
 from spark_kafka_eos.wire.record_batch import scan
+from tests.model_kafka import KafkaModel
 
 T0 = TopicPartition("t", 0)
 RECEIVED = 1_700_000_000_123
@@ -54,83 +53,85 @@ def part(first, *sizes, partition=T0, width=0):
     )
 
 
+class ScriptedFetcher:
+    """Each call of `fetch` gives the next answer's parts, and raises what it ends with; `asked` are the ranges."""
+
+    def __init__(self):
+        self.answers, self.asked = [], []
+
+    def __call__(self, *answers):
+        self.answers += answers
+        return self.asked
+
+    def fetch(self, ranges):
+        self.asked.append(ranges)
+        for item in self.answers.pop(0):
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
 @pytest.fixture
-def fetches(monkeypatch):
-    """`fetches(answers…)`: each call of `fetch` gives the next answer's parts and raises what it ends with."""
+def fetches():
+    """`fetches(answers…)`: what is fetched."""
+    return ScriptedFetcher()
 
-    def prepare(*answers):
-        asked = []
 
-        class Fetcher:
-            def __init__(self, cluster, **settings):
-                self.answers = iter(answers)
-
-            def fetch(self, ranges):
-                asked.append(ranges)
-                for item in next(self.answers):
-                    if isinstance(item, Exception):
-                        raise item
-                    yield item
-
-        monkeypatch.setattr(reading, "Fetcher", Fetcher)
-        return asked
-
-    return prepare
+@pytest.fixture
+def kafka():
+    return KafkaModel(2, {"t": 1, "u": 1})
 
 
 def wanted(start, end, partition=T0):
     return OffsetRange(partition=partition, start=start, end=end)
 
 
-TOPICS = {name: SimpleNamespace(id=uuid.UUID(int=8), partitions=range(1)) for name in "tu"}
+@pytest.fixture
+def read(fetches, kafka):
+    def run(ranges, *, decompressed_bytes=256 << 20, columns=(), **given):
+        scripted: Any = {"fetcher": lambda *_, **__: fetches, "decompressed_bytes": decompressed_bytes}
+        chosen = replace(options(**given), columns=columns)
+        batches = reading.read(ranges, chosen, kafka.cluster(), **scripted)
+        return list(batches)
 
-
-def read(ranges, *, topics=TOPICS, **given):
-    def topic(name):
-        if name not in topics:
-            raise UnknownTopic(f"no topic {name!r}")
-        return topics[name]
-
-    cluster: Any = SimpleNamespace(topic=topic)
-    return list(reading.read(ranges, options(**given), cluster))
+    return run
 
 
 def offsets(batches):
     return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
-def test_a_row_has_the_built_in_sources_columns(fetches):
+def test_a_row_has_the_built_in_sources_columns(fetches, read):
     fetches([part(5, 1)])
     [row] = read([wanted(5, 6)])[0].to_pylist()
     assert row.pop("timestamp").timestamp() == RECEIVED / 1000
     assert row == {"key": None, "value": b"5", "topic": "t", "partition": 0, "offset": 5, "timestampType": 0}
 
 
-def test_a_row_has_the_chosen_columns_in_their_order(fetches):
+def test_a_row_has_the_chosen_columns_in_their_order(fetches, read):
     fetches([part(5, 1)])
-    nobody: Any = None
-    chosen = reading.read([wanted(5, 6)], replace(options(), columns=("topic", "value")), nobody)
+    chosen = read([wanted(5, 6)], columns=("topic", "value"))
     assert [batch.to_pydict() for batch in chosen] == [{"topic": ["t"], "value": [b"5"]}]
 
 
 @pytest.mark.parametrize(("start", "end"), [(10, 30), (13, 27), (10, 11), (29, 30), (15, 25), (19, 21)])
-def test_record_batches_that_straddle_a_range_are_cut_by_offset(fetches, start, end):
+def test_record_batches_that_straddle_a_range_are_cut_by_offset(fetches, read, start, end):
     fetches([part(10, 10, 10)])
     assert offsets(read([wanted(start, end)])) == list(range(start, end))
 
 
-def test_headers_stay_with_their_rows_when_a_batch_is_cut(fetches):
+def test_headers_stay_with_their_rows_when_a_batch_is_cut(fetches, read):
     fetches([part(0, 10)])
     [batch] = read([wanted(3, 6)], includeHeaders="true")
     assert batch["headers"].to_pylist() == [[{"key": "n", "value": b"3"}], None, [{"key": "n", "value": b"5"}]]
 
 
-def test_a_part_outside_the_range_makes_no_batch(fetches):
+def test_a_part_outside_the_range_makes_no_batch(fetches, read):
     fetches([part(10, 5), part(15, 5)])
     assert offsets(read([wanted(15, 20)])) == list(range(15, 20))
 
 
-def test_small_parts_of_many_partitions_are_joined_in_order(fetches):
+def test_small_parts_of_many_partitions_are_joined_in_order(fetches, read):
     partitions = [TopicPartition("t", number) for number in range(200)]
     fetches([part(0, 2, partition=partition) for partition in partitions])
     [joined] = read([wanted(0, 2, partition) for partition in partitions])
@@ -138,7 +139,7 @@ def test_small_parts_of_many_partitions_are_joined_in_order(fetches):
     assert joined["offset"].to_pylist() == [0, 1] * 200
 
 
-def test_large_parts_are_cut_and_keep_their_order(fetches):
+def test_large_parts_are_cut_and_keep_their_order(fetches, read):
     fetches([part(0, 100), part(100, 70_000), part(70_100, 70_000)])
     batches = read([wanted(0, 140_100)])
     assert offsets(batches) == list(range(140_100))
@@ -146,13 +147,13 @@ def test_large_parts_are_cut_and_keep_their_order(fetches):
     assert len(batches) == 4
 
 
-def test_parts_of_large_values_are_handed_on_as_they_are(fetches):
+def test_parts_of_large_values_are_handed_on_as_they_are(fetches, read):
     fetches([part(first, 2, width=2_500_000) for first in (0, 2, 4)])
     batches = read([wanted(0, 6)])
     assert [batch["offset"].to_pylist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_damaged_bytes_name_the_partition(fetches):
+def test_damaged_bytes_name_the_partition(fetches, read):
     damaged = part(0, 3)
     damaged.buffer[-1] ^= 1
     fetches([damaged])
@@ -160,7 +161,7 @@ def test_damaged_bytes_name_the_partition(fetches):
         read([wanted(0, 3)])
 
 
-def test_a_timestamp_that_spark_cannot_hold_names_the_record(fetches):
+def test_a_timestamp_that_spark_cannot_hold_names_the_record(fetches, read):
     values = pa.array([b"a", b"b"], pa.binary())
     buffer = encode(pa.nulls(2, pa.binary()), values, np.array([RECEIVED, 2**62]))
     broken = replace(part(0, 2), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
@@ -169,7 +170,7 @@ def test_a_timestamp_that_spark_cannot_hold_names_the_record(fetches):
         read([wanted(0, 2)])
 
 
-def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches):
+def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches, read):
     damaged = part(0, 3)
     damaged.buffer[-2] ^= 1
     fetches([damaged])
@@ -177,75 +178,76 @@ def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches):
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_small_batch_that_would_decompress_to_far_too_much_is_refused(fetches, monkeypatch, codec):
-    monkeypatch.setattr(reading, "_DECOMPRESSED_BYTES", 1_000_000)
+def test_a_small_batch_that_would_decompress_to_far_too_much_is_refused(fetches, read, codec):
     buffer = encode(pa.nulls(1, pa.binary()), pa.array([bytes(2 << 20)]), RECEIVED, compression_type=codec)
     bomb = replace(part(0, 1), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
     option = "kafka.max.partition.fetch.bytes"
     fetches([bomb])
     with pytest.raises(CorruptRecordBatch, match=f"t-0: .* more than 1000000 bytes.*{option}"):
-        read([wanted(0, 1)], **{option: 1_000})
+        read([wanted(0, 1)], decompressed_bytes=1_000_000, **{option: 1_000})
     fetches([bomb])
-    assert offsets(read([wanted(0, 1)], **{option: 100_000})) == [0]
+    assert offsets(read([wanted(0, 1)], decompressed_bytes=1_000_000, **{option: 100_000})) == [0]
 
 
-def holds(monkeypatch, earliest, latest):
-    """What the broker says it still holds of every partition."""
-    monkeypatch.setattr(broker_offsets, "earliest", lambda cluster, partitions: dict.fromkeys(partitions, earliest))
-    monkeypatch.setattr(broker_offsets, "latest", lambda cluster, partitions, **_: dict.fromkeys(partitions, latest))
+def holds(kafka, earliest, latest):
+    """What the brokers still hold of every partition."""
+    for log in kafka.partitions.values():
+        log.append_plain((None,) * latest)
+        log.delete_before(earliest)
 
 
-def test_offsets_lost_while_reading_fail_the_task(fetches):
+def test_offsets_lost_while_reading_fail_the_task(fetches, read):
     fetches([part(0, 5), DataLoss("gone")])
     with pytest.raises(DataLoss, match="gone"):
         read([wanted(0, 20)])
 
 
-def test_offsets_lost_while_reading_are_left_out_on_request(fetches, monkeypatch):
+def test_offsets_lost_while_reading_are_left_out_on_request(fetches, read, kafka):
     asked = fetches([part(0, 5), DataLoss("gone")], [part(12, 8)])
-    holds(monkeypatch, 12, 20)
+    holds(kafka, 12, 20)
     assert offsets(read([wanted(0, 20)], failOnDataLoss="false")) == [0, 1, 2, 3, 4, *range(12, 20)]
     assert asked == [(wanted(0, 20),), (wanted(12, 20),)]
 
 
-def test_what_is_lost_is_logged_range_by_range(fetches, monkeypatch, caplog):
+def test_what_is_lost_is_logged_range_by_range(fetches, read, kafka, caplog):
     fetches([DataLoss("gone")], [part(12, 4)])
-    holds(monkeypatch, 12, 16)
+    holds(kafka, 12, 16)
     read([wanted(0, 20)], failOnDataLoss="false")
     assert "t-0 from 0 to 12 (deleted by retention, or by request)" in caplog.text
     assert "t-0 from 16 to 20 (the log ends at 16)" in caplog.text
 
 
-def test_what_is_deleted_in_the_middle_of_a_record_batch_does_not_come_back_with_it(fetches, monkeypatch):
+def test_what_is_deleted_in_the_middle_of_a_record_batch_does_not_come_back_with_it(fetches, read, kafka):
     fetches([DataLoss("gone")], [part(10, 10)])
-    holds(monkeypatch, 15, 20)
+    holds(kafka, 15, 20)
     assert offsets(read([wanted(0, 20)], failOnDataLoss="false")) == [15, 16, 17, 18, 19]
 
 
-def test_a_topic_created_again_is_left_out_on_request_and_the_others_are_read_on(fetches, monkeypatch, caplog):
+def test_a_topic_created_again_is_left_out_on_request_and_the_others_are_read_on(fetches, read, kafka, caplog):
     other = TopicPartition("u", 0)
     fetches([DataLoss("another id")], [part(0, 5, partition=other)])
-    holds(monkeypatch, 0, 20)
-    both = [replace(wanted(3, 9), topic_id=uuid.UUID(int=7)), wanted(0, 5, other)]
+    holds(kafka, 0, 20)
+    both = [replace(wanted(3, 9), topic_id=uuid.UUID(int=99)), wanted(0, 5, other)]
     assert [row["topic"] for batch in read(both, failOnDataLoss="false") for row in batch.to_pylist()] == ["u"] * 5
     assert "t-0 from 3 to 9 (the partition is gone)" in caplog.text
 
 
-def test_a_topic_deleted_while_it_is_read_is_data_loss(fetches):
+def test_a_topic_deleted_while_it_is_read_is_data_loss(fetches, read):
     fetches([part(0, 5), UnknownTopic("no topic 't'")])
     with pytest.raises(DataLoss, match=r"a topic was deleted.*no topic 't'.*t-0 from 5 to 20"):
         read([wanted(0, 20)])
 
 
-def test_a_topic_deleted_while_it_is_read_is_left_out_on_request(fetches, monkeypatch, caplog):
+def test_a_topic_deleted_while_it_is_read_is_left_out_on_request(fetches, read, kafka, caplog):
     fetches([part(0, 5), UnknownTopic("no topic 't'")])
-    holds(monkeypatch, 0, 20)
-    assert offsets(read([wanted(0, 20)], topics={}, failOnDataLoss="false")) == [0, 1, 2, 3, 4]
+    for tp in list(kafka.partitions):
+        kafka.topics.delete(tp.topic)
+    assert offsets(read([wanted(0, 20)], failOnDataLoss="false")) == [0, 1, 2, 3, 4]
     assert "t-0 from 5 to 20 (the partition is gone)" in caplog.text
 
 
-def test_a_loss_that_cannot_be_located_fails_the_task_when_it_comes_again(fetches, monkeypatch):
+def test_a_loss_that_cannot_be_located_fails_the_task_when_it_comes_again(fetches, read, kafka):
     fetches([DataLoss("stuck")], [DataLoss("stuck")])
-    holds(monkeypatch, 0, 20)
+    holds(kafka, 0, 20)
     with pytest.raises(DataLoss, match="stuck"):
         read([wanted(0, 20)], failOnDataLoss="false")
