@@ -78,7 +78,7 @@ class KafkaModel(ModelKafka):
         return self.meets[api](request, answer) if api in self.meets else answer()
 
     def __reduce__(self) -> tuple[Callable[[int], KafkaModel], tuple[int]]:
-        """What is pickled, to be another process's, goes on talking to the same cluster."""
+        """A pickled copy, as in another process, talks to the same cluster."""
         _pickled[id(self)] = self
         return _unpickled, (id(self),)
 

@@ -27,7 +27,7 @@ numbers = itertools.count(1)
 
 
 class Network:
-    """What becomes of EndTxn, from `lose` on until the client gives up and initialises anew.
+    """Decides what happens to EndTxn, from `lose` on until the client gives up and initializes again.
 
     "response": applied and not answered; "request": not sent, or not before `deliver`. With `for_good` the client
     reaches nobody any more. Whatever is lost costs the client 10 s by its clock, and nobody who runs the tests.
@@ -101,7 +101,7 @@ def network():
 
 @pytest.fixture
 def doubtful(either_kafka, options, network):
-    """A cluster behind `network`, whose requests are given up after 15 s."""
+    """A cluster behind `network`, whose requests time out after 15 s."""
     changed = options(either_kafka.bootstrap, delivery_timeout_ms=15_000)
     with Cluster(changed, connect=network.connect, clock=network.clock) as cluster:
         yield cluster

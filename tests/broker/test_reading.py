@@ -45,7 +45,7 @@ def test_aborted_and_open_transactions_and_their_markers_are_invisible(bootstrap
     produce(bootstrap, name, values(10, 15))  # 22-26
     transact(bootstrap, name, values(15, 20), "commit")  # 27-31, marker 32
     still_open = transact(bootstrap, name, values(200, 205), "leave open")  # 33-37
-    produce(bootstrap, name, values(300, 305))  # 38-42, behind the last stable offset
+    produce(bootstrap, name, values(300, 305))  # 38-42, after the last stable offset
     table = rows(name)
     assert numbers(table) == list(range(20))
     assert table["offset"].to_pylist() == [*range(10), *range(22, 32)]

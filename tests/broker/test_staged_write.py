@@ -90,7 +90,7 @@ def test_a_record_too_large_for_the_topic_fails_the_batch_and_nothing_of_it_is_v
 
 
 def test_a_row_that_changed_on_disk_fails_the_batch_and_nothing_of_it_is_visible(new_topic, write, consumed):
-    """Otherwise it is signed anew, and committed as if somebody had written it."""
+    """Otherwise it would get a new CRC, and be committed like valid data."""
 
     def damage(file):
         staged = file.read_bytes()

@@ -184,7 +184,7 @@ def in_batch(number, driver, spark):
 def a_task_dies_and_runs_again(world, patch):
     def spark(stage):
         stage.run([0])
-        stage.append(1, stage.blocks[1][:1])  # dies behind its first block, so nobody hears of it
+        stage.append(1, stage.blocks[1][:1])  # dies after its first block, so there is no report
         stage.reports.append(AppendReport(stage_id=0, slot=1, attempt=1, sent={}, acked={}))
         stage.attempts = replace(stage.attempts, failed_tasks=1)
 
@@ -667,7 +667,7 @@ class Apart(World):
 
     def driver(self, query="query", origin=None, **options):
         copy = super().driver(query, origin or self.at_a, sourceClusters=self.at_a.cluster_id(), **options)
-        copy.history = []  # the checker is told nothing but where the source is
+        copy.history = []  # the checker knows only where the source is
         return copy
 
     def verify(self, **more):

@@ -141,7 +141,7 @@ def zombie_comes_back(scene: Scene, state: State) -> Outcome:
 
 @column("checkpoint lost")
 def checkpoint_lost(scene: Scene, state: State) -> Outcome:
-    """The query is started anew, with startingOffsets=committed. It waits for offsets that are in an open transaction,
+    """The query is started again, with startingOffsets=committed. It waits for offsets that are in an open transaction,
     until the coordinator gives that up."""
     if state.point == "offsets committed@1" and not state.committed:
         scene.options["kafka.transaction.timeout.ms"] = TIMEOUT_MS
@@ -155,7 +155,7 @@ def checkpoint_lost(scene: Scene, state: State) -> Outcome:
 
 @column("checkpoint older")
 def checkpoint_restored(scene: Scene, state: State) -> Outcome:
-    """Only batch 0 is in the copy, and by now the source has more, so that batch 1 is planned anew and larger."""
+    """Only batch 0 is in the copy, and by now the source has more, so that batch 1 is planned again and larger."""
     reach(scene, state)
     scene.kill("victim")
     for number in (1, 2):

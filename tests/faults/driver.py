@@ -162,7 +162,7 @@ def batches(job: Job) -> Any:
 
 
 def first_offsets(job: Job, checkpoint: Checkpoint) -> dict[TopicPartition, int]:
-    """Where batch 0 starts: asked for anew by every driver that has to run it."""
+    """Where batch 0 starts: determined again by every driver that has to run it."""
     if checkpoint.read("commits/0") is not None:
         return {}
     if not job.from_committed:

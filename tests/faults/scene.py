@@ -48,7 +48,7 @@ class Outcome(StrEnum):
     RIDES_THROUGH = "rides through"  # the same driver commits it, with its first attempt
     REDONE = "redone"  # what was appended is aborted; the batch is written again, once
     SKIPPED = "skipped"  # the ledger shows that it is committed; nothing is written
-    FENCED = "fenced"  # the driver that comes back is told to stop; nothing of it becomes visible
+    FENCED = "fenced"  # the returning driver is fenced; none of its records becomes visible
     REFUSED = "refused"  # an error that says what to do
 
 
@@ -140,7 +140,7 @@ class Scene:
         self.running[name].join()
 
     def close(self) -> None:
-        """Leave no process, no rule and no file behind."""
+        """Remove all processes, rules and files."""
         self.proxy.clear()
         for process in self.running.values():
             process.kill()

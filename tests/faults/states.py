@@ -58,7 +58,7 @@ def reach(scene: Scene, state: State) -> None:
 
 
 def resume(scene: Scene, state: State) -> None:
-    """The victim goes on; where it waits for an answer, because the connection breaks."""
+    """Let the victim continue; if it waits for an answer, by breaking its connection."""
     if not state.end:
         scene.release("victim")
         return
@@ -94,7 +94,7 @@ def is_old(scene: Scene) -> bool:
 
 
 def invisible(state: State) -> int:
-    """How many records a state leaves behind that nobody may see."""
+    """The number of invisible records that a state leaves in the log."""
     return 0 if state.committed else state.appended
 
 

@@ -164,7 +164,7 @@ def clusters(request):
     return tuple(request.getfixturevalue(name) for name in request.param)
 
 
-# A seed with some of all: batches redone and skipped, a checkpoint lost before and behind EndTxn.
+# A seed with some of all: batches redone and skipped, a checkpoint lost before and after EndTxn.
 @pytest.mark.parametrize("seed", seeds(or_else="150"))
 def test_ten_kills_with_checkpoints_deleted_lose_and_repeat_nothing(clusters, tmp_path, seed, cell):
     check(clusters, tmp_path, seed, 10, cell)

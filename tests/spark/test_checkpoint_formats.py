@@ -120,7 +120,7 @@ def test_of_named_sources_the_kafka_one_has_a_range_and_a_replay_beside_files_is
 
 
 class TwoTopics:
-    """A query that copies two topics, 1,000 records of each in a micro-batch, and dies where it is told to."""
+    """A query that copies two topics, 1,000 records of each in a micro-batch, and dies at a given point."""
 
     def __init__(self, broker: EmbeddedKafka, name: str, way: str, folder: Path) -> None:
         self.bootstrap, self.checkpoint, self._way, self._folder = broker.bootstrap, folder / "checkpoint", way, folder
@@ -191,7 +191,7 @@ def test_a_query_with_named_sources_killed_after_its_commit_copies_each_record_o
 def test_a_query_killed_on_both_sides_of_an_upgrade_of_its_offset_log_copies_each_record_once(kafka, tmp_path):
     query = TwoTopics(kafka, "upgrade", "driver", tmp_path)
     query.die("ended", 0)
-    query.die("before append", 1, **{FORMAT: "2"})  # Spark 4.3 goes on with v1
+    query.die("before append", 1, **{FORMAT: "2"})  # Spark 4.3 continues with v1
     assert [query.planned(batch)[0] for batch in (0, 1)] == ["v1", "v1"]
     assert query.copied().total() == 2_000
     query.upgrade(1)

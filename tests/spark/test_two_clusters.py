@@ -1,4 +1,4 @@
-"""A query from one cluster to another on real Spark: its checkpoint is lost, and it goes on where the ledger says."""
+"""A query from one cluster to another on real Spark: its checkpoint is lost, and it continues where the ledger ends."""
 
 from __future__ import annotations
 

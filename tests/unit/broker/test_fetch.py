@@ -85,7 +85,7 @@ def test_a_range_ends_by_position(broker):
 
 
 def test_a_range_that_ends_in_a_gap_ends(broker):
-    # Offsets 10 to 49 are gone (compacted); the next batch begins behind the end.
+    # Offsets 10 to 49 are gone (compacted); the next batch begins after the end.
     broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0) + record_batch(50))))
     fetched = fetch(broker, (FIRST, 0, 10))
     assert [f.next_offset for f in fetched] == [10]

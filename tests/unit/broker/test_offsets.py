@@ -1,4 +1,4 @@
-"""ListOffsets against a scripted broker: what is asked, what is ridden through, what is not."""
+"""ListOffsets against a scripted broker: requests, errors that are retried, errors that are raised."""
 
 from __future__ import annotations
 

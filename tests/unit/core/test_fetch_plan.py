@@ -1,4 +1,4 @@
-"""Reading without sockets: what is asked next, whatever was answered, lost or refused, and how much time that took."""
+"""Reading without sockets: the next request after an answer, a loss or an error, and the time that it may take."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_what_came_is_handed_over_before_anything_that_may_fail():
 
 
 def late(clock, seconds, event):
-    """The same event after so many seconds."""
+    """The same event after this number of seconds."""
 
     def after(ask):
         clock.now += seconds

@@ -1,4 +1,4 @@
-"""How far a source is behind, and since when a last stable offset stands still."""
+"""The lag of a source, and the time since a last stable offset last moved."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ def test_several_things_may_be_wrong_at_once():
     assert sorted(finding.severity for finding in wrong(facts)) == ["error", "error", "error", "warning"]
 
 
-# -- what is asked at all
+# -- the requests of the preflight
 
 
 def test_at_least_once_asks_nothing_of_transactions():

@@ -362,7 +362,7 @@ def told(batch_id: int, offsets: dict[TopicPartition, int]) -> LedgerEntry:
 
 
 def ranged(batch_id: int, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> MicroBatch:
-    """A batch that was planned anew."""
+    """A batch that was planned again."""
     sources = (SourceRange(start=start, end=end),)
     return MicroBatch(query_id="ours", batch_id=batch_id, digest="now", start=start, end=end, sources=sources)
 

@@ -142,7 +142,7 @@ class Sending(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 9), arrive=st.integers(0, 5))
     def lose_a_connection(self, which: int, arrive: int) -> None:
-        """Of the requests on their way some arrive all the same, whenever that may be."""
+        """Some of the requests in flight arrive nevertheless, at any time."""
         sound = [connection for connection in self.connections if not connection.broken]
         if sound:
             connection = sound[which % len(sound)]

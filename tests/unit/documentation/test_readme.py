@@ -1,4 +1,4 @@
-"""What the README shows beside its example: a picture that its script draws, a figure that was measured."""
+"""The README's picture is what its script draws, and its figure is the measured one."""
 
 from __future__ import annotations
 

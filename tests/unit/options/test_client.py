@@ -1,4 +1,4 @@
-"""What connections are told, and how librdkafka is told the same."""
+"""The settings of connections, and librdkafka's names for them."""
 
 import pickle
 

@@ -15,7 +15,7 @@ FIRST, SECOND = {"t": {"0": 5, "1": 7}}, {"t": {"0": 9, "1": 7}}
 
 
 class Kafka(KafkaModel):
-    """The model, and what is asked of it."""
+    """The model, and the requests to it."""
 
     def __init__(self):
         super().__init__(2, {"t": 2})

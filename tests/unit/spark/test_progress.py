@@ -23,7 +23,7 @@ STABLE, STUCK = Marks(last_stable_offset=9, high_watermark=9), Marks(last_stable
 
 
 class Kafka(Questions):
-    """What the listener is told when it asks; an exception is raised. `asked` counts the questions."""
+    """The answers to the listener's requests; an exception is raised. `asked` counts the requests."""
 
     def __init__(self, options=None):
         self.answers = {"marks": STABLE, "held": HELD}

@@ -1,4 +1,4 @@
-"""A Python worker's garbage collector looks at what tasks leave behind, and not at what was imported."""
+"""A Python worker's garbage collector examines the objects of tasks, but not those of imported modules."""
 
 from __future__ import annotations
 

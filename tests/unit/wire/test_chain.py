@@ -18,7 +18,7 @@ from spark_kafka_eos.wire.varint import varint_column, varints
 FILLER = 0x55
 SIZES = st.one_of(
     st.lists(st.integers(6, 200), min_size=1, max_size=30),  # all different
-    st.builds(lambda size, count: [size] * count, st.integers(6, 9000), st.integers(1, 100)),  # all the same
+    st.builds(lambda size, count: [size] * count, st.integers(6, 9000), st.integers(1, 100)),  # all of equal size
     st.lists(st.tuples(st.integers(6, 9000), st.integers(1, 600)), min_size=1, max_size=4).map(
         lambda runs: [size for size, count in runs for _ in range(count)]
     ),
@@ -36,7 +36,7 @@ def batch_of(sizes: list[int]) -> bytes:
 
 
 def bounds(batches: list[bytes], counts: list[int], gap: int = 61) -> tuple[list[int], list[int]]:
-    """`record_bounds` of these batches, each behind a gap, relative to nothing but the buffer."""
+    """`record_bounds` of these batches, each preceded by a gap, relative to the buffer."""
     data, start = b"", []
     for batch in batches:
         data += bytes(gap)

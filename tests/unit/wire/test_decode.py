@@ -240,7 +240,7 @@ def test_a_batch_that_is_not_whole_is_refused() -> None:
 
 
 def decode_any(buffer: bytes | bytearray, batches: Iterable[RecordBatchHeader], check_crcs: bool) -> None:
-    """Everything a reader does with a fetched buffer; what comes out must be sound Arrow data."""
+    """Everything that a reader does with a fetched buffer; the result must be valid Arrow data."""
     for header in batches:
         if header.is_control:
             assert control_marker(buffer, header, check_crcs=check_crcs) in {"abort", "commit", "other"}

@@ -1,4 +1,4 @@
-"""A second call for a micro-batch is told from a batch that comes again."""
+"""A second call for a micro-batch is distinguished from a batch that Spark repeats."""
 
 from __future__ import annotations
 

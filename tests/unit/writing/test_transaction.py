@@ -1,4 +1,4 @@
-"""A commit in doubt, against the model of Kafka: what became of it, what is said if nobody knows."""
+"""A commit in doubt, against the model of Kafka: its outcome, and the error if the outcome is unknown."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_what_an_outdated_coordinator_says_of_the_ledger_does_not_make_a_batch_b
     kafka.outdate_coordinator()
     report = run(owner(kafka), 1)
     assert report.outcome == "skipped"
-    assert report.redone == ()  # the record, of another broker, told that the pointer is behind
+    assert report.redone == ()  # the record, on another broker, showed that the pointer is older
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
 
 

@@ -15,7 +15,7 @@ Traceback (most recent call last):
 spark_kafka_eos.errors.ProducerFenced: another driver runs under the transactional.id. The batch was not committed.
 pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Query terminated with exception
 """
-# In spark-submit's place: notes that it runs, and ends once it is told to.
+# Instead of spark-submit: records that it runs, and ends when the test says so.
 JOB = """
 import pathlib, subprocess, sys, time
 folder = pathlib.Path(sys.argv[-1]).parent
