@@ -8,9 +8,10 @@ such batch on is stable. Source: KIP-98 ("control messages", "last stable offset
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,20 @@ class Batches:
     transactional: NDArray[np.bool_]
     kind: NDArray[np.int8]
     records: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, int, bool, int, int]]) -> Self:
+        """From a row for each batch, with the fields in their order."""
+        table = np.array(rows, np.int64).reshape(-1, 7).T
+        return cls(
+            base_offset=table[0],
+            next_offset=table[1],
+            producer_id=table[2],
+            epoch=table[3],
+            transactional=table[4].astype(np.bool_),
+            kind=table[5].astype(np.int8),
+            records=table[6],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,18 +84,9 @@ def _row(header: RecordBatchHeader, kind: Kind) -> tuple[int, int, int, int, boo
 
 
 def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: bool) -> PartitionLog:
-    table = np.array(columns.batches, np.int64).reshape(-1, 7).T
     return PartitionLog(
         partition=wanted.partition,
-        batches=Batches(
-            base_offset=table[0],
-            next_offset=table[1],
-            producer_id=table[2],
-            epoch=table[3],
-            transactional=table[4].astype(np.bool_),
-            kind=table[5].astype(np.int8),
-            records=table[6],
-        ),
+        batches=Batches.of(columns.batches),
         offset=np.concatenate([np.zeros(0, np.int64), *columns.offset]),
         provenance=np.concatenate([np.zeros(0, PROVENANCE), *columns.provenance]),
         high_watermark=wanted.end,

@@ -26,18 +26,9 @@ def log(text, topic="out", number=0, *, start=0, stable=None):
     if any(letter.isupper() for letter in text):
         rows.append((end, end + 1, 7, 0, True, Kind.ABORT, 0))
         end += 1
-    table = np.array(rows, np.int64).reshape(-1, 7).T
     return PartitionLog(
         partition=TopicPartition(topic, number),
-        batches=Batches(
-            base_offset=table[0],
-            next_offset=table[1],
-            producer_id=table[2],
-            epoch=table[3],
-            transactional=table[4].astype(np.bool_),
-            kind=table[5].astype(np.int8),
-            records=table[6],
-        ),
+        batches=Batches.of(rows),
         offset=np.array([at for at, _ in held], np.int64),
         provenance=np.zeros(len(held), PROVENANCE),
         start=start,

@@ -58,18 +58,9 @@ def log(*batches, number=0, start=0, last_stable_offset=None):
         else:
             rows.append((at, at + 1, each.producer, 0, True, each.kind, 0))
         at += size
-    table = np.array(rows, np.int64).reshape(-1, 7).T
     return PartitionLog(
         partition=TopicPartition("out", number),
-        batches=Batches(
-            base_offset=table[0],
-            next_offset=table[1],
-            producer_id=table[2],
-            epoch=table[3],
-            transactional=table[4].astype(np.bool_),
-            kind=table[5].astype(np.int8),
-            records=table[6],
-        ),
+        batches=Batches.of(rows),
         offset=np.array(offsets, np.int64),
         provenance=np.concatenate([unpack(pack(0, 0, 0))[:0], *values]),
         start=start,
