@@ -79,7 +79,11 @@ def errors_of_source() -> Iterator[None]:
     try:
         yield
     except KafkaEosError as error:
-        error.committed = None
+        told: BaseException | None = error
+        while told is not None:  # Spark's message has the whole traceback, with the errors that led to this one
+            if isinstance(told, KafkaEosError):
+                told.committed = None
+            told = told.__cause__ or told.__context__
         raise
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, DataLoss
+from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
@@ -79,6 +80,19 @@ def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(rea
             call()
         assert str(raised.value) == "orders-0 from 0 to 5 is gone. Set failOnDataLoss=false."
         assert raised.value.committed is None
+
+
+def test_nor_does_what_led_to_it(reader, monkeypatch):
+    def fails(*arguments, **given):
+        try:
+            raise UnknownTopic("topic 'orders' does not exist")
+        except UnknownTopic:
+            raise DataLoss("orders-0 is gone")  # noqa: B904 - its context is in the traceback all the same
+
+    monkeypatch.setattr(Positions, "latest", fails)
+    with pytest.raises(DataLoss) as raised:
+        reader.latestOffset(START, ReadAllAvailable())
+    assert "Nothing was committed" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_nor_does_what_a_task_raises():
