@@ -1,5 +1,7 @@
 """A first job with the installed package, on a broker of its own: write a batch, copy it by a stream, read it."""
 
+import os
+import sys
 import tempfile
 from importlib.resources import files
 from pathlib import Path
@@ -12,11 +14,12 @@ from spark_kafka_eos.testing import EmbeddedKafka
 assert "site-packages" in spark_kafka_eos.__file__, "this is not the installed package"
 assert files(spark_kafka_eos).joinpath("py.typed").is_file()
 
+os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark's workers are the PATH's python3
+
 with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory() as checkpoint:
     for topic in ("orders", "copies"):
         kafka.create_topic(topic, 2)
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    spark.dataSource.register(spark_kafka_eos.KafkaEosDataSource)
     sink = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.transactional.id": "batch", "topic": "orders"}
     rows = spark.range(100).selectExpr("cast(id as string) as key", "cast(id * 2 as string) as value")
     rows.write.format("kafka-eos").options(**sink).mode("append").save()
