@@ -61,6 +61,20 @@ def test_a_number_without_an_end_takes_no_time():
     assert time.monotonic() - started < 5
 
 
+def test_the_search_for_such_numbers_takes_time_linear_to_the_response():
+    """Runs that are just not too long took a second per MiB: each of their bytes began a search of its own."""
+
+    def seconds(body):
+        started = time.process_time()
+        with pytest.raises(ValueError, match="too long"):
+            decode_response(MetadataResponse[12], memoryview(bytes(9) + body + b"\xff" * 1000))
+        return time.process_time() - started
+
+    size = 4 << 20
+    runs = (b"\xff" * 999 + b"\0") * (size // 1000)
+    assert seconds(runs) < 10 * seconds(b"\xff\0" * (size // 2)) + 0.01
+
+
 def test_silence_and_unasked_answers_are_named():
     a, b, c = (TopicPartition("t", number) for number in range(3))
     assert incomplete("Produce", [a, b], [b, a]) is None
