@@ -133,6 +133,10 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
+# Bits of a record batch's attributes.
+CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatchHeader:
     """The 61 bytes before a record batch's records (KIP-98, "Message Format"); timestamps in milliseconds.
@@ -157,19 +161,19 @@ class RecordBatchHeader:
 
     @property
     def compression_code(self) -> int:
-        return self.attributes & 0x07
+        return self.attributes & CODEC
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType((self.attributes >> 3) & 1)
+        return TimestampType(bool(self.attributes & LOG_APPEND_TIME))
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & 0x10)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & 0x20)
+        return bool(self.attributes & CONTROL)
 
     @property
     def next_offset(self) -> int:

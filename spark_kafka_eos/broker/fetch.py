@@ -38,8 +38,8 @@ from spark_kafka_eos.core.fetch_steps import (
     Wait,
 )
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch
-from spark_kafka_eos.model import IsolationLevel, OffsetRange, RecordBatchHeader, TopicPartition
-from spark_kafka_eos.wire.record_batch import scan
+from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
+from spark_kafka_eos.wire.record_batch import RecordBatches, extents
 
 log = logging.getLogger(__name__)
 
@@ -209,27 +209,27 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
     )
 
 
-def _batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[RecordBatchHeader, ...]:
+def _batches(asked: Part, records: memoryview, *, is_first: bool) -> RecordBatches:
     """The whole batches that overlap the range. Raises CorruptRecordBatch with the partition."""
-    headers: list[RecordBatchHeader] = []
+    found: list[int] = []
     behind = asked.position  # no checksum covers a batch's offset
     try:
-        for header in scan(records):
-            if header.base_offset >= asked.end and headers:
+        for position, base_offset, next_offset in extents(records):
+            if base_offset >= asked.end and found:
                 break
-            if header.next_offset <= behind and not headers:
+            if next_offset <= behind and not found:
                 continue  # a broker may start earlier; the Java client skips that, too
-            if header.base_offset < behind and headers:
+            if base_offset < behind and found:
                 raise CorruptRecordBatch(
-                    f"found a batch with offsets {header.base_offset} to {header.next_offset - 1}, expected {behind}"
+                    f"found a batch with offsets {base_offset} to {next_offset - 1}, expected {behind}"
                 )
-            behind = header.next_offset
-            headers.append(header)
-        if not headers and records and is_first:
+            behind = next_offset
+            found.append(position)
+        if not found and records and is_first:
             # The first partition of a request gets at least one whole batch, however large (KIP-74).
             raise CorruptRecordBatch(f"{len(records)} bytes contain no complete record batch")
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(
             f"{asked.partition}, fetched from offset {asked.position}: {error.what}", action=error.action
         ) from None
-    return tuple(headers)
+    return RecordBatches(records, found)

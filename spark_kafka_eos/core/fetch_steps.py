@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.errors import KafkaEosError
@@ -21,7 +21,7 @@ class Fetched:
 
     partition: TopicPartition
     buffer: memoryview
-    batches: tuple[RecordBatchHeader, ...]
+    batches: Sequence[RecordBatchHeader]
     aborted: tuple[AbortedTransaction, ...]
     next_offset: int
     high_watermark: int

@@ -11,36 +11,50 @@ transactions"), Kafka's protocol guide (Fetch response, v4 and later).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection
 from typing import Literal
 
-from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, RecordBatchHeader
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_kafka_eos.model import CONTROL, TRANSACTIONAL, AbortedTransaction, IsolationLevel
 
 # The type of a control batch; "other" for one that does not end a transaction.
 Marker = Literal["abort", "commit", "other"]
 
 
 def visible(
-    batches: Iterable[RecordBatchHeader],
+    headers: NDArray[np.void],
     aborted: Collection[AbortedTransaction],
-    marker: Callable[[RecordBatchHeader], Marker],
+    marker: Callable[[int], Marker],
     isolation_level: IsolationLevel = "read_committed",
-) -> list[RecordBatchHeader]:
-    """The batches with visible records, for one partition of a Fetch response in log order.
+) -> NDArray[np.bool_]:
+    """Whether each record batch has visible records, for one partition of a Fetch response in log order.
 
-    `marker` reads a control batch; only those that may end an aborted transaction are read.
+    `headers` has `RecordBatchHeader`'s fields (`wire.header_table`). `marker` reads the control batch in a row of it;
+    only those that may end an aborted transaction are read.
     """
+    control = headers["attributes"] & CONTROL != 0
+    shown: NDArray[np.bool_] = ~control
     if isolation_level == "read_uncommitted" or not aborted:
-        return [batch for batch in batches if not batch.is_control]
-    pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    aborting: set[int] = set()  # producers between a listed first offset and its abort marker
-    out = []
-    for batch in batches:
-        while pending and pending[-1].first_offset < batch.next_offset:
-            aborting.add(pending.pop().producer_id)
-        if batch.is_control:
-            if batch.producer_id in aborting and marker(batch) == "abort":
-                aborting.remove(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in aborting):
-            out.append(batch)
-    return out
+        return shown
+    first_offsets: dict[int, list[int]] = defaultdict(list)
+    for transaction in aborted:
+        first_offsets[transaction.producer_id].append(transaction.first_offset)
+    # The batches that a transaction consists of, in log order for each producer.
+    some = np.flatnonzero(headers["attributes"] & (TRANSACTIONAL | CONTROL))
+    some = some[np.argsort(headers["producer_id"][some], kind="stable")]
+    producer = headers["producer_id"][some]
+    next_offset = headers["base_offset"] + headers["last_offset_delta"] + 1
+    for producer_id, offsets in first_offsets.items():
+        own = some[slice(*np.searchsorted(producer, [producer_id, producer_id + 1]))]
+        markers = iter(np.flatnonzero(control[own]).tolist())
+        ended = 0  # of `own`: up to the last abort marker
+        for first in np.searchsorted(next_offset[own], sorted(offsets), side="right").tolist():
+            if first < ended:
+                continue  # in the same transaction
+            abort = (at for at in markers if at >= first and marker(int(own[at])) == "abort")
+            ended = next(abort, len(own) - 1) + 1
+            shown[own[first:ended]] = False
+    return shown

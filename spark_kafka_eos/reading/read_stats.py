@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.core.fetch_steps import Fetched
+import numpy as np
+from numpy.typing import NDArray
+
 from spark_kafka_eos.core.progress import RangeTally
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader
+from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
+from spark_kafka_eos.wire.header_table import ends
 
 
 class Tally:
@@ -23,23 +26,20 @@ class Tally:
         """The counts so far, by range."""
         return tuple(self._found.values())
 
-    def count(self, fetched: Fetched, shown: Iterable[RecordBatchHeader]) -> None:
-        """Add a part of a Fetch response; `shown` are those of its record batches that are visible."""
-        seen = {header.position for header in shown}
-        so_far = self._found[fetched.partition]
-        self._found[fetched.partition] = replace(
+    def count(self, partition: TopicPartition, headers: NDArray[np.void], shown: NDArray[np.bool_]) -> None:
+        """Add a part of a Fetch response: its record batches (`wire.header_table`), and which of them are visible."""
+        so_far = self._found[partition]
+        hidden = headers[~shown & (headers["attributes"] & CONTROL == 0)]
+        self._found[partition] = replace(
             so_far,
-            bytes=so_far.bytes + sum(header.size for header in fetched.batches),
-            aborted=so_far.aborted
-            + sum(
-                _inside(header, so_far)
-                for header in fetched.batches
-                if not (header.position in seen or header.is_control)
-            ),
+            bytes=so_far.bytes + int((ends(headers) - headers["position"]).sum()),
+            aborted=so_far.aborted + _inside(hidden, so_far),
         )
 
 
-def _inside(header: RecordBatchHeader, bounds: RangeTally) -> int:
-    """The batch's records inside the range: exact, except for a compacted batch that extends beyond it."""
-    overlap = min(header.next_offset, bounds.end) - max(header.base_offset, bounds.start)
-    return min(header.record_count, max(0, overlap))
+def _inside(headers: NDArray[np.void], bounds: RangeTally) -> int:
+    """The batches' records inside the range: exact, except for a compacted batch that extends beyond it."""
+    first = headers["base_offset"]
+    next_offset = np.minimum(first + headers["last_offset_delta"] + 1, bounds.end)
+    overlap = np.maximum(next_offset - np.maximum(first, bounds.start), 0)
+    return int(np.minimum(headers["record_count"], overlap).sum())

@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +19,14 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.core.planning import remaining
-from spark_kafka_eos.core.visibility import visible
+from spark_kafka_eos.core.visibility import Marker, visible
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.reading.columns import Kind, source_columns
 from spark_kafka_eos.reading.read_stats import Tally
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.headers import HEADERS
 
 log = logging.getLogger(__name__)
@@ -149,14 +149,18 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
-        marker = partial(control_marker, fetched.buffer, check_crcs=options.check_crcs)
-        shown = visible(fetched.batches, fetched.aborted, marker, options.isolation_level)
+        headers = header_table(fetched.buffer, fetched.batches)
+
+        def marker(number: int) -> Marker:
+            return control_marker(fetched.buffer, fetched.batches[number], check_crcs=options.check_crcs)
+
+        shown = visible(headers, fetched.aborted, marker, options.isolation_level)
         if tally is not None:
-            tally.count(fetched, shown)
+            tally.count(fetched.partition, headers, shown)
         # In parts: a compressed response of a few megabytes may contain gigabytes.
         for records in decode_in_parts(
             fetched.buffer,
-            shown,
+            headers[shown],
             check_crcs=options.check_crcs,
             include_headers=options.include_headers,
             max_bytes=most_bytes,

@@ -71,8 +71,9 @@ def _guess(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -
     """
     length, _ = read_varints(data, start, end)
     # Per batch and width of the delta: the number of records, and the bytes of each, including its length field.
-    records = np.diff(np.minimum(_DELTA_EDGES, count[:, None]))
-    content = length[:, None] - 1 + _DELTA_WIDTHS
+    widths = int(np.searchsorted(_DELTA_EDGES, count.max()))
+    records = np.diff(np.minimum(_DELTA_EDGES[: widths + 1], count[:, None]))
+    content = length[:, None] - 1 + _DELTA_WIDTHS[:widths]
     size = content + 1 + (content[:, :, None] >= _LONGER_FROM).sum(axis=2)
     possible = ((records * size).sum(axis=1) == end - start) & (length >= SMALLEST_RECORD - 1)
     step = np.repeat(np.where(possible[:, None], size, 0).reshape(-1), records.reshape(-1))
@@ -100,11 +101,11 @@ def _walk_some(
         left = left[count[left] > done]
     for batch in left.tolist():
         records = int(count[batch]) - done
-        places = _walk(data[: end[batch]], int(position[batch]), records)
+        places = walk(data[: end[batch]], int(position[batch]), records)
         at[first[batch] + done : first[batch] + done + records] = places
 
 
-def _walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
+def walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
     """The position of each record's length. The caller must check the result: damaged bytes yield wrong positions.
 
     Runs of equal lengths are found one window at a time: records with keys and values of equal size differ only where

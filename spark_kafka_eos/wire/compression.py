@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -28,7 +29,9 @@ _LZ4_HEADER = b"\x04\x22\x4d\x18" + b"\x60\x40" + b"\x82"
 _LZ4_END = b"\0\0\0\0"
 _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x8000_0000  # this bit of a block's length: not compressed
+_CODECS: Mapping[int, str] = {int(codec): codec.name.lower() for codec in Compression}
 _READ_STEP = 1 << 20
+_EXPECTED = 8  # how much larger data may be decompressed to be read at once
 
 
 def compress(codec: Compression, data: bytes | bytearray | memoryview) -> bytes:
@@ -56,36 +59,82 @@ def codec_of(name: str) -> Compression:
         raise ConfigurationError("compression", f"unknown codec {name!r}; use one of {known}") from None
 
 
-def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes:
-    """`data` decompressed by the codec of a record batch's attributes; at most `limit` bytes.
+def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes | bytearray:
+    """`Decompressor.decompress`, once."""
+    return Decompressor().decompress(code, data, limit=limit)
 
-    Raises CorruptRecordBatch for an unknown code, for data that is invalid, truncated or followed by other bytes, and
-    for more than `limit` bytes (to bound memory).
+
+class Decompressor:
+    """Decompresses the record batches of one buffer. Not for several threads.
+
+    A zstd or lz4 stream takes much longer to set up than a small batch takes to decompress. So there is one stream of
+    each codec, which is given batch after batch.
     """
-    try:
-        match code:
-            case Compression.NONE:
-                return bytes(data)
-            case Compression.SNAPPY:
+
+    def __init__(self) -> None:
+        self._streams: dict[str, tuple[_Input, pa.CompressedInputStream]] = {}
+
+    def decompress(self, code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes | bytearray:
+        """`data` decompressed by the codec of a record batch's attributes; at most `limit` bytes.
+
+        Raises CorruptRecordBatch for an unknown code, for data that is not of that codec, truncated or followed by
+        other bytes, and for more than `limit` bytes (so that memory stays limited).
+        """
+        if code == Compression.NONE:
+            return bytes(data)
+        codec = _CODECS.get(code)
+        if codec is None:
+            raise CorruptRecordBatch(f"unknown compression code {code}")
+        try:
+            if code == Compression.SNAPPY:
                 return _decompress_snappy(memoryview(data), limit)
-            case Compression.GZIP | Compression.LZ4 | Compression.ZSTD:
-                return _decompress_stream(Compression(code).name.lower(), data, limit)
-    except (OSError, pa.ArrowInvalid, struct.error) as error:
-        raise CorruptRecordBatch(f"cannot decompress {Compression(code).name.lower()} data: {error}") from error
-    raise CorruptRecordBatch(f"unknown compression code {code}")
+            return self._stream(codec, memoryview(data), limit)
+        except (OSError, pa.ArrowInvalid, struct.error) as error:
+            raise CorruptRecordBatch(f"cannot decompress {codec} data: {error}") from error
 
-
-def _decompress_stream(codec: str, data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    parts: list[pa.Buffer] = []
-    room = limit
-    with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-        # Not `read`: if that fails, it never frees its buffer (pyarrow 26).
-        while (part := stream.read_buffer(min(_READ_STEP, room + 1))).size:
-            room -= part.size
-            if room < 0:
+    def _stream(self, codec: str, data: memoryview, limit: int) -> bytearray:
+        # Taken out: after an error nobody knows what the stream still contains.
+        source, stream = self._streams.pop(codec) if codec in self._streams else _open(codec)
+        source.put(data)
+        step = min(_READ_STEP, _EXPECTED * len(data) + 1)
+        out = bytearray()  # grows in place: joining parts would take the memory twice
+        while not source.ended:
+            # Not `read`: if that fails, it never frees its buffer (pyarrow 26).
+            part = stream.read_buffer(min(step, limit - len(out) + 1))
+            if not (part.size or source.ended):
+                raise CorruptRecordBatch(f"cannot decompress {codec} data: the stream ended before its input")
+            out += part
+            if len(out) > limit:
                 raise _too_large(limit)
-            parts.append(part)
-    return b"".join(parts)
+        self._streams[codec] = source, stream
+        return out
+
+
+class _Input:
+    """Compressed bytes, as a file that can be filled again. A stream looks for more than it was given only after it has
+    decompressed all of that: then the file has `ended`.
+    """
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._left, self.ended = memoryview(b""), True
+
+    def put(self, data: memoryview) -> None:
+        self._left, self.ended = data, False
+
+    def read(self, size: int) -> memoryview:
+        part, self._left = self._left[:size], self._left[size:]
+        self.ended = not part
+        return part
+
+    def close(self) -> None:
+        self.put(memoryview(b""))
+
+
+def _open(codec: str) -> tuple[_Input, pa.CompressedInputStream]:
+    source = _Input()
+    return source, pa.CompressedInputStream(pa.PythonFile(source, "r"), codec)
 
 
 def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:

@@ -12,7 +12,8 @@ Source: KIP-98, "Message Format"; Kafka documentation, sections "Record Batch" a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.model import Compression, RecordBatchHeader
-from spark_kafka_eos.wire.chain import record_bounds
+from spark_kafka_eos.model import CODEC, CONTROL, LOG_APPEND_TIME, RecordBatchHeader
+from spark_kafka_eos.wire.chain import record_bounds, walk
 from spark_kafka_eos.wire.columns import MAX_BYTES, cut
-from spark_kafka_eos.wire.compression import decompress
-from spark_kafka_eos.wire.headers import HEADERS, SMALLEST_HEADER, decode_headers
-from spark_kafka_eos.wire.record_batch import HEADER, LOG_APPEND_TIME, SMALLEST_RECORD, Bytes, check_crc
+from spark_kafka_eos.wire.compression import Decompressor
+from spark_kafka_eos.wire.header_table import HeaderTable, ends, header_table, verify_crcs
+from spark_kafka_eos.wire.headers import HEADER_BYTES, HEADERS, SMALLEST_HEADER, decode_headers
+from spark_kafka_eos.wire.record_batch import HEADER, SMALLEST_RECORD, Bytes
 from spark_kafka_eos.wire.stride import Fields, read_alike
 from spark_kafka_eos.wire.varint import MAX_VARLONG_BYTES, read_varints
 
@@ -38,21 +40,24 @@ _FIELDS = [
 ]
 SCHEMA = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS)])
+_ROW_BYTES = 200  # of memory that a record takes while it is decoded, besides its key and value
 _LARGEST_CONTROL_RECORD = 1 << 16  # far more than any of Kafka's has
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
 
 
 class _Part(NamedTuple):
-    """A record batch and the bytes of its records, decompressed."""
+    """Record batches, at least one, each of at least one record; their records lie in `[start, end)` of `data`."""
 
-    header: RecordBatchHeader
-    records: memoryview | bytes
+    headers: HeaderTable
+    data: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
 
 
 def decode(
     buffer: Bytes,
-    batches: Iterable[RecordBatchHeader],
+    batches: Iterable[RecordBatchHeader] | HeaderTable,
     *,
     check_crcs: bool = True,
     include_headers: bool = False,
@@ -60,43 +65,60 @@ def decode(
 ) -> pa.RecordBatch:
     """The records of `batches` (of `buffer`, as `scan` yields them) as columns, in that order.
 
-    Columns: `SCHEMA` or `SCHEMA_WITH_HEADERS`, timestamps in milliseconds. They are copies, so `buffer` may be reused.
-    Raises CorruptRecordBatch for a wrong CRC, for records that do not match their header, and for batches that
-    decompress to more than `max_bytes` in total. Raises ValueError for control batches, which are not data, and for a
-    buffer of 2 GiB or more, because the columns have 32-bit offsets.
+    Like `decode_in_parts`, but in one part, so memory is limited by the size of `buffer` and `max_bytes` only.
     """
-    view, parts, room = memoryview(buffer), [], min(max_bytes, MAX_BYTES)
-    for header in batches:
-        parts.append(_open(view, _data(header), check_crcs, room))
-        room -= len(parts[-1].records)
-    return _decode(view, parts, include_headers)
+    parts = list(
+        decode_in_parts(
+            buffer,
+            batches,
+            check_crcs=check_crcs,
+            include_headers=include_headers,
+            part_bytes=MAX_BYTES,
+            max_bytes=max_bytes,
+        )
+    )
+    if len(parts) == 1:
+        return parts[0]
+    if parts:
+        return pa.concat_batches(parts)
+    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def decode_in_parts(
     buffer: Bytes,
-    batches: Iterable[RecordBatchHeader],
+    batches: Iterable[RecordBatchHeader] | HeaderTable,
     *,
     check_crcs: bool = True,
     include_headers: bool = False,
     part_bytes: int = 64 << 20,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Like `decode`, but in parts, because a few megabytes may decompress to gigabytes.
+    """The records of `batches` (of `buffer`, as `scan` or `header_table` give them) as columns, in that order.
 
-    A part has at most `part_bytes` of decompressed records, but at least one record batch, of at most `max_bytes`.
+    Columns: `SCHEMA` or `SCHEMA_WITH_HEADERS`, timestamps in milliseconds. They are copies, so `buffer` may be reused.
+
+    In parts, because some bytes may decompress to gigabytes, and some bytes of records and headers take hundreds as
+    columns: decoding a part takes about `part_bytes` of memory, or what its one record takes, besides the decompressed
+    record batch. Raises CorruptRecordBatch, which names the offset, for a wrong CRC, for records that do not match
+    their header, for a batch that decompresses to more than `max_bytes`, and for a record whose headers would take
+    more than `max_bytes`. Raises ValueError for control batches, which are not data, and for a buffer of 2 GiB or more,
+    because the columns have 32-bit offsets.
     """
-    view, room = memoryview(buffer), min(max_bytes, MAX_BYTES)
-    parts: list[_Part] = []
-    size = 0
-    for header in batches:
-        part = _open(view, _data(header), check_crcs, room)
-        if parts and size + len(part.records) > part_bytes:
-            yield _decode(view, parts, include_headers)
-            parts, size = [], 0
-        parts.append(part)
-        size += len(part.records)
-    if parts:
-        yield _decode(view, parts, include_headers)
+    view = memoryview(buffer)
+    headers = batches if isinstance(batches, np.ndarray) else header_table(buffer, batches)
+    control = np.flatnonzero(headers["attributes"] & CONTROL)
+    if control.size:
+        offset = headers["base_offset"][control[0]]
+        raise ValueError(f"the batch at offset {offset} is a control batch: skip it, see control_marker")
+    _check(view, headers, check_crcs)
+    headers = headers[headers["record_count"] > 0]
+    decompressor = Decompressor()
+    limit = min(max_bytes, MAX_BYTES)
+    weight = ends(headers) - headers["position"] + _ROW_BYTES * headers["record_count"]
+    for some in _split(weight, part_bytes):
+        for part in _parts(view, headers[some], decompressor, part_bytes, limit):
+            yield from _decode(part, include_headers, part_bytes, limit)
 
 
 def control_marker(
@@ -104,95 +126,181 @@ def control_marker(
 ) -> Literal["abort", "commit", "other"]:
     """How the control batch ends its producer's transaction; "other" for a marker that does not.
 
-    The key of its record has version int16 and type int16 (0 abort, 1 commit). Raises CorruptRecordBatch as `decode`
-    does, and for a control record without such a key. If compaction has removed the marker, the leader keeps the batch
-    without a record; such a batch no longer ends a transaction. Source: Kafka documentation, "Control Batches".
+    The key of its record has version int16 and type int16 (0 abort, 1 commit). Raises CorruptRecordBatch as
+    `decode_in_parts` does, and for a control record without such a key. If compaction has removed the marker, the
+    leader keeps the batch without a record; such a batch no longer ends a transaction. Source: Kafka documentation,
+    "Control Batches".
     """
-    view = memoryview(buffer)
-    part = _open(view, header, check_crcs, _LARGEST_CONTROL_RECORD)
+    view, headers = memoryview(buffer), header_table(buffer, [header])
+    _check(view, headers, check_crcs)
     if not header.record_count:
         return "other"
-    key = _decode(view, [part], include_headers=False)["key"][0].as_py()
+    (part,) = _parts(view, headers, Decompressor(), MAX_BYTES, _LARGEST_CONTROL_RECORD)
+    (records,) = _decode(part, False, MAX_BYTES, MAX_BYTES)
+    key = records["key"][0].as_py()
     if key is None or len(key) < _CONTROL_KEY.size:
         raise CorruptRecordBatch(f"the control batch at offset {header.base_offset} has no control record")
     _, kind = _CONTROL_KEY.unpack_from(key)
     return _MARKERS.get(kind, "other")
 
 
-def _data(header: RecordBatchHeader) -> RecordBatchHeader:
-    if header.is_control:
-        raise ValueError(f"the batch at offset {header.base_offset} is a control batch: skip it, see control_marker")
-    return header
-
-
-def _open(view: memoryview, header: RecordBatchHeader, check_crcs: bool, max_bytes: int) -> _Part:
-    """The batch after all checks that do not read its records."""
-    where, end = f"the record batch at offset {header.base_offset}", header.position + header.size
-    if end > len(view):
-        raise CorruptRecordBatch(f"{where} is truncated")
+def _check(view: memoryview, headers: HeaderTable, check_crcs: bool) -> None:
+    """Check the batches as far as that goes without reading records."""
+    end = ends(headers)
+    truncated = np.flatnonzero(end > len(view))
+    if truncated.size:
+        raise CorruptRecordBatch(f"{_name(headers[truncated[0]])} is truncated")
     if check_crcs:
-        check_crc(view, header)
-    records: memoryview | bytes = view[header.position + HEADER.size : end]
-    if header.record_count and header.compression_code != Compression.NONE:
-        records = decompress(header.compression_code, records, limit=max_bytes)
-    if header.record_count * SMALLEST_RECORD > len(records) or (len(records) and not header.record_count):
-        raise CorruptRecordBatch(f"{where} declares {header.record_count} records in {len(records)} bytes")
-    return _Part(header, records)
+        verify_crcs(view, headers)
+    empty = headers["record_count"] == 0
+    _check_count(headers[empty], (end - headers["position"])[empty] - HEADER.size)
 
 
-def _decode(view: memoryview, parts: Sequence[_Part], include_headers: bool) -> pa.RecordBatch:
-    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
-    parts = [part for part in parts if part.header.record_count]
-    if not parts:
-        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    size = np.array([len(part.records) for part in parts])
-    if any(part.header.compression_code != Compression.NONE for part in parts):
-        view = memoryview(parts[0].records if len(parts) == 1 else b"".join(part.records for part in parts))
-        start = np.cumsum(size) - size
-    else:
-        start = np.array([part.header.position + HEADER.size for part in parts])
-    if len(view) > MAX_BYTES:
-        raise ValueError(f"the buffer has {len(view)} bytes, but at most 2 GiB can be decoded at once")
-    data = np.frombuffer(view, np.uint8)
-    return pa.RecordBatch.from_arrays(
-        _columns(data, start, start + size, [part.header for part in parts], include_headers), schema=schema
-    )
+def _check_count(headers: HeaderTable, size: NDArray[np.int64]) -> None:
+    """`size` are the bytes of each batch's records, decompressed."""
+    count = headers["record_count"]
+    wrong = np.flatnonzero((count * SMALLEST_RECORD > size) | ((count == 0) & (size > 0)))
+    if wrong.size:
+        at = wrong[0]
+        raise CorruptRecordBatch(f"{_name(headers[at])} declares {count[at]} records in {size[at]} bytes")
 
 
-def _columns(
-    data: NDArray[np.uint8],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    headers: Sequence[RecordBatchHeader],
-    include_headers: bool,
-) -> list[pa.Array]:
-    """The columns of all batches' records, which are in `[start, end)` of `data`; there is at least one record."""
-    count = np.array([header.record_count for header in headers])
+def _name(header: np.void) -> str:
+    return f"the record batch at offset {header['base_offset']}"
 
-    def per_record(values: Iterable[int]) -> NDArray[np.int64]:
-        return np.repeat(np.array(list(values), np.int64), count)
 
-    headers_column: list[pa.Array] = []
+def _split(weight: NDArray[np.int64], limit: int) -> Iterator[slice]:
+    """Slices of rows that weigh at most `limit` together, or of one row."""
+    total, first = np.cumsum(weight), 0
+    while first < len(weight):
+        before = int(total[first - 1]) if first else 0
+        behind = max(first + 1, int(np.searchsorted(total, before + limit, side="right")))
+        yield slice(first, behind)
+        first = behind
+
+
+def _parts(
+    view: memoryview, headers: HeaderTable, decompressor: Decompressor, part_bytes: int, max_bytes: int
+) -> Iterator[_Part]:
+    """The batches with their records decompressed: parts of at most `part_bytes`, or of one batch."""
+    start, end = headers["position"] + HEADER.size, ends(headers)
+    codec = headers["attributes"] & CODEC
+    if not codec.any():
+        if len(view) > MAX_BYTES:
+            raise ValueError(f"the buffer has {len(view)} bytes, but at most 2 GiB can be decoded at once")
+        yield _part(headers, view, start, end)
+        return
+    payloads: list[Bytes] = []
+    weight = first = 0
+    extents = zip(start.tolist(), end.tolist(), codec.tolist(), headers["record_count"].tolist(), strict=True)
+    for number, (begin, behind, code, count) in enumerate(extents):
+        payload: Bytes = view[begin:behind]
+        if code:
+            try:
+                payload = decompressor.decompress(code, payload, limit=max_bytes)
+            except CorruptRecordBatch as error:
+                raise CorruptRecordBatch(f"{_name(headers[number])}: {error.what}", action=error.action) from error
+        own = len(payload) + _ROW_BYTES * count
+        if payloads and weight + own > part_bytes:
+            yield _joined(headers[first:number], payloads)
+            weight, first = 0, number
+        payloads.append(payload)
+        weight += own
+    yield _joined(headers[first:], payloads)
+
+
+def _joined(headers: HeaderTable, payloads: list[Bytes]) -> _Part:
+    """Takes the payloads out of the list, so that their memory is not kept."""
+    size = np.array([len(payload) for payload in payloads])
+    end = np.cumsum(size)
+    data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+    payloads.clear()
+    return _part(headers, data, end - size, end)
+
+
+def _part(headers: HeaderTable, data: Bytes, start: NDArray[np.int64], end: NDArray[np.int64]) -> _Part:
+    _check_count(headers, end - start)
+    return _Part(headers, np.frombuffer(data, np.uint8), start, end)
+
+
+def _decode(part: _Part, include_headers: bool, part_bytes: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The part's records, in memory of about `part_bytes`; errors name the batch."""
+    above = -1
+    try:
+        for some in _of_few_records(part, part_bytes):
+            for records in _columns(some, include_headers, part_bytes, max_bytes):
+                if len(part.headers) == 1:
+                    offset = records["offset"].to_numpy()
+                    if offset[0] <= above:
+                        raise _disorder()
+                    above = offset[-1]
+                yield records
+    except CorruptRecordBatch as error:
+        if len(part.headers) > 1:  # one by one, to find out which
+            for at in range(len(part.headers)):
+                one = _Part(part.headers[at : at + 1], part.data, part.start[at : at + 1], part.end[at : at + 1])
+                deque(_decode(one, include_headers, part_bytes, max_bytes), maxlen=0)
+            raise
+        raise CorruptRecordBatch(f"{_name(part.headers[0])}: {error.what}", action=error.action) from error
+
+
+def _of_few_records(part: _Part, part_bytes: int) -> Iterator[_Part]:
+    """The part, or, if it is one batch that weighs more than `part_bytes`, its records piece by piece."""
+    left, position, end = int(part.headers["record_count"][0]), int(part.start[0]), part.end[:1]
+    size = int(end[0]) - position
+    most = max(1, part_bytes * left // (size + _ROW_BYTES * left))
+    if len(part.headers) > 1 or left <= most:
+        yield part
+        return
+    headers = part.headers.copy()
+    while left > most:
+        position, behind = walk(part.data[: end[0]], position, most + 1)[[0, most]].tolist()
+        headers["record_count"] = most
+        yield _Part(headers, part.data, np.array([position]), np.array([behind]))
+        left, position = left - most, behind
+    headers["record_count"] = left
+    yield _Part(headers, part.data, np.array([position]), end)
+
+
+def _columns(part: _Part, include_headers: bool, part_bytes: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """All records of the part; with headers in pieces, because a header of two bytes takes as much as a row."""
+    batches, data, start, end = part
+    count = batches["record_count"]
+
+    def per_record(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.repeat(values, count)
+
     fields = None if include_headers else read_alike(data, start, end, count)
     if fields is None:
-        fields, headers_column = _fields(data, start, end, count, include_headers)
+        fields, places = _fields(data, start, end, count)
     timestamp, offset, key, value = fields
-    _check_offsets(offset, per_record(header.last_offset_delta for header in headers), count)
-    offset += per_record(header.base_offset for header in headers)
+    _check_offsets(offset, per_record(batches["last_offset_delta"]), count)
+    offset += per_record(batches["base_offset"])
     # With LogAppendTime, the timestamps in the records are not valid.
-    timestamp_type = per_record(header.attributes & LOG_APPEND_TIME for header in headers)
+    by_broker = batches["attributes"] & LOG_APPEND_TIME != 0
+    timestamp_type = per_record(by_broker.astype(np.int64))
     timestamp[timestamp_type != 0] = 0
-    timestamp += per_record(
-        header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp for header in headers
-    )
-    return [
-        pa.array(offset),
-        pa.array(timestamp),
-        pa.array((timestamp_type != 0).astype(np.int32)),
-        key,
-        value,
-        *headers_column,
-    ]
+    timestamp += per_record(np.where(by_broker, batches["max_timestamp"], batches["base_timestamp"]))
+    columns = [pa.array(offset), pa.array(timestamp), pa.array(timestamp_type.astype(np.int32)), key, value]
+    if not include_headers:
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        return
+    at, stop, header_count = places
+    many = np.flatnonzero(header_count > max_bytes // HEADER_BYTES)
+    if many.size:
+        raise _too_many_headers(int(offset[many[0]]), int(header_count[many[0]]), max_bytes // HEADER_BYTES)
+    for rows in _split(HEADER_BYTES * header_count, part_bytes):
+        headers = decode_headers(data, at[rows], stop[rows], header_count[rows])
+        some = [column[rows] for column in columns]
+        yield pa.RecordBatch.from_arrays([*some, headers], schema=SCHEMA_WITH_HEADERS)
+
+
+class _HeaderPlaces(NamedTuple):
+    """Of each record: where its headers begin and end, and how many they are."""
+
+    at: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    number: NDArray[np.int64]
 
 
 def _fields(
@@ -200,9 +308,8 @@ def _fields(
     start: NDArray[np.int64],
     end: NDArray[np.int64],
     count: NDArray[np.int64],
-    include_headers: bool,
-) -> tuple[Fields, list[pa.Array]]:
-    """The fields of records of any layout, and a list with the column of headers if it is included."""
+) -> tuple[Fields, _HeaderPlaces]:
+    """The fields of records of any layout."""
     at, stop = record_bounds(data, start, end, count)
     timestamp, at = read_varints(data, at + 1, stop, MAX_VARLONG_BYTES)  # after the attributes, which are not used yet
     offset, at = read_varints(data, at, stop)
@@ -214,7 +321,7 @@ def _fields(
     if ((header_count == 0) & (at != stop)).any():
         raise CorruptRecordBatch("a record has bytes after its last field")
     fields = Fields(timestamp, offset, cut(data, key_at, key_length), cut(data, value_at, value_length))
-    return fields, [decode_headers(data, at, stop, header_count)] if include_headers else []
+    return fields, _HeaderPlaces(at, stop, header_count)
 
 
 def _check_offsets(delta: NDArray[np.int64], last: NDArray[np.int64], count: NDArray[np.int64]) -> None:
@@ -222,7 +329,19 @@ def _check_offsets(delta: NDArray[np.int64], last: NDArray[np.int64], count: NDA
     descends = np.diff(delta) <= 0
     descends[np.cumsum(count)[:-1] - 1] = False
     if descends.any() or int(delta.min()) < 0 or (delta > last).any():
-        raise CorruptRecordBatch("records' offsets do not ascend, or are outside their batch")
+        raise _disorder()
+
+
+def _disorder() -> CorruptRecordBatch:
+    return CorruptRecordBatch("records' offsets do not ascend, or are outside their batch")
+
+
+def _too_many_headers(offset: int, found: int, most: int) -> CorruptRecordBatch:
+    return CorruptRecordBatch(
+        f"the record at offset {offset} has {found} headers, but at most {most} are decoded",
+        action="Read without includeHeaders, or increase kafka.max.partition.fetch.bytes, which increases this limit. "
+        "To skip the record, see Troubleshooting.",
+    )
 
 
 def _behind(at: NDArray[np.int64], length: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -20,7 +20,8 @@ from spark_kafka_eos.wire.varint import ZERO, Varints, read_varint, read_varints
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SMALLEST_HEADER = 2  # an empty key and a null value: two lengths
-_FEW = 8  # up to this number, records are read one by one, which is cheaper than array operations
+HEADER_BYTES = 80  # of memory that a header takes while it is decoded, besides its key and value
+_FEW = 50  # up to this number, records are read one by one, which is cheaper than array operations
 
 
 class EncodedHeaders(NamedTuple):
@@ -70,7 +71,8 @@ def decode_headers(
         done += 1
         record = record[counts[record] > done]
     for one in record.tolist():
-        at[one] = _read_one(data, int(at[one]), int(end[one]), place[:, first[one] + done : first[one + 1]])
+        slots = place[:, first[one] + done : first[one + 1]]
+        at[one] = _read_one(data[: end[one]].data, int(at[one]), *(row.data for row in slots))
     if (at != end).any():
         raise CorruptRecordBatch("a record's headers do not end at its end")
     if (place[1] < 0).any() or (place[3] < -1).any():
@@ -80,13 +82,25 @@ def decode_headers(
     return pa.ListArray.from_arrays(pa.array(first.astype(np.int32)), each)
 
 
-def _read_one(data: NDArray[np.uint8], position: int, end: int, place: NDArray[np.int64]) -> int:
-    """Fill `place` with one record's headers from `position` on; return the position after them."""
-    for slot in range(place.shape[1]):
-        for where in (0, 2):
-            length, start = read_varint(data, position, end)
-            place[where, slot], place[where + 1, slot] = start, length
-            position = start + max(length, 0)
+def _read_one(
+    view: memoryview,
+    position: int,
+    key_at: memoryview,
+    key_length: memoryview,
+    value_at: memoryview,
+    value_length: memoryview,
+) -> int:
+    """Fill in one record's headers from `position` on; return the position after them."""
+    end = len(view)
+    for slot in range(len(key_at)):
+        for at, size in ((key_at, key_length), (value_at, value_length)):
+            if position < end and (byte := view[position]) < 0x80:
+                length, position = byte >> 1 ^ -(byte & 1), position + 1
+            else:
+                length, position = read_varint(view, position, end)
+            at[slot], size[slot] = position, length
+            if length > 0:
+                position += length
     return position
 
 

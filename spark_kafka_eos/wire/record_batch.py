@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 import google_crc32c
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.model import RecordBatchHeader
+from spark_kafka_eos.model import TRANSACTIONAL, RecordBatchHeader
 from spark_kafka_eos.wire import legacy
 
 Bytes = bytes | bytearray | memoryview
@@ -36,10 +37,10 @@ LENGTH_END = 12  # `batchLength` counts the bytes from here
 MAGIC_AT = 16
 CRC_AT = 17
 CRC_START = 21  # the CRC covers the bytes from here
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
 # A record without key, value and headers: length, attributes, timestamp delta, offset delta, -1, -1, 0 headers.
 SMALLEST_RECORD = 7
+_SHORTEST = HEADER.size - LENGTH_END  # the length of a batch without records
+_EXTENT = struct.Struct(">qi4xb6xi30xi")  # baseOffset, batchLength, magic, lastOffsetDelta, recordCount
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _PRODUCER = struct.Struct(">qhi")  # producerId, producerEpoch, baseSequence
@@ -53,7 +54,7 @@ def read_header(buffer: Bytes, position: int) -> RecordBatchHeader:
     _check_magic(buffer, position)
     (base_offset, batch_length, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
      producer_id, producer_epoch, base_sequence, record_count) = HEADER.unpack_from(buffer, position)  # fmt: skip
-    if batch_length < HEADER.size - LENGTH_END or record_count < 0 or last_offset_delta < 0:
+    if batch_length < _SHORTEST or record_count < 0 or last_offset_delta < 0:
         raise CorruptRecordBatch(
             f"record batch at offset {base_offset} declares length {batch_length}, {record_count} records and last "
             f"offset delta {last_offset_delta}"
@@ -83,23 +84,53 @@ def _check_magic(buffer: Bytes, position: int) -> None:
         raise legacy.refusal(magic, position, base_offset)
 
 
+class RecordBatches(Sequence[RecordBatchHeader]):
+    """The record batches at `positions` of a buffer. A header is read when it is asked for: of thousands of small
+    batches, `wire.header_table` reads all headers at once.
+    """
+
+    __slots__ = ("_buffer", "positions")
+
+    def __init__(self, buffer: Bytes, positions: Sequence[int]) -> None:
+        self._buffer, self.positions = buffer, positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @overload
+    def __getitem__(self, index: int) -> RecordBatchHeader: ...
+    @overload
+    def __getitem__(self, index: slice) -> RecordBatches: ...
+    def __getitem__(self, index: int | slice) -> RecordBatchHeader | RecordBatches:
+        if isinstance(index, slice):
+            return RecordBatches(self._buffer, self.positions[index])
+        return read_header(self._buffer, self.positions[index])
+
+
 def scan(buffer: Bytes) -> Iterator[RecordBatchHeader]:
-    """The header of each whole record batch, in order.
+    """The header of each whole record batch, in order; stops and raises as `extents` does."""
+    return (read_header(buffer, position) for position, _, _ in extents(buffer))
+
+
+def extents(buffer: Bytes) -> Iterator[tuple[int, int, int]]:
+    """Of each whole record batch, in order: its position, its base offset, and the offset after its last one.
 
     Stops before a truncated batch (a broker fills a Fetch response to the last byte). A corrupt length that is too
     large looks the same, so the caller must raise an error if the next fetch from there returns no whole batch either.
     Raises CorruptRecordBatch for anything else that is not a record batch.
     """
-    position = 0
-    while len(buffer) - position > MAGIC_AT:
-        if len(buffer) - position < HEADER.size:
-            _check_magic(buffer, position)
+    position, size = 0, len(buffer)
+    while size - position >= HEADER.size:
+        base_offset, length, magic, last_offset_delta, records = _EXTENT.unpack_from(buffer, position)
+        if magic != MAGIC or length < _SHORTEST or last_offset_delta < 0 or records < 0:
+            read_header(buffer, position)  # raises
+        end = position + length + LENGTH_END
+        if end > size:
             return
-        header = read_header(buffer, position)
-        if position + header.size > len(buffer):
-            return
-        yield header
-        position += header.size
+        yield position, base_offset, base_offset + last_offset_delta + 1
+        position = end
+    if size - position > MAGIC_AT:
+        _check_magic(buffer, position)
 
 
 def crc_of(buffer: Bytes, position: int, end: int) -> int:

@@ -134,7 +134,7 @@ def read_varints(
     return (value.view(np.uint64) >> 1).view(np.int64) ^ -(value & 1), after
 
 
-def read_varint(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+def read_varint(data: NDArray[np.uint8] | memoryview, position: int, end: int) -> tuple[int, int]:
     """Read one number, like `read_varints`; return it and the position after it."""
     folded = 0
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):

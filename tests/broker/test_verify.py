@@ -31,7 +31,7 @@ from spark_kafka_eos.core.committed_end import CommittedEnd
 from spark_kafka_eos.core.transaction import Event
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.reading import records as reading
 from spark_kafka_eos.verify import scan
@@ -376,12 +376,12 @@ def last_stable_offset_ignored(patch):
 
 
 def aborted_list_ignored(patch):
-    patch.setattr(reading, "visible", lambda batches, *_: [one for one in batches if not one.is_control])
+    patch.setattr(reading, "visible", lambda headers, *_: headers["attributes"] & CONTROL == 0)
 
 
 def abort_markers_ignored(patch):
-    def forgetful(batches, aborted, marker, isolation_level):
-        return visible(batches, aborted, lambda batch: "other", isolation_level)
+    def forgetful(headers, aborted, marker, isolation_level):
+        return visible(headers, aborted, lambda batch: "other", isolation_level)
 
     patch.setattr(reading, "visible", forgetful)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from spark_kafka_eos.lab.bench.alternating import Show, silent
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.wire.decode import control_marker
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.record_batch import stamp
 
 KEY_BYTES = 8
@@ -122,8 +122,9 @@ def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
 
 
 def _visible_records(part: Fetched) -> int:
-    shown = visible(part.batches, part.aborted, partial(control_marker, part.buffer))
-    return sum(header.record_count for header in shown)
+    headers = header_table(part.buffer, part.batches)
+    shown = visible(headers, part.aborted, lambda number: control_marker(part.buffer, part.batches[number]))
+    return int(headers["record_count"][shown].sum())
 
 
 def _digits(start: int, count: int) -> NDArray[np.uint8]:

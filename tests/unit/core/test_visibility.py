@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from spark_kafka_eos.core.visibility import Marker, visible
-from spark_kafka_eos.model import AbortedTransaction, IsolationLevel, RecordBatchHeader
+from spark_kafka_eos.model import CONTROL, TRANSACTIONAL, AbortedTransaction, IsolationLevel, RecordBatchHeader
 
-TRANSACTIONAL, CONTROL = 0x10, 0x20
+
+def table(batches: Sequence[RecordBatchHeader]) -> NDArray[np.void]:
+    names = [each.name for each in fields(RecordBatchHeader)]
+    rows = [tuple(getattr(batch, name) for name in names) for batch in batches]
+    return np.array(rows, [(name, np.int64) for name in names])
+
+
+def row_by_row(
+    batches: Sequence[RecordBatchHeader],
+    aborted: Sequence[AbortedTransaction],
+    marker: Callable[[int], Marker],
+) -> list[bool]:
+    """As the Java client does it (CompletedFetch): batch by batch, with the set of producers that are aborting."""
+    pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+    aborting: set[int] = set()
+    out = []
+    for number, batch in enumerate(batches):
+        while pending and pending[-1].first_offset < batch.next_offset:
+            aborting.add(pending.pop().producer_id)
+        if batch.is_control:
+            if batch.producer_id in aborting and marker(number) == "abort":
+                aborting.remove(batch.producer_id)
+            out.append(False)
+        else:
+            out.append(not (batch.is_transactional and batch.producer_id in aborting))
+    return out
 
 
 @dataclass
@@ -75,8 +102,11 @@ class Log:
         isolation_level: IsolationLevel = "read_committed",
     ) -> list[bool]:
         """Of each batch whether it is visible."""
-        found = visible(batches, aborted, self.read_marker, isolation_level)
-        return [batch in found for batch in batches]
+
+        def read_marker(number: int) -> Marker:
+            return self.read_marker(batches[number])
+
+        return [bool(one) for one in visible(table(batches), aborted, read_marker, isolation_level)]
 
     def read_marker(self, batch: RecordBatchHeader) -> Marker:
         marker = self.markers[batch.position]
@@ -176,12 +206,39 @@ def test_only_markers_of_producers_that_abort_are_read() -> None:
     log = Log().data(1).data(2).marker(2, "commit").marker(1, "abort").marker(1, "commit")
     read = []
 
-    def read_marker(batch: RecordBatchHeader) -> Marker:
-        read.append(batch)
-        return log.read_marker(batch)
+    def read_marker(number: int) -> Marker:
+        read.append(number)
+        return log.read_marker(log.batches[number])
 
-    assert visible(log.batches, [one for one, _ in log.index], read_marker) == [log.batches[1]]
-    assert read == [log.batches[3]]
+    found = visible(table(log.batches), [one for one, _ in log.index], read_marker)
+    assert found.tolist() == [False, True, False, False, False]
+    assert read == [3]
+
+
+@given(st.data())
+def test_any_batches_with_any_list_are_as_visible_as_batch_by_batch(data: st.DataObject) -> None:
+    """Also where list and batches contradict each other."""
+    log, producers = Log(), st.integers(1, 3)
+    markers: list[Marker] = ["abort", "commit", "other"]
+    kinds = st.sampled_from([0, TRANSACTIONAL, TRANSACTIONAL, CONTROL, TRANSACTIONAL | CONTROL])
+    for producer_id, attributes, records, marker in data.draw(
+        st.lists(st.tuples(producers, kinds, st.integers(1, 3), st.sampled_from(markers)))
+    ):
+        log.append(producer_id, attributes, records, marker)
+    listed = st.builds(AbortedTransaction, producer_id=producers, first_offset=st.integers(-1, log.end + 1))
+    aborted = data.draw(st.lists(listed, max_size=6))
+    read: tuple[list[int], list[int]] = [], []
+
+    def marker_of(number: int, seen: list[int]) -> Marker:
+        seen.append(number)
+        return log.read_marker(log.batches[number])
+
+    found = visible(table(log.batches), aborted, lambda number: marker_of(number, read[0])).tolist()
+    if aborted:
+        assert found == row_by_row(log.batches, aborted, lambda number: marker_of(number, read[1]))
+    else:
+        assert found == [not batch.is_control for batch in log.batches]
+    assert sorted(read[0]) == read[1]
 
 
 @given(st.data())

@@ -2,51 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from spark_kafka_eos.core.fetch_steps import Fetched
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.reading.read_stats import Tally
+from spark_kafka_eos.wire.header_table import header_table
+from spark_kafka_eos.wire.record_batch import HEADER, scan
 
 T0 = TopicPartition("t", 0)
 
 
 def header(first, records, *, span=None, control=False):
     """A batch of `records` over `span` offsets (more than records where it was compacted), 100 bytes long."""
-    return RecordBatchHeader(
-        position=100 * first,
-        base_offset=first,
-        batch_length=88,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
-        attributes=0x30 if control else 0x10,
-        last_offset_delta=(span or records) - 1,
-        base_timestamp=0,
-        max_timestamp=0,
-        producer_id=1,
-        producer_epoch=0,
-        base_sequence=0,
-        record_count=records,
-    )
-
-
-def fetched(*headers):
-    return Fetched(
-        partition=T0,
-        buffer=memoryview(b""),
-        batches=headers,
-        aborted=(),
-        next_offset=headers[-1].next_offset,
-        high_watermark=0,
-        last_stable_offset=0,
-    )
+    return HEADER.pack(
+        first, 88, 0, 2, 0, 0x30 if control else 0x10, (span or records) - 1, 0, 0, 1, 0, 0, records
+    ) + bytes(100 - HEADER.size)
 
 
 def counted(start, end, *parts):
     tally = Tally([OffsetRange(partition=T0, start=start, end=end)])
     for headers, shown in parts:
-        tally.count(fetched(*headers), [one for one, is_shown in zip(headers, shown, strict=True) if is_shown])
+        buffer = b"".join(headers)
+        tally.count(T0, header_table(buffer, scan(buffer)), np.array(shown))
     [found] = tally.ranges
     assert (found.partition, found.start, found.end) == (T0, start, end)
     return found.bytes, found.aborted

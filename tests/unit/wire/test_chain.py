@@ -78,13 +78,13 @@ def test_batches_walked_abreast_give_the_same(batches: list[list[int]], abreast:
 
 def test_only_what_is_left_of_many_batches_is_walked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
-    walk = chain._walk
+    walk = chain.walk
 
     def watched(data: NDArray[np.uint8], position: int, records: int) -> NDArray[np.int64]:
         walked.append(records)
         return walk(data, position, records)
 
-    monkeypatch.setattr(chain, "_walk", watched)
+    monkeypatch.setattr(chain, "walk", watched)
     batches = [[6, 7, 9]] * chain._ABREAST + [[6, 7, 9, 10, 8]]
     assert bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches]) == expected(batches)
     assert walked == [2]
@@ -94,7 +94,7 @@ def test_only_what_is_left_of_many_batches_is_walked_one_by_one(monkeypatch: pyt
 def test_equal_records_are_found_without_a_walk(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The offset delta takes a second byte from the 65th record on, a third from the 8193rd on."""
     sizes = [size] * 64 + [size + 1] * (8192 - 64) + [size + 2] * 10
-    monkeypatch.setattr(chain, "_walk", lambda *_: pytest.fail("walked"))
+    monkeypatch.setattr(chain, "walk", lambda *_: pytest.fail("walked"))
     assert bounds([batch_of(sizes)] * 2, [len(sizes)] * 2) == expected([sizes] * 2)
 
 
