@@ -339,8 +339,7 @@ def _disorder() -> CorruptRecordBatch:
 def _too_many_headers(offset: int, found: int, most: int) -> CorruptRecordBatch:
     return CorruptRecordBatch(
         f"the record at offset {offset} has {found} headers, but at most {most} are decoded",
-        action="Read without includeHeaders, or increase kafka.max.partition.fetch.bytes, which increases this limit. "
-        "To skip the record, see Troubleshooting.",
+        action="Read without includeHeaders, or increase kafka.max.partition.fetch.bytes, which increases this limit.",
     )
 
 
