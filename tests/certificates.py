@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_BROKER_NAMES = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+# Without `localhost`, which leads to the broker, too: its certificate is one of another name there.
+_BROKER_NAMES = [x509.DNSName("broker.test"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

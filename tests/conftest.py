@@ -146,8 +146,9 @@ def topic_factory(kafka: EmbeddedKafka) -> TopicFactory:
 class SecuredKafka:
     """A broker that also listens on SSL, SASL_PLAINTEXT and SASL_SSL, with PLAIN and SCRAM, and checks ACLs.
 
-    `allowed` may do everything (as may the plain listener and every client certificate of `certificates`); `denied` may
-    log in and nothing else. Both are (user name, password).
+    The SSL listener requires a client certificate. `allowed` may do everything, as may the client certificate of
+    `certificates` and the plain listener, where nobody logs in; `denied` may log in and nothing else. Both are (user
+    name, password).
     """
 
     kafka: EmbeddedKafka
@@ -166,7 +167,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory, kafka_version: str) -> Ite
         "ssl.keystore.location": certificates.broker_keystore,
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": certificates.ca,
-        "ssl.client.auth": "requested",
     }
     login = "required " + " ".join(f'user_{name}="{password}"' for name, password in users.items()) + ";"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -178,7 +178,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, kafka_version: str) -> Ite
     }
     with EmbeddedKafka(
         kafka_version,
-        listeners={"SSL": tls, "SASL_PLAINTEXT": sasl, "SASL_SSL": tls | sasl},
+        listeners={"SSL": tls | {"ssl.client.auth": "required"}, "SASL_PLAINTEXT": sasl, "SASL_SSL": tls | sasl},
         scram_users=users if release(kafka_version) >= (3, 5) else {},
         config={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -59,6 +59,11 @@ def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, where: str) 
         ) from error
 
 
+def rejected(error: BaseException | None) -> bool:
+    """Whether the server ended the TLS connection with an alert, as it does if it does not accept our certificate."""
+    return isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "")
+
+
 @contextmanager
 def _file(location: str | None, pem: str | None) -> Iterator[str | None]:
     """The path of a PEM file. The ssl module only reads files, so text is passed through a pipe, which has a path in

@@ -54,7 +54,7 @@ class Connection:
         self._expires = float("inf")
         self._socket: socket.socket | None = self._connect()
         try:
-            self._learn_versions()
+            self._first_contact()
             if options.security.uses_sasl:
                 self._authenticate()
         except BaseException:
@@ -145,6 +145,21 @@ class Connection:
         except OSError as error:
             plain.close()
             raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
+
+    def _first_contact(self) -> None:
+        """The first request. In TLS 1.3, the client's handshake ends before the broker has seen its certificate."""
+        try:
+            self._learn_versions()
+        except BrokerUnreachable as error:
+            if self._options.security.uses_tls:
+                from spark_kafka_eos.broker.authentication import rejected
+
+                if rejected(error.__cause__):
+                    raise AuthenticationFailed(
+                        f"{self.where} rejected the TLS connection: {error.what}",
+                        action="Set the keystore with a client certificate that the broker trusts.",
+                    ) from error
+            raise
 
     def _learn_versions(self) -> None:
         """KIP-35. A broker that is too old for our version responds with version 0 and its own range (KIP-511)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
@@ -67,12 +69,41 @@ def test_a_user_logs_in_by_every_mechanism_and_moves_data(client, secured, topic
         assert [f.next_offset for f in Fetcher(cluster, max_partition_fetch_bytes=1).fetch(ranges)] == [1]
 
 
-def test_tls_works_without_and_with_a_client_certificate_from_a_file_or_as_text(client, secured):
-    keystore = secured.certificates.client_keystore
-    text = keystore.read_text()
-    reach(client("SSL"))
-    reach(client("SSL", certificate_location=str(keystore), key_location=str(keystore)))
+@pytest.fixture
+def identity(secured):
+    """The client's certificate, which the SSL listener requires."""
+    keystore = str(secured.certificates.client_keystore)
+    return {"certificate_location": keystore, "key_location": keystore}
+
+
+def test_a_client_certificate_comes_from_a_file_or_as_text(client, secured, identity):
+    reach(client("SSL", **identity))
+    text = secured.certificates.client_keystore.read_text()
     reach(client("SSL", certificate_pem=text, key_pem=Secret(text)))
+
+
+def test_without_a_client_certificate_or_with_another_authoritys_nobody_gets_in(client, tmp_path):
+    stranger = str(issue(tmp_path).client_keystore)
+    for wrong in ({}, {"certificate_location": stranger, "key_location": stranger}):
+        # The broker hangs up; its reason may come too late to be read.
+        with pytest.raises((AuthenticationFailed, BrokerUnreachable), match="127.0.0.1"):
+            reach(client("SSL", **wrong))
+
+
+def elsewhere(options):
+    """The same broker under a name that its certificate does not have."""
+    [(_, port)] = options.bootstrap_servers
+    return replace(options, bootstrap_servers=(("localhost", port),))
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_a_certificate_for_another_name_is_not_trusted(client, secured, identity, protocol):
+    """Else anybody with a certificate of the same authority can be the broker."""
+    login = {"mechanism": "PLAIN", "login": secured.allowed} if protocol == "SASL_SSL" else identity
+    with pytest.raises(AuthenticationFailed, match="handshake with localhost:.*host name") as caught:
+        reach(elsewhere(client(protocol, **login)))
+    assert "localhost" in str(caught.value.__cause__)
+    reach(elsewhere(client(protocol, check_hostname=False, **login)))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -83,9 +114,9 @@ def test_a_wrong_password_names_the_user_and_shows_no_password(client, secured, 
     assert WRONG not in f"{caught.value}{caught.value!r}{caught.value.__cause__}"
 
 
-def test_an_authority_that_did_not_sign_the_broker_is_not_trusted(client, tmp_path):
+def test_an_authority_that_did_not_sign_the_broker_is_not_trusted(client, identity, tmp_path):
     with pytest.raises(AuthenticationFailed, match="the TLS handshake with 127.0.0.1:.* failed"):
-        reach(client("SSL", ca_location=str(issue(tmp_path).ca)))
+        reach(client("SSL", ca_location=str(issue(tmp_path).ca), **identity))
 
 
 def test_tls_to_a_plain_listener_says_so(client):

@@ -217,17 +217,14 @@ def test_a_wrong_password_is_refused(secured):
         admin.list_topics(timeout=2)
 
 
-def test_tls_works_with_and_without_a_client_certificate_but_not_with_another_authority(secured, tmp_path):
+def test_tls_needs_a_client_certificate_and_the_authority_that_signed_the_brokers(secured, tmp_path):
     keystore = str(secured.certificates.client_keystore)
-    assert client(secured, "SSL").list_topics(timeout=20).brokers
-    assert (
-        client(secured, "SSL", ssl_certificate_location=keystore, ssl_key_location=keystore)
-        .list_topics(timeout=20)
-        .brokers
-    )
-    stranger = issue(tmp_path).ca
-    with pytest.raises(KafkaException):
-        client(secured, "SSL", ssl_ca_location=str(stranger)).list_topics(timeout=2)
+    own = {"ssl_certificate_location": keystore, "ssl_key_location": keystore}
+    assert client(secured, "SSL", **own).list_topics(timeout=20).brokers
+    stranger = str(issue(tmp_path).ca)
+    for wrong in ({}, own | {"ssl_ca_location": stranger}):
+        with pytest.raises(KafkaException):
+            client(secured, "SSL", **wrong).list_topics(timeout=2)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -18,6 +20,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions, Secret, Security
+from tests.certificates import issue
 
 ApiVersion = ApiVersionsResponse.ApiVersion
 PLAINTEXT = Security()
@@ -407,3 +410,35 @@ def test_a_frame_that_claims_a_gigabyte_and_ends_takes_no_memory(peer, connect):
     with pytest.raises(BrokerUnreachable, match="no response: timed out"):
         connection.receive(ask(connection))
     assert psutil.Process().memory_info().rss - before < 64 << 20
+
+
+def test_a_broker_that_does_not_accept_the_clients_certificate_is_said_to(tmp_path):
+    certificates = issue(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.broker_keystore)
+    context.load_verify_locations(certificates.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    def serve():
+        accepted, _ = listener.accept()
+        with accepted:
+            refusing = context.wrap_bio(incoming := ssl.MemoryBIO(), outgoing := ssl.MemoryBIO(), server_side=True)
+            while received := accepted.recv(65_536):
+                incoming.write(received)
+                with contextlib.suppress(ssl.SSLError):
+                    refusing.do_handshake()
+                accepted.sendall(outgoing.read())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        options = ClientOptions(
+            bootstrap_servers=(("127.0.0.1", port),),
+            security=Security(protocol="SSL", ca_location=str(certificates.ca)),
+            request_timeout_ms=5_000,
+        )
+        with pytest.raises(AuthenticationFailed, match="rejected the TLS connection.*certificate.*Set the keystore"):
+            Connection("127.0.0.1", port, options)
+        thread.join(10)
+    assert not thread.is_alive()
