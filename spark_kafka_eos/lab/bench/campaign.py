@@ -44,6 +44,7 @@ class Size:
             "64-partitions": replace(self.main, partitions=64),
             "512-partitions": replace(self.main, partitions=512),
             "200-topics": replace(self.main, topics=200, partitions=1),
+            "1-record-batches": replace(self.main, records=max(1, self.records // 20), batch_records=1),
         }[key]
 
 
@@ -56,6 +57,7 @@ def measurements() -> Mapping[str, Run]:
         # First: a worker that has processed a large batch keeps its memory, whatever the next batch needs.
         "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
         "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
+        "codec-small": _one("codec-small", lambda lab, _, size: codec.small_batches(runs=size.runs, show=lab.show)),
         "source-1": _one("source-1", lambda lab, spark, size: spark_runs.source(lab, spark, size.main, runs=size.runs)),
         "source-20": _one(
             "source-20",

@@ -16,10 +16,12 @@ from spark_kafka_eos.lab.bench.figures import Comparison
 from spark_kafka_eos.lab.bench.inputs import Shape, rows
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import scan
+from spark_kafka_eos.wire.header_table import header_table
+from spark_kafka_eos.wire.record_batch import RecordBatches, extents, scan
 from spark_kafka_eos.writing.blocks import BlockEncoder, Layout, Target
 
 ENCODE, DECODE, BLOCKS, FLOOR = "encode", "decode", "rows to blocks of 4 partitions", "memory copy + CRC"
+SMALL = (1, 5, 100)  # records per batch
 _NOW = 1_700_000_000_000
 _INPUT = 500_000  # records in memory: more than fit into caches; a run uses them repeatedly
 
@@ -79,6 +81,38 @@ def codec(
             "runs": runs,
         },
     )
+
+
+def small_batches(*, records: int = 50_000, runs: int = 5, show: Show = silent) -> Comparison:
+    """Decode `records` records of 100 bytes in small record batches, as a response of a broker with all of them."""
+    sides = [
+        Side(name=decode_small(count, compression), run=_decoding(records, count, compression))
+        for compression in ("none", "zstd")
+        for count in SMALL
+    ]
+    with one_core():
+        series = alternate(sides, records=records, runs=runs, show=show)
+    return Comparison(
+        title="decode small record batches, seconds of a core: 100-byte values",
+        series=series,
+        settings={"records": records, "runs": runs},
+    )
+
+
+def decode_small(count: int, compression: str) -> str:
+    """The name of a side of `small_batches`."""
+    return f"{count} per batch" + ("" if compression == "none" else f", {compression}")
+
+
+def _decoding(records: int, count: int, compression: str) -> Callable[[], float]:
+    shape = Shape(records=records, compression=compression, batch_records=count)
+    buffer = b"".join(encode(keys, values, _NOW, compression_type=compression) for keys, values in rows(shape))
+
+    def work() -> None:
+        found = RecordBatches(buffer, [position for position, _, _ in extents(buffer)])
+        decode(buffer, header_table(buffer, found))
+
+    return _repeated(work, 1)
 
 
 def _repeated(work: Callable[[], None], times: int) -> Callable[[], float]:

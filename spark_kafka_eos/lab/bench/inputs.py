@@ -44,6 +44,7 @@ class Shape:
     partitions: int = 4
     topics: int = 1
     compression: str = "none"
+    batch_records: int = _BATCH_RECORDS  # at most, in a record batch
 
     @property
     def all_partitions(self) -> int:
@@ -52,6 +53,8 @@ class Shape:
     def __str__(self) -> str:
         topics = f"{self.topics} topics, " if self.topics > 1 else ""
         compressed = "" if self.compression == "none" else f", {self.compression}"
+        if self.batch_records < _BATCH_RECORDS:
+            compressed += f", {self.batch_records} per record batch"
         records = f"{self.records:,} records of {self.value_bytes:,} bytes"
         return f"{records}, {topics}{self.partitions} partitions{compressed}"
 
@@ -85,7 +88,7 @@ def rows(shape: Shape) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
     """Keys and values, one record batch at a time; always the same for the same shape."""
     random = np.random.default_rng(shape.value_bytes)
     share = -(-shape.records // shape.all_partitions)
-    most = max(1, min(_BATCH_RECORDS, _BATCH_BYTES // (shape.value_bytes + KEY_BYTES + _OVERHEAD), share))
+    most = max(1, min(shape.batch_records, _BATCH_BYTES // (shape.value_bytes + KEY_BYTES + _OVERHEAD), share))
     for start in range(0, shape.records, most):
         count = min(most, shape.records - start)
         values = random.integers(0, 256, (count, shape.value_bytes), np.uint8)

@@ -19,9 +19,11 @@ SHAPES = {
     "64-partitions": "64 partitions",
     "512-partitions": "512 partitions",
     "200-topics": "200 topics",
+    "1-record-batches": "1 record per record batch",
 }
 _SOURCE_LEAST, _COPY_LEAST = 1.5, 1.5
 _RECORDS_PER_SECOND = 8e6
+_SMALL_BATCHES_PER_SECOND = {1: 1e6, 5: 3e6, 100: 5e6}  # records, by how many a record batch has
 _BYTES_PER_SECOND = 1e9
 _TRANSACTION_MS = 15
 _FLAT = 1.1  # the most memory that a batch of twice the size may need, as a factor
@@ -142,6 +144,20 @@ def _codec(found: Found) -> Iterator[TargetRow]:
         )
 
 
+def _codec_small(found: Found) -> Iterator[TargetRow]:
+    measured = found.get("codec-small")
+    if not isinstance(measured, Comparison):
+        return
+    for count, least in _SMALL_BATCHES_PER_SECOND.items():
+        rate, zstd = (measured.named(codec.decode_small(count, one)).rate for one in ("none", "zstd"))
+        yield TargetRow(
+            what=f"codec alone, one core, {count} record{'s' if count > 1 else ''} per batch: decode",
+            target=f"≥ {least / 1e6:g} M records/s",
+            measured=f"{rate / 1e6:.1f} M records/s ({zstd / 1e6:.2f} M with zstd)",
+            holds=rate >= least,
+        )
+
+
 def _transport(found: Found) -> Iterator[TargetRow]:
     measured = found.get("transport")
     if isinstance(measured, Comparison):
@@ -191,6 +207,7 @@ _ROWS: tuple[Callable[[Found], Iterator[TargetRow]], ...] = (
     _small_batches,
     _guarantee,
     _codec,
+    _codec_small,
     _transport,
     _shapes,
     _memory,

@@ -1,6 +1,6 @@
 """The codec's benchmark, at a size that takes no time."""
 
-from spark_kafka_eos.lab.bench.codec import BLOCKS, DECODE, ENCODE, FLOOR, codec
+from spark_kafka_eos.lab.bench.codec import BLOCKS, DECODE, ENCODE, FLOOR, codec, small_batches
 
 
 def test_every_direction_is_measured_beside_the_floor():
@@ -10,3 +10,16 @@ def test_every_direction_is_measured_beside_the_floor():
     assert {series.records for series in found.series} == {1_000}
     assert found.ratio(FLOOR, ENCODE) > 1
     assert 108_000 < found.settings["bytes"] < 130_000
+
+
+def test_small_batches_are_measured_by_their_size():
+    found = small_batches(records=100, runs=1)
+    assert [series.name for series in found.series] == [
+        "1 per batch",
+        "5 per batch",
+        "100 per batch",
+        "1 per batch, zstd",
+        "5 per batch, zstd",
+        "100 per batch, zstd",
+    ]
+    assert {series.records for series in found.series} == {100}

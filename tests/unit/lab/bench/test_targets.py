@@ -50,6 +50,14 @@ def test_small_batches_may_take_twice_as_long_and_their_transaction_15_ms():
     assert [row.verdict for row in rows] == ["met", "missed", "missed"]
 
 
+def test_the_codec_must_decode_small_batches():
+    names = {codec.decode_small(count, one): 0.5 for count in codec.SMALL for one in ("none", "zstd")}
+    found = [Series(name=name, records=1_000_000, seconds=(took,)) for name, took in names.items()]
+    rows = table({"codec-small": Comparison(title="t", series=tuple(found))})
+    assert [row.holds for row in rows] == [True, False, False]
+    assert rows[0].measured == "2.0 M records/s (2.00 M with zstd)"
+
+
 def test_the_codec_must_do_eight_million_records_a_second():
     names = {codec.ENCODE: 0.2, codec.DECODE: 0.3, codec.FLOOR: 0.1}
     found = tuple(Series(name=name, records=2_000_000, seconds=(took,)) for name, took in names.items())
