@@ -4,7 +4,9 @@
 offset (read_committed), so nothing after it is planned. The same offsets always have the same result.
 
 Rules, as in the built-in source unless noted:
-- Explicit offsets must list exactly the partitions that are read; -2 means earliest, -1 latest.
+- Explicit offsets must list exactly the partitions that are read; -2 means earliest, -1 latest. A start need not list
+  all if the user sets where the others start (not in the built-in source).
+- A stream may have an end (not in the built-in source). A query that is already past it reads nothing more.
 - `committed` (not in the built-in source): a partition without a committed offset starts at its earliest offset, like
   one that was added while the query was stopped. If no partition has one, this is an error, unless the user sets what
   to do: offsets can expire, and the query must not silently read everything again.
@@ -22,6 +24,7 @@ from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.model import OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.options.parsers import LatestMinus
 from spark_kafka_eos.options.source import Start, Timestamps
 
 EARLIEST, LATEST = -2, -1  # in explicit offsets
@@ -51,20 +54,24 @@ class Plan:
 
 
 def starting_offsets(
-    wanted: Start | Offsets,
+    wanted: Start | LatestMinus | Offsets,
     *,
     earliest: Offsets,
     latest: Offsets,
+    strategy: Literal["error", "earliest", "latest"] = "error",
     committed: Mapping[TopicPartition, int | None] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Where a new query starts, for every partition. Raises ConfigurationError if explicit offsets list other
-    partitions, or if nothing is `committed`.
+    """Where a new query starts, for every partition; `strategy` is for those that explicit offsets do not list.
+
+    Raises ConfigurationError if explicit offsets list other partitions, or if nothing is `committed`.
     """
     match wanted:
         case "earliest":
             return dict(earliest)
         case "latest":
             return dict(latest)
+        case LatestMinus(offsets=count):
+            return {tp: max(earliest[tp], latest[tp] - count) for tp in latest}
         case "committed" | "committed-or-earliest" | "committed-or-latest":
             known = {tp: offset for tp, offset in (committed or {}).items() if offset is not None and tp in earliest}
             if not known and wanted == "committed" and earliest:
@@ -73,8 +80,9 @@ def starting_offsets(
                 return dict(latest)
             return {tp: known.get(tp, offset) for tp, offset in earliest.items()}
         case _:
-            check_partitions("startingOffsets", wanted, latest)
-            return _resolved(wanted, earliest, latest)
+            others = {"error": {}, "earliest": earliest, "latest": latest}[strategy]
+            check_partitions("startingOffsets", wanted.keys() | others.keys(), latest)
+            return {**others, **_resolved(wanted, earliest, latest)}
 
 
 def _nothing_committed(partitions: Iterable[TopicPartition]) -> ConfigurationError:
@@ -99,6 +107,11 @@ def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> d
         if wanted[tp] > latest[tp]:
             raise ConfigurationError("endingOffsets", f"{tp} ends at offset {latest[tp]}, before {wanted[tp]}")
     return _resolved(wanted, {}, latest)
+
+
+def bounded(begin: Offsets, end: Offsets, bounds: Offsets) -> dict[TopicPartition, int]:
+    """`end`, or the end of the stream if that comes first; not before `begin`."""
+    return {tp: max(min(offset, bounds[tp]), min(offset, begin.get(tp, 0))) for tp, offset in end.items()}
 
 
 def timestamps(option: str, wanted: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

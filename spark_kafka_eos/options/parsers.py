@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -16,10 +17,19 @@ EARLIEST, LATEST = -2, -1  # as in the built-in source's JSON
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
+
+@dataclass(frozen=True, slots=True)
+class LatestMinus:
+    """In each partition, `offsets` before its latest offset, or its earliest offset if that is later."""
+
+    offsets: int
+
+
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})"
 )
+_LATEST_MINUS = re.compile(r"latest-(?P<offsets>[1-9][0-9]{0,17})")
 _DURATION = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?")
 _SIZE = re.compile(r"(?P<count>\d+)\s*(?P<unit>[kmgt]b?|b)?")
 _SHIFTS = {"": 0, "b": 0} | {
@@ -238,13 +248,16 @@ def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[Topic
     return offsets
 
 
-def starting_offsets(value: str) -> str | dict[TopicPartition, int]:
+def starting_offsets(value: str) -> str | LatestMinus | dict[TopicPartition, int]:
     """A keyword for all partitions, or an offset for each (-2 earliest, -1 latest)."""
-    match value.strip().lower():
-        case "earliest" | "latest" | "committed" | "committed-or-earliest" | "committed-or-latest" as word:
+    word = value.strip().lower()
+    if before_latest := _LATEST_MINUS.fullmatch(word):
+        return LatestMinus(int(before_latest["offsets"]))
+    match word:
+        case "earliest" | "latest" | "committed" | "committed-or-earliest" | "committed-or-latest":
             return word
         case _:
-            shape = 'earliest, latest, committed or {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+            shape = 'earliest, latest, latest-100, committed or {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
             return _by_partition(value, shape, EARLIEST, "offset")
 
 

@@ -10,6 +10,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.ledger import SinkLedger, sink_ledger, split
+from spark_kafka_eos.options.parsers import LATEST, LatestMinus
 from spark_kafka_eos.options.table import SOURCE, field_of, take
 
 Start = Literal["earliest", "latest", "committed", "committed-or-earliest", "committed-or-latest"]
@@ -32,17 +33,21 @@ class Timestamps:
 class SourceOptions:
     """Exactly one of `subscribe`, `subscribe_pattern` (Python's syntax, full match) and `assign` is set.
 
-    `sink` names the ledger that `committed` starts from instead of the group. Explicit offsets may be -2 (earliest) or
-    -1 (latest). Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty,
-    all columns are read. Those in `required` are declared NOT NULL. `client_rack` may be `env:NAME`: the variable's
-    value in the process that reads.
+    Explicit offsets may be -2 (earliest) or -1 (latest). `starting_offsets_strategy` is for partitions that explicit
+    `starting_offsets` do not list. `sink` names the ledger that `committed` starts from instead of the group.
+    `ending_offsets` end a batch read or a stream.
+
+    Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty, all columns
+    are read. Those in `required` are declared NOT NULL. `client_rack` may be `env:NAME`: the variable's value in the
+    process that reads.
     """
 
     client: ClientOptions
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str | None = None
     assign: tuple[TopicPartition, ...] = ()
-    starting_offsets: Start | Offsets | Timestamps = "latest"
+    starting_offsets: Start | LatestMinus | Offsets | Timestamps = "latest"
+    starting_offsets_strategy: Literal["error", "earliest", "latest"] = "error"
     ending_offsets: Literal["latest"] | Offsets | Timestamps = "latest"
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -66,13 +71,12 @@ class SourceOptions:
 
 
 _WHAT = ("subscribe", "subscribePattern", "assign")
-_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 def source_options(options: Mapping[str, object], *, streaming: bool | None = None) -> SourceOptions:
     """Parse a reader's options; names are case-insensitive. Raises ConfigurationError naming the wrong option.
 
-    As in the built-in source, a streaming read starts at `latest` and has no end, a batch read starts at `earliest`.
+    As in the built-in source, a streaming read starts at `latest`, a batch read at `earliest`.
     If `streaming` is None, the kind of read is not known yet (Spark asks for the schema first), and options of one kind
     are not checked. Precedence is as in the built-in source: timestamp, timestamps by partition, offsets.
     """
@@ -90,10 +94,7 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     values["ending_offsets"] = _end(parsed)
     _check_start(values, streaming=streaming)
     _check_commits(values, streaming=streaming)
-    ends = [name for name in _ENDS if field_of(name) in parsed]
-    if streaming and ends:
-        stop = "Use trigger(availableNow=True) to stop at the current end of the topics."
-        raise ConfigurationError(ends[0], "is not supported in a streaming read", action=stop)
+    _check_end(values, parsed, streaming=streaming)
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
     if least is not None and most is not None and least > most:
         raise ConfigurationError("minOffsetsPerTrigger", f"{least} is greater than maxOffsetsPerTrigger, {most}")
@@ -131,8 +132,28 @@ def _check_start(values: Mapping[str, Any], *, streaming: bool | None) -> None:
         )
     if streaming is False and (start == "latest" or (isinstance(start, Mapping) and -1 in start.values())):
         raise ConfigurationError("startingOffsets", "a batch read cannot start at the latest offset: it would be empty")
+    strategy = values.get("starting_offsets_strategy")
+    if strategy is not None and not isinstance(start, Mapping):
+        raise ConfigurationError(
+            "startingOffsetsStrategy", "applies only to startingOffsets that list partitions in JSON"
+        )
+    if streaming is False and strategy == "latest":
+        raise ConfigurationError(
+            "startingOffsetsStrategy", "a batch read cannot start at the latest offset: it would be empty"
+        )
     if isinstance(start, Mapping) and (assigned := values.get("assign")) and (stray := set(start) - set(assigned)):
         raise ConfigurationError("startingOffsets", f"{min(stray)} is not in assign")
+
+
+def _check_end(values: Mapping[str, Any], parsed: Mapping[str, Any], *, streaming: bool | None) -> None:
+    end = values["ending_offsets"]
+    is_latest = end == "latest" or (isinstance(end, Mapping) and LATEST in end.values())
+    if streaming and "ending_offsets" in parsed and is_latest:
+        raise ConfigurationError(
+            "endingOffsets",
+            "the latest offset does not bound a streaming read: it moves on",
+            action="Use trigger(availableNow=True) to stop at the current end of the topics.",
+        )
 
 
 def _check_commits(values: Mapping[str, Any], *, streaming: bool | None) -> None:

@@ -68,10 +68,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("assign", SOURCE, p.assign,
            'Partitions to read: `{"orders": [0, 1]}`.'),
     Option("startingOffsets", SOURCE, p.starting_offsets,
-           "Where a new query starts: `earliest`, `latest`, `committed` (the offsets committed by `kafka.group.id` or "
-           "by the sink with `sink.kafka.transactional.id`; an error if there are none), `committed-or-earliest`, "
-           '`committed-or-latest`, or `{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 latest). The default of a '
-           "batch read is `earliest`."),
+           "Where a new query starts: `earliest`, `latest`, `latest-100` (100 offsets before the latest of each "
+           "partition; markers of transactions take offsets, too), `committed` (the offsets committed by "
+           "`kafka.group.id` or by the sink with `sink.kafka.transactional.id`; an error if there are none), "
+           '`committed-or-earliest`, `committed-or-latest`, or `{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 '
+           "latest). The default of a batch read is `earliest`."),
+    Option("startingOffsetsStrategy", SOURCE, p.one_of("error", "earliest", "latest"),
+           "Where partitions start that `startingOffsets` in JSON does not list: `error` refuses to start."),
     Option("startingTimestamp", SOURCE, p.number(0, p.LONG_MAX),
            "Start each partition at its first record with this timestamp or a later one (milliseconds since 1970)."),
     Option("startingOffsetsByTimestamp", SOURCE, p.timestamps,
@@ -79,9 +82,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("startingOffsetsByTimestampStrategy", SOURCE, p.one_of("error", "latest"),
            "What to do if a partition has no such record: `error` (default) or `latest`."),
     Option("endingOffsets", SOURCE, p.ending_offsets,
-           'Where a batch read ends: `latest` or `{"orders": {"0": 50, "1": -1}}` (-1 latest).'),
+           'Where a batch read ends: `latest` or `{"orders": {"0": 50, "1": -1}}` (-1 latest). A stream does not read '
+           "past its end, and stops there with `trigger(availableNow=True)`; it cannot end at `latest`."),
     Option("endingTimestamp", SOURCE, p.number(0, p.LONG_MAX),
-           "End a batch read before the first record with this timestamp or a later one."),
+           "End a batch read, or a stream, before each partition's first record with this timestamp or a later one; if "
+           "there is none, at the latest offset."),
     Option("endingOffsetsByTimestamp", SOURCE, p.timestamps,
            "The same, with a timestamp for each partition."),
     Option("includeHeaders", BOTH, p.flag,

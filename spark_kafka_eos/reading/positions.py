@@ -104,7 +104,10 @@ class Positions:
         if isinstance(wanted, Timestamps):
             return self._at("startingOffsetsByTimestamp", wanted, latest)
         committed = self._committed(earliest) if str(wanted).startswith("committed") else None
-        return planning.starting_offsets(wanted, earliest=earliest, latest=latest, committed=committed)
+        strategy = self._options.starting_offsets_strategy
+        return planning.starting_offsets(
+            wanted, earliest=earliest, latest=latest, strategy=strategy, committed=committed
+        )
 
     def ending(self) -> dict[TopicPartition, int]:
         """Where a batch read ends, for every partition."""
@@ -168,7 +171,7 @@ class Positions:
             if begin != begin | again:
                 return begin | again
             end = self._ends(begin)
-        end = self._caught_up(begin, end)
+        end = self._bounded(begin, self._caught_up(begin, end))
         earliest = self._earliest(end.keys() - begin.keys())  # of new partitions
         if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return begin
@@ -257,6 +260,18 @@ class Positions:
             self._look(now=True)
             end = self._ends(begin)
         return end
+
+    def _bounded(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """`end`, or where the options end the stream. By time, this is looked up after `end`, so that no record before
+        `end` is missed.
+        """
+        wanted = self._options.ending_offsets
+        if isinstance(wanted, str):
+            return end
+        if isinstance(wanted, Timestamps):
+            return planning.bounded(begin, end, self._at("endingOffsetsByTimestamp", wanted, end))
+        planning.check_partitions("endingOffsets", wanted, end)
+        return planning.bounded(begin, end, wanted)
 
     def _created_again(self, begin: Offsets) -> dict[TopicPartition, int] | None:
         """The earliest offsets of the partitions in `begin` whose topic was created again; None if all topics are the

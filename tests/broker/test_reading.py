@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import topic_factory
 from tests.producing import KEEP, end_transaction, produce, transact
-from tests.reading import table
+from tests.reading import await_stable, table
 
 pytestmark = pytest.mark.broker
 
@@ -128,6 +128,26 @@ def test_records_larger_than_the_fetch_sizes_are_read(bootstrap, topic, rows):
     assert sorted(value[:2] for value in table["value"].to_pylist()) == [
         bytes([p, n]) for p in range(2) for n in range(5)
     ]
+
+
+def test_the_last_offsets_of_each_partition_are_read(bootstrap, topic, rows):
+    name = topic("last", partitions=3)
+    produce(bootstrap, name, values(100))
+    produce(bootstrap, name, values(3), partition=1)
+    transact(bootstrap, name, values(10), "commit", partition=2)
+    await_stable(bootstrap, name)
+    found = rows(name, startingOffsets="latest-5")
+    offsets = sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    # The transaction's marker is an offset, but no record.
+    assert offsets == [*((0, at) for at in range(95, 100)), (1, 0), (1, 1), (1, 2), *((2, at) for at in range(6, 10))]
+
+
+def test_partitions_without_a_start_of_their_own_are_read_from_the_earliest(bootstrap, topic, rows):
+    name = topic("partly", partitions=2)
+    for partition in range(2):
+        produce(bootstrap, name, values(4), partition=partition)
+    start = {"startingOffsets": f'{{"{name}": {{"1": 3}}}}', "startingOffsetsStrategy": "earliest"}
+    assert sorted(rows(name, **start)["partition"].to_pylist()) == [0, 0, 0, 0, 1]
 
 
 def test_a_start_by_time_is_the_first_record_from_then_on(bootstrap, topic, rows):

@@ -45,7 +45,7 @@ def test_the_readmes_example_writes_the_paid_orders_once(
     ("page", "blocks", "topics"),
     [
         ("docs/index.md", 2, ["visits", "visits-copy"]),
-        ("docs/source.md", 9, ["clicks", "clicks-copy"]),
+        ("docs/source.md", 12, ["clicks", "clicks-copy"]),
         (
             "docs/sink.md",
             6,

@@ -1,5 +1,6 @@
 import uuid
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from spark_kafka_eos.core.planning import (
     Lost,
     Plan,
     available,
+    bounded,
     end_offsets,
     ending_offsets,
     offsets_by_time,
@@ -19,6 +21,7 @@ from spark_kafka_eos.core.planning import (
 )
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.options.parsers import LatestMinus
 from spark_kafka_eos.options.source import Start, Timestamps
 
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("c", 0)
@@ -89,6 +92,36 @@ def test_explicit_offsets_must_name_exactly_the_partitions_that_are_read(
     with pytest.raises(ConfigurationError, match=message) as raised:
         starting_offsets(wanted, earliest=EARLIEST, latest=LATEST)
     assert raised.value.option == "startingOffsets"
+
+
+@pytest.mark.parametrize(("strategy", "start"), [("earliest", {A: 8, B: 0}), ("latest", {A: 8, B: 20})])
+def test_partitions_that_explicit_offsets_do_not_list_start_as_the_strategy_says(
+    strategy: Literal["earliest", "latest"], start: dict[TopicPartition, int]
+) -> None:
+    assert starting_offsets({A: 8}, earliest=EARLIEST, latest=LATEST, strategy=strategy) == start
+    with pytest.raises(ConfigurationError, match="lists c-0, which"):
+        starting_offsets({C: 8}, earliest=EARLIEST, latest=LATEST, strategy=strategy)
+
+
+def test_a_start_before_the_latest_offset_is_not_before_the_earliest() -> None:
+    assert starting_offsets(LatestMinus(30), earliest=EARLIEST, latest=LATEST) == {A: 20, B: 0}
+    assert starting_offsets(LatestMinus(1), earliest={A: 50}, latest={A: 50}) == {A: 50}
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "bound", "expected"),
+    [
+        (0, 10, 5, 5),
+        (0, 10, 10, 10),
+        (0, 10, 15, 10),
+        (7, 10, 5, 7),
+        (10, 10, 5, 10),
+        (None, 10, 5, 5),
+        (12, 10, 5, 10),
+    ],
+)
+def test_a_stream_goes_to_its_bound_and_never_back(begin: int | None, end: int, bound: int, expected: int) -> None:
+    assert bounded({} if begin is None else {A: begin}, {A: end}, {A: bound}) == {A: expected}
 
 
 def test_many_unnamed_partitions_are_not_all_listed() -> None:

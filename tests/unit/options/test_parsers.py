@@ -142,6 +142,11 @@ def test_a_start_may_be_a_word_in_any_case(word):
     assert p.starting_offsets(f" {word.upper()} ") == word
 
 
+@pytest.mark.parametrize(("text", "offsets"), [("latest-1", 1), (" Latest-1000000 ", 1_000_000)])
+def test_a_start_may_be_a_number_of_offsets_before_the_latest(text, offsets):
+    assert p.starting_offsets(text) == p.LatestMinus(offsets)
+
+
 def test_a_start_may_be_an_offset_for_each_partition():
     assert p.starting_offsets('{"a": {"0": 23, "1": -1}, "b": {"0": -2}}') == {
         TP("a", 0): 23,
@@ -156,6 +161,11 @@ def test_a_start_may_be_an_offset_for_each_partition():
         *(
             "",
             "newest",
+            "latest-0",
+            "latest--1",
+            "latest-",
+            "latest+1",
+            "latest-9999999999999999999",
             "{",
             "23",
             "{}",
@@ -169,7 +179,9 @@ def test_a_start_may_be_an_offset_for_each_partition():
     ],
 )
 def test_a_malformed_start_shows_the_shape_that_is_expected(text):
-    with pytest.raises(ValueError, match=r'expected earliest, latest, committed or \{"orders": \{"0": 23, "1": -2\}\}'):
+    with pytest.raises(
+        ValueError, match=r'expected earliest, latest, latest-100, committed or \{"orders": \{"0": 23, "1": -2\}\}'
+    ):
         p.starting_offsets(text)
 
 

@@ -8,6 +8,7 @@ import pytest
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import TopicPartition as TP
 from spark_kafka_eos.options import SourceOptions, Timestamps, source_options
+from spark_kafka_eos.options.parsers import LatestMinus
 
 BROKER = {"kafka.bootstrap.servers": "a:1"}
 
@@ -66,13 +67,34 @@ def test_a_batch_read_cannot_start_at_the_latest_offset(start):
     assert source(startingOffsets=start) is not None
 
 
+@pytest.mark.parametrize("end", ["latest", '{"t": {"0": 5, "1": -1}}'])
+def test_a_stream_does_not_end_at_the_latest_offset(end):
+    refused("endingOffsets", r"it moves on.*availableNow", endingOffsets=end)
+    assert source(streaming=False, endingOffsets=end) is not None
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", '{"t": {"0": 5}}')],
+    ("name", "value", "end"),
+    [
+        ("endingOffsets", '{"t": {"0": 5}}', {TP("t", 0): 5}),
+        ("endingTimestamp", "5", Timestamps(everywhere=5, if_none="latest")),
+        ("endingOffsetsByTimestamp", '{"t": {"0": 5}}', Timestamps(partitions={TP("t", 0): 5}, if_none="latest")),
+    ],
 )
-def test_a_stream_has_no_end(name, value):
-    refused(name, r"not supported in a streaming read.*availableNow", **{name: value})
-    assert source(streaming=False, **{name: value}) is not None
+def test_a_stream_may_have_an_end(name, value, end):
+    assert source(streaming=True, **{name: value}).ending_offsets == end
+
+
+def test_partitions_that_the_start_does_not_list_may_have_a_start_of_their_own():
+    some = {"startingOffsets": '{"t": {"0": 7}}'}
+    assert source(**some).starting_offsets_strategy == "error"
+    assert source(**some, startingOffsetsStrategy="Earliest").starting_offsets_strategy == "earliest"
+    refused("startingOffsetsStrategy", "only to startingOffsets that list", startingOffsetsStrategy="latest")
+    refused("startingOffsetsStrategy", "would be empty", streaming=False, startingOffsetsStrategy="latest", **some)
+
+
+def test_a_batch_read_may_start_before_the_latest_offset():
+    assert source(streaming=False, startingOffsets="latest-5").starting_offsets == LatestMinus(5)
 
 
 def test_before_spark_says_whether_it_streams_neither_rule_is_applied():
@@ -85,7 +107,9 @@ def test_the_committed_start_needs_the_group_whose_offsets_are_meant():
 
 
 def test_malformed_json_names_the_option_and_shows_the_shape():
-    refused("startingOffsets", r'expected earliest, latest, committed or \{"orders"', startingOffsets='{"t": 5}')
+    refused(
+        "startingOffsets", r'expected earliest, latest, latest-100, committed or \{"orders"', startingOffsets='{"t": 5}'
+    )
 
 
 def test_a_start_outside_the_assigned_partitions_is_refused():

@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_eos.broker import groups
 from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.errors import DataLoss, UnknownTopic
+from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, OffsetAndMetadata, TopicPartition, offsets_from_json, recorded_start
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading import positions, sampling
@@ -375,6 +375,47 @@ def test_the_ends_last_seen_are_reported(open_positions):
 
 def test_unresolved_reads_as_no_offsets_at_all():
     assert offsets_from_json(UNRESOLVED) == {}
+
+
+# A stream with an end
+
+
+@pytest.mark.parametrize(
+    "end", [{"endingOffsets": '{"t": {"0": 20, "1": 5}}'}, {"endingOffsetsByTimestamp": '{"t": {"0": 20, "1": 5}}'}]
+)
+def test_a_stream_reads_to_its_end_and_no_further(open_positions, end):
+    brokers = Brokers(t=[(0, 10), (0, 10)])
+    source = open_positions(brokers, startingOffsets="earliest", **end)
+    assert first_batch(source) == ({T0: 0, T1: 0}, {T0: 10, T1: 5}, {0: (0, 10), 1: (0, 5)})
+    brokers.topics["t"] = [(0, 30), (0, 30)]
+    source.pin()
+    assert source.latest(json_of(t=[10, 5]), limited=False) == json_of(t=[20, 5])
+    brokers.topics["t"] = [(0, 40), (0, 40)]
+    last = json_of(t=[20, 5])
+    assert source.latest(last, limited=False) == last
+
+
+def test_a_stream_that_is_past_its_end_already_reads_nothing_more(open_positions):
+    source = open_positions(Brokers(t=[(0, 30)]), endingTimestamp="5")
+    at = json_of(t=[12])
+    assert source.latest(at, limited=False) == at
+
+
+def test_a_stream_does_not_read_a_partition_for_which_no_end_is_given(open_positions):
+    source = open_positions(Brokers(t=[(0, 10), (0, 10)]), startingOffsets="earliest", endingOffsets='{"t": {"0": 5}}')
+    with pytest.raises(ConfigurationError, match="does not list t-1"):
+        source.latest(source.initial(), limited=False)
+
+
+def test_a_stream_may_start_before_the_latest_offset(open_positions):
+    source = open_positions(Brokers(t=[(0, 10), (8, 10)]), startingOffsets="latest-4")
+    assert first_batch(source) == ({T0: 6, T1: 8}, {T0: 10, T1: 10}, {0: (6, 10), 1: (8, 10)})
+
+
+def test_partitions_without_a_start_of_their_own_follow_the_strategy(open_positions):
+    given = {"startingOffsets": '{"t": {"0": 7}}', "startingOffsetsStrategy": "earliest"}
+    source = open_positions(Brokers(t=[(0, 10), (2, 10)]), **given)
+    assert first_batch(source) == ({T0: 7, T1: 2}, {T0: 10, T1: 10}, {0: (7, 10), 1: (2, 10)})
 
 
 # A batch read
