@@ -2,22 +2,28 @@
 
 | option | tasks |
 |---|---|
-| none | adjacent ranges share a task: one task per core (`parallelism`), more if they would exceed `target` |
+| none | adjacent ranges share a task: one task per core (`parallelism`), more if they would exceed `target` offsets |
+| `maxBytesPerPartition` | ranges above it are split, each piece with its own task; other tasks stay below it |
 | `minPartitions` above the number of ranges | large ranges are split, in proportion to their sizes |
 | `maxRecordsPerPartition` | each range is split into equal pieces within the limit, each with its own task |
 
 The built-in source creates one task per Kafka partition. But a Python task costs tens of milliseconds, so here a few
-tasks read a topic with a hundred partitions and little data. Sizes are offsets, an upper bound of the records.
+tasks read a topic with a hundred partitions and little data. The planning process does not know the cluster's cores. A
+limit in bytes makes do without: enough tasks for any cluster if there is much to read, each large enough for its cost.
+
+Sizes are offsets, an upper bound of the records; bytes are estimated, so a task may read more than the limit.
 Source: Spark's KafkaOffsetRangeCalculator, for the meaning of the two options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from types import MappingProxyType
 
-from spark_kafka_eos.model import OffsetRange
+from spark_kafka_eos.model import OffsetRange, TopicPartition
 
 Task = tuple[OffsetRange, ...]
 
@@ -28,18 +34,41 @@ def split(
     parallelism: int = 1,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
+    max_bytes: int | None = None,
+    bytes_per_offset: Mapping[TopicPartition, float] = MappingProxyType({}),
     target: int = 1_000_000,
 ) -> list[Task]:
-    """Tasks that together read exactly `ranges`, in their order; empty ranges are omitted."""
+    """Tasks that together read exactly `ranges` (one per partition), in their order; empty ranges are omitted.
+
+    A task has at most one piece of each partition. `max_bytes` applies to partitions in `bytes_per_offset`, unless
+    `max_records_per_partition` is set.
+    """
     pieces = [one for one in ranges if one.size > 0]
     if max_records_per_partition:
         pieces = [piece for one in pieces for piece in _cut(one, -(-one.size // max_records_per_partition))]
+        if min_partitions and len(pieces) < min_partitions:
+            pieces = _cut_in_proportion(pieces, min_partitions)
+        return [(piece,) for piece in pieces]
+    shares = {one: one.size * bytes_per_offset.get(one.partition, 0) / (max_bytes or math.inf) for one in pieces}
     if min_partitions and len(pieces) < min_partitions:
-        pieces = _cut_in_proportion(pieces, min_partitions)
-    elif not max_records_per_partition:
-        total = sum(one.size for one in pieces)
-        return _grouped(pieces, min(len(pieces), max(parallelism, min_partitions or 1, -(-total // target))))
-    return [(piece,) for piece in pieces]
+        enough = max(min_partitions, math.ceil(sum(shares.values())))
+        return [(piece,) for piece in _cut_in_proportion(pieces, enough)]
+    return _within(shares, max(parallelism, min_partitions or 1), target)
+
+
+def _within(shares: Mapping[OffsetRange, float], parallelism: int, target: int) -> list[Task]:
+    """Tasks whose shares (bytes as a part of the limit) are at most about 1."""
+    total = sum(one.size for one in shares)
+    tasks: list[Task] = []
+    for is_large, run in groupby(shares, key=lambda one: shares[one] > 1):
+        ranges = list(run)
+        if is_large:
+            tasks += [(piece,) for one in ranges for piece in _cut(one, min(math.ceil(shares[one]), one.size))]
+        else:
+            size, share = sum(one.size for one in ranges), sum(shares[one] for one in ranges)
+            wanted = max(-(-parallelism * size // total), math.ceil(share), -(-size // target))
+            tasks += _grouped(ranges, min(len(ranges), wanted))
+    return tasks
 
 
 def _cut_in_proportion(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:

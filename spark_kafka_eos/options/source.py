@@ -55,6 +55,7 @@ class SourceOptions:
     max_trigger_delay: int = 900_000
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    max_bytes_per_partition: int = 128 << 20
     fail_on_data_loss: bool = True
     commit_offsets: bool = False
     include_headers: bool = False

@@ -115,6 +115,9 @@ OPTIONS: tuple[Option, ...] = (
            "Minimum number of Spark tasks; Kafka partitions are split to reach it."),
     Option("maxRecordsPerPartition", SOURCE, p.number(1, p.LONG_MAX),
            "Maximum number of offsets per Spark task."),
+    Option("maxBytesPerPartition", SOURCE, p.size_bytes,
+           "Approximate maximum size of what a Spark task reads, as stored by Kafka; estimated from samples. Has no "
+           "effect with maxRecordsPerPartition."),
     # -- what to write
     Option("topic", SINK, p.topic,
            "Topic for all rows; overrides the column `topic`."),

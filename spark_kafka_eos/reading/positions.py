@@ -36,6 +36,7 @@ from spark_kafka_eos.core.task_split import Task, split
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import (
     UNRESOLVED,
+    OffsetRange,
     Offsets,
     TopicPartition,
     offsets_from_json,
@@ -53,6 +54,9 @@ _Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]
 # The maximum delay until a new topic is noticed while no other topic has data; the built-in source checks every time.
 _LOOK_AGAIN_SECONDS = 5.0
 _LATEST_TIME = (1 << 63) - 1
+# Fewer offsets than these are not worth a request for samples, and samples are worth it for a while.
+_FEW_OFFSETS = 10_000
+_SAMPLES_AGE_SECONDS = 60.0
 
 
 class Positions:
@@ -79,6 +83,8 @@ class Positions:
         self._pins = False
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
+        self._weights: dict[TopicPartition, float] = {}  # bytes per offset
+        self._sampled = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -130,19 +136,37 @@ class Positions:
         plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=self._options.fail_on_data_loss)
         for lost in plan.lost:
             log.warning("data was lost and is skipped (failOnDataLoss is false): %s", lost)
+        ranges = [
+            replace(
+                one,
+                topic_id=self._ids.get(one.partition.topic),
+                leader_epoch=self._cluster.leader_epoch(one.partition),
+            )
+            for one in plan.ranges
+        ]
         return split(
-            [
-                replace(
-                    one,
-                    topic_id=self._ids.get(one.partition.topic),
-                    leader_epoch=self._cluster.leader_epoch(one.partition),
-                )
-                for one in plan.ranges
-            ],
+            ranges,
             parallelism=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
+            max_bytes=self._options.max_bytes_per_partition,
+            bytes_per_offset=self._bytes_per_offset(ranges),
         )
+
+    def _bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
+        """Estimates for the partitions of `ranges`, as far as the tasks depend on them."""
+        if self._options.max_records_per_partition or sum(one.size for one in ranges) < _FEW_OFFSETS:
+            return {}
+        if self._clock() - self._sampled > _SAMPLES_AGE_SECONDS:
+            self._weights, self._sampled = {}, self._clock()
+        if unknown := [one for one in ranges if one.partition not in self._weights]:
+            from spark_kafka_eos.reading.sampling import bytes_per_offset  # on demand: fetches and decodes
+
+            try:
+                self._weights |= bytes_per_offset(self._cluster, unknown, self._options.isolation_level)
+            except (DataLoss, UnknownTopic) as error:  # which the tasks handle as failOnDataLoss says
+                log.warning("record sizes are not known, so that tasks are divided by offsets: %s", error.what)
+        return self._weights
 
     # -- a stream
 

@@ -35,6 +35,17 @@ def ends_by_weight(
     return ends_within(limit, ranges, samples)
 
 
+def bytes_per_offset(
+    cluster: Cluster, ranges: Sequence[OffsetRange], isolation: IsolationLevel
+) -> dict[TopicPartition, float]:
+    """The bytes per offset at the start of each range (not empty, below the last stable offset).
+
+    Raises what `Fetcher.fetch` raises.
+    """
+    found = _look(cluster, {one.partition: one.start for one in ranges}, isolation)
+    return {partition: sample.bytes_per_offset for partition, sample in found.items()}
+
+
 def _look(
     cluster: Cluster, at: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, Sample]:

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from spark_kafka_eos.options import source_options
+from spark_kafka_eos.reading.positions import Positions
 from tests.conftest import topic_factory
 from tests.producing import KEEP, end_transaction, produce, transact
 from tests.reading import await_stable, table
@@ -140,6 +142,19 @@ def test_the_last_offsets_of_each_partition_are_read(bootstrap, topic, rows):
     offsets = sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
     # The transaction's marker is an offset, but no record.
     assert offsets == [*((0, at) for at in range(95, 100)), (1, 0), (1, 1), (1, 2), *((2, at) for at in range(6, 10))]
+
+
+def test_a_topic_is_read_in_tasks_of_about_as_many_bytes_as_allowed(bootstrap, topic, rows):
+    name = topic("sizes", partitions=3)
+    for partition, records in enumerate((12_000, 6_000, 10)):
+        produce(bootstrap, name, [b"%01000d" % number for number in range(records)], partition=partition)
+    options = source_options(
+        {"kafka.bootstrap.servers": bootstrap, "subscribe": name, "maxBytesPerPartition": "2m"}, streaming=False
+    )
+    with Positions(options) as positions:
+        tasks = positions.batch_read()
+    assert [one.partition.partition for [one] in tasks] == [0] * 6 + [1] * 3 + [2]
+    assert sorted(numbers(rows(name, maxBytesPerPartition="2m"))) == sorted([*range(12_000), *range(6_000), *range(10)])
 
 
 def test_partitions_without_a_start_of_their_own_are_read_from_the_earliest(bootstrap, topic, rows):

@@ -84,6 +84,42 @@ def test_both_options_hold_together() -> None:
     assert max(one.size for task in tasks for one in task) <= 5
 
 
+def weighing(wanted: Sequence[OffsetRange], *each: float) -> dict[TopicPartition, float]:
+    """Bytes per offset of the ranges' partitions."""
+    return {one.partition: weight for one, weight in zip(wanted, each, strict=True)}
+
+
+def test_a_range_above_max_bytes_is_cut_into_tasks_of_their_own() -> None:
+    wanted = ranges(1_000, 10, 10)
+    tasks = split(wanted, parallelism=1, max_bytes=30_000, bytes_per_offset=weighing(wanted, 100, 100, 100))
+    assert sizes(tasks) == [[250], [250], [250], [250], [10, 10]]
+
+
+def test_ranges_below_max_bytes_share_tasks_up_to_it() -> None:
+    wanted = ranges(10, 10, 10, 10)
+    assert (
+        sizes(split(wanted, max_bytes=2_000, bytes_per_offset=weighing(wanted, 100, 100, 100, 100))) == [[10, 10]] * 2
+    )
+
+
+def test_a_large_record_is_a_task_however_small_the_limit() -> None:
+    wanted = ranges(2)
+    assert sizes(split(wanted, max_bytes=1, bytes_per_offset=weighing(wanted, 10**9))) == [[1], [1]]
+
+
+def test_min_partitions_and_max_bytes_hold_together() -> None:
+    wanted = ranges(100)
+    heavy, light = weighing(wanted, 100), weighing(wanted, 1)
+    assert sizes(split(wanted, min_partitions=2, max_bytes=1_000, bytes_per_offset=heavy)) == [[10]] * 10
+    assert sizes(split(wanted, min_partitions=2, max_bytes=1_000, bytes_per_offset=light)) == [[50], [50]]
+
+
+def test_max_records_takes_precedence_over_max_bytes() -> None:
+    wanted = ranges(100)
+    tasks = split(wanted, max_records_per_partition=50, max_bytes=1, bytes_per_offset=weighing(wanted, 100))
+    assert sizes(tasks) == [[50], [50]]
+
+
 any_ranges = st.lists(st.integers(0, 2_000), max_size=12).map(lambda drawn: ranges(*drawn))
 an_option = st.none() | st.integers(1, 60)
 
@@ -102,6 +138,23 @@ def test_tasks_read_exactly_the_ranges_in_their_order(
             joined.append(one)
     assert all(tasks)
     assert joined == [one for one in wanted if one.size]
+
+
+@given(any_ranges, st.data(), st.integers(1, 9), an_option, st.integers(1, 20_000))
+def test_with_max_bytes_tasks_read_exactly_the_ranges_with_one_piece_of_each_and_about_so_much(
+    wanted: list[OffsetRange], data: st.DataObject, parallelism: int, least: int | None, most: int
+) -> None:
+    weights = {one.partition: data.draw(st.floats(0, 500)) for one in wanted}
+    tasks = split(wanted, parallelism=parallelism, min_partitions=least, max_bytes=most, bytes_per_offset=weights)
+    for task in tasks:
+        assert len({one.partition for one in task}) == len(task)
+        [largest, *_] = sorted((one.size * weights[one.partition] for one in task), reverse=True)
+        assert largest <= most + weights[task[0].partition] or len(task) == 1
+    pieces = [one for task in tasks for one in task]
+    for one in wanted:
+        mine = [(piece.start, piece.end) for piece in pieces if piece.partition == one.partition]
+        assert [at for bounds in mine for at in bounds][1:-1] == [at for _, end in mine[:-1] for at in (end, end)]
+        assert (mine[0][0], mine[-1][1]) == (one.start, one.end) if one.size else not mine
 
 
 @given(any_ranges, st.integers(1, 9), st.integers(1, 3_000))

@@ -377,6 +377,38 @@ def test_unresolved_reads_as_no_offsets_at_all():
     assert offsets_from_json(UNRESOLVED) == {}
 
 
+# Tasks by size
+
+
+def test_tasks_are_divided_by_sampled_bytes_which_count_for_a_while(open_positions, monkeypatch):
+    sampled = []
+
+    def bytes_per_offset(cluster, wanted, isolation):
+        sampled.append([(one.partition, one.start) for one in wanted])
+        return {one.partition: 1_024.0 for one in wanted}
+
+    monkeypatch.setattr(sampling, "bytes_per_offset", bytes_per_offset)
+    brokers = Brokers(t=[(0, 100_000), (0, 10)])
+    source = open_positions(brokers, startingOffsets="earliest", maxBytesPerPartition="10m")
+    for _ in range(2):
+        tasks = source.tasks({T0: 0, T1: 0}, {T0: 100_000, T1: 10})
+        assert [[one.size for one in task] for task in tasks] == [[10_000]] * 10 + [[10]]
+        assert sampled == [[(T0, 0), (T1, 0)]]
+    assert len(source.tasks({T0: 0}, {T0: 9_999})) == 1
+    brokers.seconds += 61
+    source.tasks({T0: 50_000}, {T0: 100_000})
+    assert sampled[1:] == [[(T0, 50_000)]]
+
+
+def test_what_cannot_be_sampled_is_divided_by_offsets(open_positions, monkeypatch):
+    def gone(cluster, wanted, isolation):
+        raise DataLoss("gone")
+
+    monkeypatch.setattr(sampling, "bytes_per_offset", gone)
+    source = open_positions(Brokers(t=[(0, 100_000)]), startingOffsets="earliest", maxBytesPerPartition="1m")
+    assert len(source.tasks({T0: 0}, {T0: 100_000})) == 1
+
+
 # A stream with an end
 
 
