@@ -59,7 +59,7 @@ def codec_of(name: str) -> Compression:
         raise ConfigurationError("compression", f"unknown codec {name!r}; use one of {known}") from None
 
 
-def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes | bytearray:
+def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes | memoryview:
     """`Decompressor.decompress`, once."""
     return Decompressor().decompress(code, data, limit=limit)
 
@@ -74,7 +74,7 @@ class Decompressor:
     def __init__(self) -> None:
         self._streams: dict[str, tuple[_Input, pa.CompressedInputStream]] = {}
 
-    def decompress(self, code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes | bytearray:
+    def decompress(self, code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes | memoryview:
         """`data` decompressed by the codec of a record batch's attributes; at most `limit` bytes.
 
         Raises CorruptRecordBatch for an unknown code, for data that is not of that codec, truncated or followed by
@@ -92,22 +92,24 @@ class Decompressor:
         except (OSError, pa.ArrowInvalid, struct.error) as error:
             raise CorruptRecordBatch(f"cannot decompress {codec} data: {error}") from error
 
-    def _stream(self, codec: str, data: memoryview, limit: int) -> bytearray:
+    def _stream(self, codec: str, data: memoryview, limit: int) -> memoryview:
         # Taken out: after an error nobody knows what the stream still contains.
         source, stream = self._streams.pop(codec) if codec in self._streams else _open(codec)
         source.put(data)
         step = min(_READ_STEP, _EXPECTED * len(data) + 1)
-        out = bytearray()  # grows in place: joining parts would take the memory twice
-        while not source.ended:
-            # Not `read`: if that fails, it never frees its buffer (pyarrow 26).
-            part = stream.read_buffer(min(step, limit - len(out) + 1))
+        # Not `read`: if that fails, it never frees its buffer (pyarrow 26).
+        out: bytearray | pa.Buffer = stream.read_buffer(min(step, limit + 1))
+        if not source.ended:
+            out = bytearray(out)  # grows in place: joining parts would take the memory twice
+        while not source.ended and len(out) <= limit:
+            part = stream.read_buffer(min(_READ_STEP, limit - len(out) + 1))
             if not (part.size or source.ended):
                 raise CorruptRecordBatch(f"cannot decompress {codec} data: the stream ended before its input")
             out += part
-            if len(out) > limit:
-                raise _too_large(limit)
+        if len(out) > limit:
+            raise _too_large(limit)
         self._streams[codec] = source, stream
-        return out
+        return memoryview(out).cast("B")  # of a buffer of Arrow, bytes would be signed
 
 
 class _Input:
