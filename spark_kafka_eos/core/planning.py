@@ -172,11 +172,16 @@ def available(start: Offsets, *, earliest: Offsets, latest: Offsets) -> int:
     return sum(_waiting(start, earliest, latest).values())
 
 
-def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: bool = True) -> Plan:
+def plan(
+    start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: bool = True, perhaps_unread: bool = False
+) -> Plan:
     """The ranges between `start` and `end` that still exist.
 
     Raises DataLoss if offsets in between are gone. With `fail_on_data_loss=False`, the plan skips and lists them. A
     partition that no longer exists, or ends before its start, is not read in this micro-batch.
+
+    With `perhaps_unread`, ranges keep the offsets that were deleted from their beginning, so that DataLoss is raised
+    only if they are read.
     """
     ranges, lost = [], []
     for tp in sorted(start.keys() | end.keys()):
@@ -190,6 +195,8 @@ def plan(start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: 
         else:
             # A new partition should be read from offset 0.
             first, there = start.get(tp, 0), earliest[tp]
+            if perhaps_unread and fail_on_data_loss:
+                there = first
             if there > first:
                 lost.append(Lost(partition=tp, start=first, end=there, why=_DELETED))
             if max(first, there) < end[tp]:

@@ -83,6 +83,7 @@ class Positions:
         self._pins = False
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
+        self._planned: JsonOffsets | None = None  # the end of the last micro-batch that was planned here
         self._weights: dict[TopicPartition, float] = {}  # bytes per offset
         self._sampled = float("-inf")
 
@@ -127,13 +128,17 @@ class Positions:
         start, end = self.starting(), self.ending()
         return self.tasks(start, {tp: max(offset, start.get(tp, offset)) for tp, offset in end.items()})
 
-    def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false."""
+    def tasks(self, start: Offsets, end: Offsets, *, perhaps_unread: bool = False) -> list[Task]:
+        """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false.
+
+        With `perhaps_unread`, a task raises DataLoss instead, if it reads offsets that were deleted.
+        """
         if start == end:
             return []
         self._known |= start.keys() | end.keys()
         earliest = self._earliest(start.keys() | end.keys())
-        plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=self._options.fail_on_data_loss)
+        fail = self._options.fail_on_data_loss
+        plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=fail, perhaps_unread=perhaps_unread)
         for lost in plan.lost:
             log.warning("data was lost and is skipped (failOnDataLoss is false): %s", lost)
         ranges = [
@@ -179,6 +184,10 @@ class Positions:
 
         `limited`: whether the options that limit a micro-batch apply (the trigger may override them).
         """
+        self._planned = self._next(start, limited=limited)
+        return self._planned
+
+    def _next(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
         if start == UNRESOLVED:
             begin = self.starting()
             return with_start(self._end(begin, limited=limited), begin)
@@ -221,14 +230,18 @@ class Positions:
         return self._look()
 
     def batch(self, start: JsonOffsets, end: JsonOffsets) -> list[Task]:
-        """What each Spark task of a micro-batch reads."""
-        ends = offsets_from_json(end)
-        if start != UNRESOLVED:
-            return self.tasks(offsets_from_json(start), ends)
-        begin = recorded_start(end)
-        return self.tasks(self._start_of_earlier_release(ends) if begin is None else begin, ends)
+        """What each Spark task of a micro-batch reads.
 
-    def _start_of_earlier_release(self, ends: Offsets) -> Offsets:
+        A batch that an earlier run planned is perhaps committed already. Its rows are not read then, unless the query
+        has state.
+        """
+        ends = offsets_from_json(end)
+        begin = recorded_start(end) if start == UNRESOLVED else offsets_from_json(start)
+        if begin is None:
+            begin = self._start_of_earlier_release(ends)
+        return self.tasks(begin, ends, perhaps_unread=end != self._planned)
+
+    def _start_of_earlier_release(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where batch 0 starts if a release that did not record the start has planned it."""
         wanted = self._options.starting_offsets
         if wanted != "earliest" and (not isinstance(wanted, Mapping) or planning.LATEST in wanted.values()):
