@@ -179,10 +179,11 @@ class Positions:
         """Where a new stream starts, for Spark: `latest` determines it, and records it with the end of batch 0."""
         return {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
 
-    def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
+    def latest(self, start: JsonOffsets | None, *, limited: bool) -> JsonOffsets:
         """Where the micro-batch after `start` ends; `start` itself if there is nothing to read, or not enough yet.
 
-        `limited`: whether the options that limit a micro-batch apply (the trigger may override them).
+        If `start` is unknown, None, this is the current end. `limited`: whether the options that limit a micro-batch
+        apply (the trigger may override them).
         """
         self._planned = self._next(start, limited=limited)
         return self._planned
@@ -191,9 +192,9 @@ class Positions:
         if start == UNRESOLVED:
             begin = self.starting()
             return with_start(self._end(begin, limited=limited), begin)
-        begin = offsets_from_json(start)
+        begin = {} if start is None else offsets_from_json(start)
         end = self._end(begin, limited=limited)
-        return start if end == begin else offsets_to_json(end)
+        return start if start is not None and end == begin else offsets_to_json(end)
 
     def _end(self, begin: dict[TopicPartition, int], *, limited: bool) -> dict[TopicPartition, int]:
         self._known |= begin.keys()

@@ -10,9 +10,8 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
-
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
+from spark_kafka_eos.spark.features import LIMITS, DataSource
 from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class KafkaEosDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_kafka_eos.spark.source import KafkaEosStreamReader
 
-        return KafkaEosStreamReader(self._source_options(schema, streaming=True))
+        return KafkaEosStreamReader(limits_applied(self._source_options(schema, streaming=True), LIMITS))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_kafka_eos.options import sink_options
@@ -91,3 +90,19 @@ class KafkaEosDataSource(DataSource):
                 return options
             columns, required = selected(schema, include_headers=options.include_headers)
         return replace(options, columns=columns, required=required)
+
+
+def limits_applied(options: SourceOptions, limits: bool) -> SourceOptions:
+    """The options. Raises ConfigurationError for one that limits a micro-batch if this Spark has no `limits`."""
+    wanted = {
+        "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
+        "maxBytesPerTrigger": options.max_bytes_per_trigger,
+        "minOffsetsPerTrigger": options.min_offsets_per_trigger,
+    }
+    for name in (name for name, value in wanted.items() if value is not None and not limits):
+        raise ConfigurationError(
+            name,
+            "needs Spark 4.2 or later: an earlier release does not tell a Python source where a micro-batch starts",
+            action="Remove the option, or use Spark's built-in Kafka source with TransactionalWriter.",
+        )
+    return options

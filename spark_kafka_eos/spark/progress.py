@@ -39,7 +39,7 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.spark.jvm import driver_addresses, is_classic
-from spark_kafka_eos.spark.source import COLLECTOR
+from spark_kafka_eos.spark.worker import COLLECTOR
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import pickle
 from collections.abc import Iterable, Iterator
 from zlib import crc32
@@ -14,6 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.writing.blocks import Block
 from spark_kafka_eos.writing.report import EncodeReport
+
+_MASK = 0xFFFFFFFF
 
 # A row is either a block or a pickled EncodeReport, for the append task of `slot`.
 _SCHEMA = pa.schema(
@@ -55,7 +59,39 @@ def shuffle(rows: DataFrame, slots: int) -> DataFrame:
     """Each slot's rows in one partition: reports first, so that an encode error prevents the first append; then each
     partition's blocks in input order.
     """
-    return rows.repartitionById(slots, "slot").sortWithinPartitions(F.col("report").isNull(), "task", "number")
+    if hasattr(rows, "repartitionById"):
+        parted = rows.repartitionById(slots, "slot")
+    else:
+        keys = F.array(*map(F.lit, hash_keys(slots)))
+        parted = rows.repartition(slots, F.element_at(keys, F.col("slot") + 1))
+    return parted.sortWithinPartitions(F.col("report").isNull(), "task", "number")
+
+
+@functools.cache
+def hash_keys(slots: int) -> list[int]:
+    """For each slot, a number that `repartition` puts there: for Spark before 4.1, which has no `repartitionById`."""
+    keys: dict[int, int] = {}
+    for key in itertools.count():
+        keys.setdefault(_murmur3(key) % slots, key)
+        if len(keys) == slots:
+            return [keys[slot] for slot in range(slots)]
+    raise AssertionError
+
+
+def _murmur3(number: int) -> int:
+    """Spark's hash of an int, signed. Source: `Murmur3_x86_32.hashInt` with the seed 42 of `HashPartitioning`."""
+    mixed = _rotated(number * 0xCC9E2D51, 15) * 0x1B873593
+    mixed = _rotated(42 ^ (mixed & _MASK), 13) * 5 + 0xE6546B64 & _MASK
+    mixed ^= 4  # the length in bytes
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & _MASK
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & _MASK
+    mixed ^= mixed >> 16
+    return mixed - (1 << 32) if mixed >> 31 else mixed
+
+
+def _rotated(number: int, bits: int) -> int:
+    number &= _MASK
+    return (number << bits | number >> 32 - bits) & _MASK
 
 
 def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Block | EncodeReport]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
@@ -27,6 +27,7 @@ from spark_kafka_eos.errors import ConfigurationError, StagingLost
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.spark.commit_log import show
+from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.checkpoint import micro_batch
@@ -127,7 +128,7 @@ class _Sink:
             )
 
 
-class KafkaEosStreamWriter(_Sink, DataSourceStreamArrowWriter):
+class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
     """A streaming query's sink. Raises ConfigurationError unless checkpointLocation is set on the query."""
 
     def __init__(

@@ -10,30 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_kafka_eos.errors import errors_of_source
-from spark_kafka_eos.spark.worker import spare_the_collector
+from spark_kafka_eos.spark.features import StreamReader
+from spark_kafka_eos.spark.worker import COLLECTOR, spare_the_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
 
     from spark_kafka_eos.model import OffsetRange
     from spark_kafka_eos.options import SourceOptions
     from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
     from spark_kafka_eos.reading.positions import JsonOffsets, Positions
-
-# Address and key for read statistics (`broker.datagrams`). Spark passes the session's settings to its tasks, and
-# redacts this one in the event log and the UI because of its name (spark.redaction.regex).
-COLLECTOR = "spark.kafka-eos.progress.token"
 
 
 class TaskRanges(InputPartition):
@@ -71,7 +61,7 @@ class KafkaEosReader(DataSourceReader):
         return _read(partition, self._options)
 
 
-class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaEosStreamReader(StreamReader):
     """A streaming read. Offsets are `{topic: {partition: offset}}`, as the built-in source writes them to the
     checkpoint; the end of batch 0 also contains its start (`model.with_start`).
 
@@ -89,19 +79,31 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open_positions, self._open_consumed = positions, consumed
         self._opened: Positions | None = None
         self._consumed: ConsumedOffsets | None = None
+        self._end: JsonOffsets | None = None  # of the last micro-batch; None if unknown
 
     # -- in the query's own Python process on the driver
 
     def initialOffset(self) -> JsonOffsets:
-        return self._positions.initial()
+        self._end = self._positions.initial()
+        return self._end
 
     @errors_of_source()
-    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+    def latestOffset(self, start: JsonOffsets | None = None, limit: ReadLimit | None = None) -> JsonOffsets:
+        """Without arguments before Spark 4.2: the next micro-batch then starts where the last known one ends, and after
+        a restart that may be unknown.
+        """
+        if start is None or limit is None:
+            self._end = self._positions.latest(self._end, limited=False)
+            return self._end
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
         self.commit(start)  # unless the query is new, a batch ended there, and Spark has recorded it as done
         return self._positions.latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The first limit that is set. Spark takes only one; `latestOffset` applies all of them."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -118,6 +120,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_of_source()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        self._end = end
         return [TaskRanges(ranges) for ranges in self._positions.batch(start, end)]
 
     @errors_of_source()

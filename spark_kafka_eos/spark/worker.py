@@ -1,10 +1,14 @@
-"""Setup of Spark's Python workers, which run one task after another."""
+"""Spark's Python workers, which run one task after another: their setup, and what the driver tells them."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import sys
+
+# Address and key for read statistics (`broker.datagrams`). Spark passes the session's settings to its tasks, and
+# redacts this one in the event log and the UI because of its name (spark.redaction.regex).
+COLLECTOR = "spark.kafka-eos.progress.token"
 
 
 def spare_the_collector() -> None:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
 from spark_kafka_eos.writing.report import CommitReport
@@ -65,6 +66,7 @@ class TransactionalWriter:
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
+        require_spark()
         self._options = sink_options(options)
         self._writer = MicroBatchWriter(self._options)
         self._last_commit: CommitReport | None = None
