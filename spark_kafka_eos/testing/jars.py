@@ -71,20 +71,29 @@ def perf_tools(version: str = PERF_TOOLS_VERSION) -> Bundle:
     return Bundle(name="kafka-tools", version=version, modules=(module,))
 
 
-# Spark's own connector, for comparisons. There is no token provider of the same version.
-BUILT_IN_CONNECTOR = Bundle(
-    name="spark-sql-kafka",
-    version="4.2.0",
-    modules=tuple(
+def built_in_connector(spark: str) -> Bundle:
+    """Spark's own connector for this release of Spark (its version number)."""
+    scala, connector, token_provider, clients = _CONNECTORS.get(".".join(spark.split(".")[:2]), _NEWEST_CONNECTOR)
+    modules = (
+        ("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", connector),
+        ("org.apache.spark", f"spark-token-provider-kafka-0-10_{scala}", token_provider),
+        ("org.apache.kafka", "kafka-clients", clients),
+        ("org.apache.commons", "commons-pool2", "2.12.0"),
+    )
+    alone = (
         Module(organisation=organisation, name=name, revision=revision, alone=True)
-        for organisation, name, revision in (
-            ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-            ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-            ("org.apache.kafka", "kafka-clients", "3.9.1"),
-            ("org.apache.commons", "commons-pool2", "2.12.0"),
-        )
-    ),
-)
+        for organisation, name, revision in modules
+    )
+    return Bundle(name="spark-sql-kafka", version=connector, modules=tuple(alone))
+
+
+# Scala, connector, token provider (not every release of it is published), Kafka's client.
+_NEWEST_CONNECTOR = ("2.13", "4.2.0", "4.0.0", "3.9.1")
+_CONNECTORS = {
+    "3.5": ("2.12", "3.5.1", "3.5.1", "3.4.1"),
+    "4.0": ("2.13", "4.0.1", "4.0.0", "3.9.1"),
+    "4.1": ("2.13", "4.1.1", "4.1.1", "3.9.1"),
+}
 
 Fetch = Callable[[Bundle, Path], None]
 

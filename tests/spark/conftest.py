@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.testing.jars import BUILT_IN_CONNECTOR, files
+from spark_kafka_eos.testing.jars import built_in_connector, files
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +23,7 @@ def spark() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("spark-kafka-eos tests")
         .config("spark.ui.enabled", "false")
-        .config("spark.jars", ",".join(map(str, files(BUILT_IN_CONNECTOR))))
+        .config("spark.jars", ",".join(map(str, files(built_in_connector(pyspark.__version__)))))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")

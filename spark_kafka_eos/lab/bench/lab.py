@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 from unittest import mock
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from spark_kafka_eos.broker.cluster import Cluster
@@ -141,7 +142,7 @@ def _session() -> SparkSession:
     session: SparkSession = (
         SparkSession.builder.master("local[2]")
         .appName("kafka-eos bench")
-        .config("spark.jars", ",".join(map(str, jars.files(jars.BUILT_IN_CONNECTOR))))
+        .config("spark.jars", ",".join(map(str, jars.files(jars.built_in_connector(pyspark.__version__)))))
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.ui.showConsoleProgress", "false")

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
+import pyspark
 
 import spark_kafka_eos
 from spark_kafka_eos.testing import jars
@@ -48,7 +49,7 @@ def machine() -> Machine:
             "spark-kafka-eos": spark_kafka_eos.__version__,
             "Kafka": jars.DEFAULT_VERSION,
             "kafka-tools": jars.PERF_TOOLS_VERSION,
-            "spark-sql-kafka": jars.BUILT_IN_CONNECTOR.version,
+            "spark-sql-kafka": jars.built_in_connector(pyspark.__version__).version,
             "Python": platform.python_version(),
             **{name: found for name in _PACKAGES if (found := _version(name))},
         },

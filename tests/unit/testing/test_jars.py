@@ -13,11 +13,11 @@ import pytest
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import digests
 from spark_kafka_eos.testing.jars import (
-    BUILT_IN_CONNECTOR,
     MANIFEST,
     PERF_TOOLS_VERSION,
     Bundle,
     argument_file,
+    built_in_connector,
     cache_directory,
     class_path,
     is_complete,
@@ -182,7 +182,7 @@ def test_a_changed_jar_of_a_pinned_release_is_noticed_whatever_the_manifest_says
 
 def test_every_release_that_the_package_and_its_tests_use_is_pinned():
     brokers = [kafka(), kafka(PERF_TOOLS_VERSION), *map(kafka, (KAFKA_39, KAFKA_35, KAFKA_OLDEST))]
-    for bundle in (*brokers, perf_tools(), BUILT_IN_CONNECTOR):
+    for bundle in (*brokers, perf_tools(), *map(built_in_connector, ("3.5.9", "4.0.5", "4.1.4", "4.3.0"))):
         names = digests.pinned(bundle.name, bundle.version)
         for module in bundle.modules:
             assert f"{module.name}-{module.revision}.jar" in names, bundle
