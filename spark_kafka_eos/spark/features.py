@@ -41,6 +41,8 @@ def require_spark() -> None:
 
 def __getattr__(name: str) -> type:
     """The base classes of a data source, made of what there is. Raises ImportError if there are no data sources."""
+    if name not in __all__:
+        raise AttributeError(name)
     require_spark()
     if find_spec("pyspark.sql.datasource") is None:
         raise ImportError(
@@ -63,4 +65,4 @@ def __getattr__(name: str) -> type:
         case "StreamArrowWriter":
             # Spark 4.0 asks only for the batch writer's class when it decides between Arrow batches and rows.
             return type(name, (datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter), {})
-    raise AttributeError(name)
+    raise AssertionError(name)
