@@ -10,6 +10,12 @@ TESTS ?= tests
 # Of the brokers that the tests start; by default the newest that is supported.
 KAFKA ?=
 ON := $(if $(KAFKA),--kafka-version $(KAFKA))
+# The PySpark that the tests use; by default the one of requirements-dev.txt.
+SPARK ?=
+PYSPARK = $(if $(SPARK),build/spark-$(SPARK))
+WITH = $(if $(SPARK),PYTHONPATH=$(CURDIR)/$(PYSPARK))
+# The last releases of the older ones that are supported, for test-releases.
+RELEASES := 3.5.9 4.0.5 4.1.4 4.2.1
 # Each has its own brokers and Spark, about 4 GB. A file's tests stay together: they share topics' brokers and sessions.
 JOBS ?= 2
 
@@ -27,9 +33,9 @@ demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=
 	$(BIN)/kafka-eos demo $(if $(FAST),--fast) $(if $(CLUSTER),--cluster)
 
 .PHONY: test
-test: $(READY) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time, KAFKA=3.9.1 on that release
+test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time, KAFKA=3.9.1 and SPARK=4.1.4 on those releases
 	@mkdir -p build
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
+	$(WITH) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
@@ -88,6 +94,13 @@ test-lowest: $(READY) ## Run the unit tests and a core of the others on the lowe
 	$(TOOL) --clear build/lowest && build/lowest/bin/$(INSTALL) --requirement build/lowest.txt
 	build/lowest/bin/$(INSTALL) --no-deps --editable .
 	build/lowest/bin/pytest -W ignore::DeprecationWarning --ignore tests/unit/ci --ignore tests/unit/documentation $(CORE)
+
+.PHONY: test-releases
+test-releases: $(READY) $(RELEASES:%=build/spark-%) ## Run what is promised for every release of Spark on the older ones: RELEASES
+	$(foreach release,$(RELEASES),$(MAKE) test SPARK=$(release) TESTS=tests/spark/test_releases.py &&) true
+
+build/spark-%: | $(READY)
+	$(BIN)/$(INSTALL) --target $@.partial pyspark==$* && mv $@.partial $@
 
 .PHONY: test-wheel
 test-wheel: $(READY) ## Build the wheel, install it into an environment of its own, and run a job on a broker with it

@@ -13,6 +13,13 @@ from pyspark.sql import SparkSession
 from spark_kafka_eos.testing.jars import built_in_connector, files
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Releases of PySpark before 4.2 leave their sockets to the garbage collector."""
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
+        for ignored in ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"):
+            config.addinivalue_line("filterwarnings", ignored)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two local cores, two shuffle partitions, no UI, Spark's own Kafka source; a session time zone other than UTC, so

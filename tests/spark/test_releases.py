@@ -1,0 +1,183 @@
+"""What each supported release of Spark can do, in one table. Run on the installed PySpark, and by `make test-releases`
+on older ones.
+"""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from spark_kafka_eos import ProgressListener, TransactionalWriter
+from spark_kafka_eos.spark.features import LIMITS
+from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
+from spark_kafka_eos.testing.jars import built_in_connector, files
+from spark_kafka_eos.testing.topic_reader import read_topic
+from tests.matrix import Cell
+from tests.producing import produce
+from tests.reading import await_stable, read_committed
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+
+JOB = Path(__file__).parent / "jobs" / "copy_on_any_release.py"
+HAS_FORMAT = find_spec("pyspark.sql.datasource") is not None
+SOURCES = ["kafka", "kafka-eos"] if HAS_FORMAT else ["kafka"]
+WAYS = ["driver", "executors", "sink"] if HAS_FORMAT else ["driver", "executors"]
+HERE = Path(pyspark.__file__).parent
+NEWEST = (
+    Path(sysconfig.get_path("purelib")) / "pyspark"
+)  # of this environment, whichever release comes first in the path
+
+# On the newest release, test_crashes.py kills more.
+KILLED = pytest.mark.slow if HERE == NEWEST else pytest.mark.spark
+
+
+def note(cell: Cell, feature: str, outcome: str = "ok") -> None:
+    cell("Spark releases", feature, f"Spark {pyspark.__version__}", outcome)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic, tmp_path, cell, source, way) -> None:
+    inputs, output = topic("release-in", partitions=2), topic("release-out", partitions=3)
+    sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": output, "topic": output}
+
+    def run() -> None:
+        reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
+        records = reader.options(subscribe=inputs, startingOffsets="earliest").load().select("key", "value")
+        stream = records.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c"))
+        if way == "sink":
+            stream = stream.format("kafka-eos").options(**sink)
+        else:
+            stream = stream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
+        stream.start().awaitTermination()
+
+    for first in (0, 100, 200):
+        produce(bootstrap, inputs, [b"%d" % number for number in range(first, first + 50)])
+        produce(bootstrap, inputs, [b"%d" % number for number in range(first + 50, first + 100)], partition=1)
+        run()
+    run()  # there is nothing new
+    assert sorted(int(message.value() or b"") for message in read_committed(bootstrap, output)) == list(range(300))
+    note(cell, f"{'sink' if way == 'sink' else f'foreachBatch, {way}'}, from {source}")
+
+
+@KILLED
+@pytest.mark.parametrize("killed_at", ["half appended", "ended"])
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "driver"])
+def test_a_killed_query_goes_on_with_nothing_lost_and_nothing_twice(kafka, tmp_path, cell, way, killed_at) -> None:
+    copy_with_a_kill(kafka, tmp_path, way, killed_at, HERE)
+    note(cell, f"killed and restarted, {way}")
+
+
+if HERE != NEWEST:
+
+    @pytest.mark.parametrize("killed_at", ["half appended", "ended"])
+    def test_a_checkpoint_of_this_release_goes_on_in_the_newest(kafka, tmp_path, cell, killed_at) -> None:
+        copy_with_a_kill(kafka, tmp_path, "driver", killed_at, NEWEST)
+        note(cell, "killed, and restarted on the newest release")
+
+
+def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_with: Path) -> None:
+    source, target = kafka.create_topic(f"kill-{folder.name}-in", 2), kafka.create_topic(f"kill-{folder.name}-out", 3)
+    for partition in (0, 1):
+        produce(kafka.bootstrap, source, [b"%d" % n for n in range(partition, 1_000, 2)], partition=partition)
+    reached = folder / "kill"
+    reached.mkdir()
+
+    def driver(home: Path, kill: Kill | None) -> Driver:
+        connector = built_in_connector(release_of(home))
+        return Driver(
+            JOB,
+            [kafka.bootstrap, source, target, str(folder / "checkpoint"), "kafka", way, "250"],
+            conf=[
+                *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+                *("--conf", f"spark.jars={','.join(map(str, files(connector)))}"),
+                *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
+            ],
+            env=environment(home) | (kill.environment(reached) if kill else {}),
+            log=folder / "driver.log",
+            submit=home / "bin" / "spark-submit",
+        )
+
+    with driver(HERE, Kill(point=killed_at, batch=1)) as killed:
+        killed.wait_until((reached / "reached").exists, meanwhile=lambda: None, timeout=180)
+        killed.kill()
+    with driver(restarted_with, None) as last:
+        last.wait(meanwhile=lambda: None, timeout=240)
+    await_stable(kafka.bootstrap, target)
+    values = Counter(int(message.value() or b"") for message in read_topic(kafka.bootstrap, target, "read_committed"))
+    assert values == Counter(range(1_000))
+
+
+def release_of(home: Path) -> str:
+    """The version of the PySpark in this folder."""
+    written: dict[str, str] = {}
+    exec((home / "version.py").read_text(), written)
+    return written["__version__"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The variables with which a driver uses this PySpark, and no other one in the path."""
+    found = python_environment()
+    others = [part for part in found["PYTHONPATH"].split(":") if not (Path(part) / "pyspark").exists()]
+    return found | {"PYTHONPATH": ":".join([str(home.parent), *others] if home != NEWEST else others)}
+
+
+if HAS_FORMAT:
+
+    def test_a_batch_is_written_and_read(spark, bootstrap, topic, cell) -> None:
+        name = topic("release-batch", partitions=2)
+        rows = spark.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
+        rows.write.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("topic", name).mode(
+            "append"
+        ).save()
+        read = (
+            spark.read.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+        )
+        assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(100))
+        note(cell, "batch write and batch read")
+
+    def test_options_that_limit_a_micro_batch_hold_or_are_refused(spark, bootstrap, topic, tmp_path, cell) -> None:
+        name = topic("release-limit")
+        produce(bootstrap, name, [b"%d" % number for number in range(100)])
+        sizes: list[int] = []
+        reader = (
+            spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name)
+        )
+        frame = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="40").load()
+        stream = frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count())).trigger(availableNow=True)
+        query = stream.option("checkpointLocation", str(tmp_path / "c")).start()
+        if LIMITS:
+            query.awaitTermination()
+            assert sizes == [40, 40, 20]
+        else:
+            with pytest.raises(StreamingQueryException, match="maxOffsetsPerTrigger.*needs Spark 4.2"):
+                query.awaitTermination()
+        note(cell, "maxOffsetsPerTrigger of kafka-eos", "ok" if LIMITS else "refused")
+
+
+def test_the_listener_tells_how_far_a_query_is(spark, bootstrap, topic, tmp_path, cell) -> None:
+    name = topic("release-listener")
+    produce(bootstrap, name, [b"%d" % number for number in range(10)])
+    listener = ProgressListener({"kafka.bootstrap.servers": bootstrap, "subscribe": name}, spark=spark)
+    spark.streams.addListener(listener)
+    try:
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+        frame = reader.options(subscribe=name, startingOffsets="earliest").load()
+        stream = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+        query = stream.trigger(availableNow=True).start()
+        query.awaitTermination()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
+        told = listener.last(query.id)
+        assert told is not None and json.loads(str(told))
+    finally:
+        spark.streams.removeListener(listener)
+        listener.close()
+    note(cell, "ProgressListener")
