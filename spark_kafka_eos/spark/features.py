@@ -6,6 +6,7 @@
 | Python data sources: `format("kafka-eos")`                 | 4.0   | Spark does not find the format |
 | Arrow batches for a stream's writer (`StreamArrowWriter`)  | 4.1   | they come with the batch writer's class |
 | `repartitionById` (spark.shuffled)                         | 4.1   | `repartition` by a hash key of the slot |
+| `containsStatefulOperator` (spark.jvm)                     | 4.2   | every skipped batch is recomputed |
 | a micro-batch's start and limit, for its reader (`LIMITS`) | 4.2   | options that limit a micro-batch are refused |
 """
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.core.append_mode import SessionKind
@@ -91,13 +92,20 @@ class RunningQuery:
 
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only
-        advance that way. Always true on Spark Connect, where the plan is not accessible.
+        advance that way. Always true on Spark Connect, where the plan is not accessible, and before Spark 4.2, whose
+        plans do not tell.
         """
         if self._execution is None:
             return True
         plan = self._execution.lastExecution().logical()
+        try:
+            stateful = plan.containsStatefulOperator()
+        except Py4JError as error:
+            if "does not exist" in str(error):
+                return True
+            raise
         watermark = _jvm(self._session).org.apache.spark.sql.catalyst.trees.TreePattern.EVENT_TIME_WATERMARK()
-        return bool(plan.containsStatefulOperator() or plan.containsPattern(watermark))
+        return bool(stateful or plan.containsPattern(watermark))
 
     def _require_running(self, batch_id: int, read: ReadFile) -> None:
         """Raise IllegalTransactionState if the query runs another batch, according to Spark or else to the checkpoint,

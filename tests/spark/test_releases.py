@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.jars import built_in_connector, files
@@ -109,8 +110,14 @@ def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_wi
     with driver(HERE, Kill(point=killed_at, batch=1)) as killed:
         killed.wait_until((reached / "reached").exists, meanwhile=lambda: None, timeout=180)
         killed.kill()
-    with driver(restarted_with, None) as last:
-        last.wait(meanwhile=lambda: None, timeout=240)
+    # Spark 4.1's own source fails once, after the commit of a batch that runs again: KafkaMicroBatchStream.metrics
+    for remaining in (1, 0):
+        try:
+            with driver(restarted_with, None) as last:
+                last.wait(meanwhile=lambda: None, timeout=240)
+        except ToolFailed:
+            if not remaining or "KafkaMicroBatchStream.metrics" not in (folder / "driver.log").read_text():
+                raise
     await_stable(kafka.bootstrap, target)
     values = Counter(int(message.value() or b"") for message in read_topic(kafka.bootstrap, target, "read_committed"))
     assert values == Counter(range(1_000))
