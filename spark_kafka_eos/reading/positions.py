@@ -188,7 +188,7 @@ class Positions:
         self._planned = self._next(start, limited=limited)
         return self._planned
 
-    def _next(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
+    def _next(self, start: JsonOffsets | None, *, limited: bool) -> JsonOffsets:
         if start == UNRESOLVED:
             begin = self.starting()
             return with_start(self._end(begin, limited=limited), begin)
