@@ -13,6 +13,7 @@ are none; Spark then reports every ten seconds that the query is idle
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -125,7 +126,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
-        reads = self._reads[str(progress.runId)] = tuple(kafka_sources(progress))
+        reads = self._reads[str(progress.runId)] = tuple(kafka_sources(json.loads(progress.json)))
         if reads:
             self._publish(str(progress.id), str(progress.runId), reads, name=progress.name, batch_id=progress.batchId)
 

@@ -14,10 +14,10 @@ from spark_kafka_eos.testing.jars import built_in_connector, files
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Releases of PySpark before 4.2 leave their sockets to the garbage collector."""
+    """Releases of PySpark before 4.2 leave sockets to the garbage collector and ask for versions in an old way."""
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
-        for ignored in ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"):
-            config.addinivalue_line("filterwarnings", ignored)
+        for ignored in ("ResourceWarning", "DeprecationWarning", "pytest.PytestUnraisableExceptionWarning"):
+            config.addinivalue_line("filterwarnings", f"ignore::{ignored}")
 
 
 @pytest.fixture(scope="session")
