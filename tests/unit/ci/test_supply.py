@@ -27,7 +27,7 @@ def wanted(requirements: list[str]) -> list[Requirement]:
     found = []
     for each in map(Requirement, requirements):
         if each.name == PROJECT["name"]:
-            found += [inner for extra in each.extras for inner in wanted(EXTRAS[extra])]
+            found += [inner for extra in sorted(each.extras) for inner in wanted(EXTRAS[extra])]
         else:
             found.append(each)
     return found
