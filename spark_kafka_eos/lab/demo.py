@@ -19,7 +19,7 @@ from rich.console import Console
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.demo_check import Crashes, Figure, Survey, compare, figures
-from spark_kafka_eos.lab.demo_plan import Life, Plan, plan
+from spark_kafka_eos.lab.demo_plan import DemoPlan, Life, plan
 from spark_kafka_eos.lab.demo_screen import Screen, table
 from spark_kafka_eos.lab.flights import late_flights, read_airlines, read_flights
 from spark_kafka_eos.lab.flights_producer import produce
@@ -84,7 +84,7 @@ class Demo:
     executors' logs (in `work`).
     """
 
-    plan: Plan
+    plan: DemoPlan
     bootstrap: str
     cluster: bool
     append_mode: str

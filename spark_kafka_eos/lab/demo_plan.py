@@ -16,7 +16,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DemoPlan:
     """How much is sent, and which process is killed where. `month` None is the whole year."""
 
     month: int | None
@@ -33,16 +33,16 @@ class Plan:
         return tuple(life.executor for life in self.lives if life.executor is not None)
 
 
-def plan(*, fast: bool, cluster: bool) -> Plan:
+def plan(*, fast: bool, cluster: bool) -> DemoPlan:
     """The year in 18 batches, or with `fast`, January in 6; only a cluster has executors to kill."""
     if fast:
-        return Plan(
+        return DemoPlan(
             month=1,
             flights_per_transaction=500,
             offsets_per_trigger=5_000,
             lives=_FAST_CLUSTER if cluster else _FAST,
         )
-    return Plan(
+    return DemoPlan(
         month=None,
         flights_per_transaction=2_000,
         offsets_per_trigger=20_000,

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.lab.commands.chaos import chaos
 from spark_kafka_eos.lab.soak.queries import MIRROR, STATEFUL, STATELESS
-from spark_kafka_eos.lab.soak.schedule import Kind
+from spark_kafka_eos.lab.soak.schedule import FaultKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -20,7 +20,7 @@ def test_five_minutes_of_faults_leave_all_outputs_exactly_once(tmp_path: Path, k
     assert result.exit_code == 0, result.output
     assert "lost 0, duplicated 0, torn 0, aborted visible 0, hanging 0" in result.output
     found = json.loads((tmp_path / "soak.json").read_text())
-    assert found["kinds"].keys() == {kind.value for kind in Kind}
+    assert found["kinds"].keys() == {kind.value for kind in FaultKind}
     assert found["aborted"] > 0
     assert {side["name"]: side["lost"] > 0 for side in found["sides"]} == {
         STATELESS: False,

@@ -17,7 +17,7 @@ from spark_kafka_eos.lab.simulation.coordinator import Coordinator
 from spark_kafka_eos.lab.simulation.expiry import stand_still
 from spark_kafka_eos.lab.simulation.kafka import ModelKafka
 from spark_kafka_eos.lab.simulation.network import Network
-from spark_kafka_eos.lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, Driver, Way, contents_of
+from spark_kafka_eos.lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, Way, contents_of
 from spark_kafka_eos.lab.simulation.world import Process, Stuck, World
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
@@ -76,9 +76,9 @@ class _Life:
         self.wrong: list[str] = []
         self.runs = 0
         self.spoilt = False
-        self.drivers: dict[Process, Driver] = {}
-        self.rivalled: set[Driver] = set()  # those that started while another one was alive
-        self.current: Driver | None = None
+        self.drivers: dict[Process, SimulatedDriver] = {}
+        self.rivalled: set[SimulatedDriver] = set()  # those that started while another one was alive
+        self.current: SimulatedDriver | None = None
         world.note(
             f"seed {seed}: transaction.version {self.kafka.version}, {self.way}, "
             f"{self.records} records in each source partition{conditions.flags}"
@@ -149,7 +149,7 @@ class _Life:
         self.runs += 1
         if self.runs > 4:
             self.world.heal()
-        driver = Driver(
+        driver = SimulatedDriver(
             self.world,
             self.network,
             self.checkpoint,
@@ -167,7 +167,7 @@ class _Life:
         self.current = self.drivers[driver.process] = driver
         self.world.start(driver.process, after)
 
-    def _paused(self, driver: Driver, seconds: float) -> None:
+    def _paused(self, driver: SimulatedDriver, seconds: float) -> None:
         """The driver may be considered dead and get a successor; it will return as a zombie."""
         if driver is self.current and self.world.chance(0.6):
             self.world.faults["zombie"] += 1

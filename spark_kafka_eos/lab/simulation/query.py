@@ -168,7 +168,7 @@ class Stopped(Exception):
     """Spark stops this query, because another one uses its checkpoint."""
 
 
-class Driver:
+class SimulatedDriver:
     """One run of the query in a driver, until everything is written or an error stops it."""
 
     def __init__(

@@ -51,7 +51,7 @@ Row = TypeVar("Row", Copied, Figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class QueryOutcome:
     """The result, in records; only `torn` counts batches. All except `expected`, `found` and `batches` must be 0.
 
     `torn`: batches that are incomplete. `aborted_visible`: records that stem from aborted transactions. `wrong`: other
@@ -122,7 +122,7 @@ def expected_figures(source: Iterable[SourceRecord], plan: Plan) -> dict[Figures
     return found
 
 
-def judge_copies(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Copied]]) -> Outcome:
+def judge_copies(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Copied]]) -> QueryOutcome:
     """Judge `found`: batch and row, in the order of each output partition."""
     visible = {(record.partition, record.offset) for record in source}
     return _judge(
@@ -134,7 +134,7 @@ def judge_copies(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tup
     )
 
 
-def judge_figures(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Figures]]) -> Outcome:
+def judge_figures(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Figures]]) -> QueryOutcome:
     """Judge `found`: batch and row, in the order of each output partition."""
     return _judge(
         expected_figures(source, plan),
@@ -159,7 +159,7 @@ def _judge(
     *,
     aborted: Callable[[Row], bool],
     place: Callable[[Row], tuple[object, int]],
-) -> Outcome:
+) -> QueryOutcome:
     """`place` returns a series and a position: rows of the same series must be in the order of their positions."""
     seen: Counter[Row] = Counter()
     latest: dict[object, int] = {}
@@ -176,7 +176,7 @@ def _judge(
             wrong += batch != expected[row] or at < latest.get(series, at)
             latest[series] = at
     lost = [batch for row, batch in expected.items() if row not in seen]
-    return Outcome(
+    return QueryOutcome(
         batches=len(plan),
         expected=len(expected),
         found=total,

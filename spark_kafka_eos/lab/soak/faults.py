@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.lab.soak.brokers import Broker
 from spark_kafka_eos.lab.soak.drivers import Query
-from spark_kafka_eos.lab.soak.schedule import Fault, Kind
+from spark_kafka_eos.lab.soak.schedule import FaultKind, PlannedFault
 
 _POLL_SECONDS = 0.2
 
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.2
 class Injected:
     """A fault that happened: its start and end in seconds since the start, and what it hit."""
 
-    fault: Fault
+    fault: PlannedFault
     at: float
     until: float
     hit: str = ""
@@ -34,7 +34,7 @@ class Faults:
 
     def __init__(
         self,
-        schedule: Sequence[Fault],
+        schedule: Sequence[PlannedFault],
         *,
         brokers: Mapping[str, Broker],
         queries: Mapping[str, Query],
@@ -45,7 +45,7 @@ class Faults:
         self._errors: list[BaseException] = []
         self._over = threading.Event()
         self._started = 0.0
-        lanes: dict[str, list[Fault]] = {}
+        lanes: dict[str, list[PlannedFault]] = {}
         for fault in schedule:
             lanes.setdefault(fault.lane, []).append(fault)
         self._threads = [
@@ -71,7 +71,7 @@ class Faults:
             thread.join()
         self.check()
 
-    def _run(self, faults: Sequence[Fault]) -> None:
+    def _run(self, faults: Sequence[PlannedFault]) -> None:
         try:
             for fault in faults:
                 if self._over.wait(max(0.0, fault.at - self._now())) or not self._await_work(fault.target):
@@ -91,46 +91,46 @@ class Faults:
     def _now(self) -> float:
         return time.monotonic() - self._started
 
-    def _inject(self, fault: Fault) -> None:
+    def _inject(self, fault: PlannedFault) -> None:
         match fault.kind:
-            case Kind.DRIVER_KILLED:
+            case FaultKind.DRIVER_KILLED:
                 self._done(fault, self._now(), self._queries[fault.target].kill())
-            case Kind.CHECKPOINT_LOST:
+            case FaultKind.CHECKPOINT_LOST:
                 self._done(fault, self._now(), self._queries[fault.target].kill(lose_checkpoint=True))
-            case Kind.EXECUTOR_KILLED:
+            case FaultKind.EXECUTOR_KILLED:
                 self._kill_executor(fault)
-            case Kind.DRIVER_PAUSED:
+            case FaultKind.DRIVER_PAUSED:
                 query = self._queries[fault.target]
                 query.pause()
                 self._lasting(fault)
                 query.resume()
-            case Kind.BROKER_KILLED:
+            case FaultKind.BROKER_KILLED:
                 self._brokers[fault.target].kill()
                 self._lasting(fault)
                 self._brokers[fault.target].site.heal()
-            case Kind.BROKER_PAUSED:
+            case FaultKind.BROKER_PAUSED:
                 self._brokers[fault.target].pause()
                 self._lasting(fault)
                 self._brokers[fault.target].site.heal()
-            case Kind.CONNECTIONS_CUT:
+            case FaultKind.CONNECTIONS_CUT:
                 for site in {broker.site for broker in self._brokers.values()}:
                     site.proxy.cut()
                 self._done(fault, self._now())
 
-    def _kill_executor(self, fault: Fault) -> None:
+    def _kill_executor(self, fault: PlannedFault) -> None:
         """Wait for an executor if there is none, because the last one has just been killed."""
         while (hit := self._queries[fault.target].kill_executor()) is None:
             if self._over.wait(_POLL_SECONDS):
                 return
         self._done(fault, self._now(), hit)
 
-    def _lasting(self, fault: Fault) -> None:
+    def _lasting(self, fault: PlannedFault) -> None:
         """Report the fault, and return when it should end, even if the soak ends first."""
         at = self._now()
         self._done(fault, at)
         threading.Event().wait(fault.seconds)
 
-    def _done(self, fault: Fault, at: float, hit: str = "") -> None:
+    def _done(self, fault: PlannedFault, at: float, hit: str = "") -> None:
         found = Injected(fault=fault, at=at, until=at + fault.seconds, hit=hit)
         self.injected.append(found)
         self._tell(found)

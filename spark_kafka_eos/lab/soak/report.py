@@ -16,26 +16,26 @@ from rich.table import Table
 
 from spark_kafka_eos.lab.bench.machine import Machine
 from spark_kafka_eos.lab.bench.plots import new_figure
-from spark_kafka_eos.lab.soak.check import Outcome
+from spark_kafka_eos.lab.soak.check import QueryOutcome
 from spark_kafka_eos.lab.soak.faults import Injected
 from spark_kafka_eos.lab.soak.queries import STATEFUL
-from spark_kafka_eos.lab.soak.schedule import Kind
+from spark_kafka_eos.lab.soak.schedule import FaultKind
 
 _BIN_SECONDS = 5.0
 _TOP = 2.0  # of the scale, as a multiple of the source's highest rate
 _COLOURS = {
-    Kind.DRIVER_KILLED: "#d62728",
-    Kind.CHECKPOINT_LOST: "#8c564b",
-    Kind.EXECUTOR_KILLED: "#ff7f0e",
-    Kind.DRIVER_PAUSED: "#e377c2",
-    Kind.BROKER_KILLED: "#000000",
-    Kind.BROKER_PAUSED: "#7f7f7f",
-    Kind.CONNECTIONS_CUT: "#17becf",
+    FaultKind.DRIVER_KILLED: "#d62728",
+    FaultKind.CHECKPOINT_LOST: "#8c564b",
+    FaultKind.EXECUTOR_KILLED: "#ff7f0e",
+    FaultKind.DRIVER_PAUSED: "#e377c2",
+    FaultKind.BROKER_KILLED: "#000000",
+    FaultKind.BROKER_PAUSED: "#7f7f7f",
+    FaultKind.CONNECTIONS_CUT: "#17becf",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Progress:
     """Records so far, `seconds` after the start: those that the producer committed, and those in each output."""
 
     seconds: float
@@ -44,7 +44,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class QuerySide:
     """One query. `ended`: why drivers ended without being killed. `redone`: batches that a driver wrote again. `lost`:
     lost checkpoints. `violated`: invariants that `kafka-eos verify` found violated, with the place, or could not prove.
     """
@@ -54,7 +54,7 @@ class Side:
     ended: tuple[str, ...]
     redone: int
     lost: int
-    outcome: Outcome
+    outcome: QueryOutcome
     violated: tuple[str, ...]
 
 
@@ -71,10 +71,10 @@ class Soaked:
     kafka_version: str
     machine: Machine
     faults: tuple[Injected, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[Progress, ...]
     records: int
     aborted: int
-    sides: tuple[Side, ...]
+    sides: tuple[QuerySide, ...]
     hanging: int
     drained: bool
 
@@ -84,7 +84,7 @@ class Soaked:
         return right and self.drained and not self.hanging
 
     @property
-    def kinds(self) -> Counter[Kind]:
+    def kinds(self) -> Counter[FaultKind]:
         return Counter(injected.fault.kind for injected in self.faults)
 
 
@@ -210,7 +210,7 @@ td, th {{ padding: .1em 1em; text-align: right }} td:first-child {{ text-align: 
 """
 
 
-def rates(samples: Sequence[Sample], width: float = _BIN_SECONDS) -> list[tuple[float, float, tuple[float, ...]]]:
+def rates(samples: Sequence[Progress], width: float = _BIN_SECONDS) -> list[tuple[float, float, tuple[float, ...]]]:
     """Records per second in intervals of at least `width` seconds: (end of the interval, source, outputs)."""
     found = []
     before = samples[0] if samples else None
@@ -242,7 +242,7 @@ def plot(soaked: Soaked) -> bytes:
             scale.set_ylabel(f"records per second: {name}", color=f"C{number}")
     axes.set_ylim(0, _TOP * max([1.0, *(source for _, source, _ in found)]))
     axes.set_ylabel("records per second: source and copies")
-    named: set[Kind] = set()
+    named: set[FaultKind] = set()
     for injected in soaked.faults:
         kind = injected.fault.kind
         colour, label = _COLOURS[kind], None if kind in named else kind.value

@@ -20,7 +20,7 @@ from spark_kafka_eos.lab.soak.check import SourceRecord, judge_copies, judge_fig
 from spark_kafka_eos.lab.soak.drivers import Query
 from spark_kafka_eos.lab.soak.faults import Faults, Injected
 from spark_kafka_eos.lab.soak.queries import MIRROR, SOURCE, STATEFUL, STATELESS, output
-from spark_kafka_eos.lab.soak.report import Sample, Side, Soaked, faults, remarks, summary, table, write
+from spark_kafka_eos.lab.soak.report import Progress, QuerySide, Soaked, faults, remarks, summary, table, write
 from spark_kafka_eos.lab.soak.schedule import ELSEWHERE, schedule
 from spark_kafka_eos.lab.soak.screen import Screen
 from spark_kafka_eos.lab.soak.source import Source
@@ -147,7 +147,7 @@ class _Soak:
             queries=queries,
             tell=self._tell,
         )
-        self._samples: list[Sample] = []
+        self._samples: list[Progress] = []
         self._started = time.monotonic()
 
     def warm_up(self) -> None:
@@ -219,7 +219,7 @@ class _Soak:
             found.setdefault(site, []).append(output(name))
         return found
 
-    def _side(self, query: Query, follower: Follower, records: list[SourceRecord]) -> Side:
+    def _side(self, query: Query, follower: Follower, records: list[SourceRecord]) -> QuerySide:
         committed = succession([evidence.history(checkpoint) for checkpoint in query.checkpoints])
         history = [entry for entries in committed for entry in entries]
         plan = plan_of(history)
@@ -237,7 +237,7 @@ class _Soak:
             history=history,
             followers=[follower],
         )
-        return Side(
+        return QuerySide(
             name=query.name,
             drivers=query.started,
             ended=tuple(query.ended),
@@ -263,7 +263,7 @@ class _Soak:
         self._faults.check()
         if not self._samples or self._now() - self._samples[-1].seconds >= _SAMPLE_SECONDS:
             seen = tuple(follower.records for follower in self._followers)
-            self._samples.append(Sample(seconds=self._now(), source=self._source.committed, outputs=seen))
+            self._samples.append(Progress(seconds=self._now(), source=self._source.committed, outputs=seen))
         time.sleep(_POLL_SECONDS)  # processes, files and a reader's count have no common event to wait for
 
     def _at_the_end(self) -> bool:

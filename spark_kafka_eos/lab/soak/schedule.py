@@ -12,7 +12,7 @@ from spark_kafka_eos.lab.soak.queries import MIRROR, STATEFUL, STATELESS, TRANSA
 ELSEWHERE = "elsewhere"  # the only broker of the cluster to which the mirror writes
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """The kind of fault. A kill is SIGKILL, a pause SIGSTOP and later SIGCONT, for drivers to their process tree."""
 
     DRIVER_KILLED = "driver killed"
@@ -25,14 +25,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class PlannedFault:
     """One fault, `at` seconds after the start. `target`: a query's name, a broker's node id or ELSEWHERE, "" for all.
 
     `seconds`: how long a pause lasts, or a broker is down; 0 for other faults, because a driver is restarted at once.
     """
 
     at: float
-    kind: Kind
+    kind: FaultKind
     target: str = ""
     seconds: float = 0.0
 
@@ -49,7 +49,7 @@ class Fault:
         return f"{self.kind}{f' ({name})' if name else ''}{lasting}"
 
 
-BROKERS = frozenset({Kind.BROKER_KILLED, Kind.BROKER_PAUSED})
+BROKERS = frozenset({FaultKind.BROKER_KILLED, FaultKind.BROKER_PAUSED})
 _FIRST, _LAST = 3.0, 5.0  # seconds without faults at the start and at the end
 _GAP = (8.0, 17.0)  # seconds between two faults
 _RECOVERY = 12.0  # seconds for a broker to catch up before the next one stops
@@ -58,12 +58,12 @@ _LONG = (1.1 * TRANSACTION_TIMEOUT_MS / 1000, 1.4 * TRANSACTION_TIMEOUT_MS / 100
 _EVERY_LONG = 3  # one of this many pauses is longer than the transaction timeout
 
 
-def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[Fault, ...]:
+def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[PlannedFault, ...]:
     """The faults of `seconds` seconds in order, on nodes 1 to `brokers` and ELSEWHERE. Each kind occurs once in seven
     faults.
     """
     chance = random.Random(seed)  # noqa: S311 - it chooses faults, not keys
-    found: list[Fault] = []
+    found: list[PlannedFault] = []
     now, brokers_free = _FIRST, 0.0
     for kind in _kinds(chance):
         now += chance.uniform(*_GAP) if found else chance.uniform(0, _GAP[0])
@@ -75,34 +75,34 @@ def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[Fault, ...]:
         if kind in BROKERS:
             brokers_free = at + lasts + _RECOVERY
         if at <= seconds - _LAST:
-            found.append(Fault(at=round(at, 1), kind=kind, target=target, seconds=round(lasts, 1)))
+            found.append(PlannedFault(at=round(at, 1), kind=kind, target=target, seconds=round(lasts, 1)))
     return tuple(sorted(found, key=lambda fault: fault.at))
 
 
-def _kinds(chance: random.Random) -> Iterator[Kind]:
+def _kinds(chance: random.Random) -> Iterator[FaultKind]:
     while True:
-        yield from chance.sample(list(Kind), len(Kind))
+        yield from chance.sample(list(FaultKind), len(FaultKind))
 
 
-def _target(kind: Kind, brokers: int, chance: random.Random) -> str:
+def _target(kind: FaultKind, brokers: int, chance: random.Random) -> str:
     match kind:
-        case Kind.BROKER_KILLED | Kind.BROKER_PAUSED:
+        case FaultKind.BROKER_KILLED | FaultKind.BROKER_PAUSED:
             return chance.choice([*map(str, range(1, brokers + 1)), ELSEWHERE])
-        case Kind.DRIVER_KILLED | Kind.DRIVER_PAUSED:
+        case FaultKind.DRIVER_KILLED | FaultKind.DRIVER_PAUSED:
             return chance.choice([STATELESS, STATEFUL, MIRROR])
-        case Kind.CHECKPOINT_LOST:
+        case FaultKind.CHECKPOINT_LOST:
             return MIRROR  # the only query that continues where its sink's ledger ends
-        case Kind.EXECUTOR_KILLED:
+        case FaultKind.EXECUTOR_KILLED:
             return STATEFUL  # the only query that runs on a cluster
-        case Kind.CONNECTIONS_CUT:
+        case FaultKind.CONNECTIONS_CUT:
             return ""
 
 
-def _seconds(kind: Kind, chance: random.Random) -> float:
+def _seconds(kind: FaultKind, chance: random.Random) -> float:
     match kind:
-        case Kind.BROKER_KILLED:
+        case FaultKind.BROKER_KILLED:
             return chance.uniform(*_KILLED)
-        case Kind.BROKER_PAUSED | Kind.DRIVER_PAUSED:
+        case FaultKind.BROKER_PAUSED | FaultKind.DRIVER_PAUSED:
             return chance.uniform(*(_PAUSED if chance.randrange(_EVERY_LONG) else _LONG))
         case _:
             return 0.0

@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from spark_kafka_eos.lab.bench.machine import machine
-from spark_kafka_eos.lab.soak.check import Outcome
+from spark_kafka_eos.lab.soak.check import QueryOutcome
 from spark_kafka_eos.lab.soak.faults import Injected
 from spark_kafka_eos.lab.soak.report import (
-    Sample,
-    Side,
+    Progress,
+    QuerySide,
     Soaked,
     faults,
     page,
@@ -22,20 +22,21 @@ from spark_kafka_eos.lab.soak.report import (
     table,
     write,
 )
-from spark_kafka_eos.lab.soak.schedule import Fault, Kind
+from spark_kafka_eos.lab.soak.schedule import FaultKind, PlannedFault
 
-RIGHT = Outcome(batches=80, expected=1_000, found=1_000, lost=0, duplicated=0, torn=0, aborted_visible=0, wrong=0)
+RIGHT = QueryOutcome(batches=80, expected=1_000, found=1_000, lost=0, duplicated=0, torn=0, aborted_visible=0, wrong=0)
 
 
 def side(name="stateless", **changes):
-    found = Side(name=name, drivers=3, ended=(), redone=1, lost=0, outcome=RIGHT, violated=())
+    found = QuerySide(name=name, drivers=3, ended=(), redone=1, lost=0, outcome=RIGHT, violated=())
     return replace(found, **changes)
 
 
 @pytest.fixture(scope="module")
 def soaked():
     happened = [
-        Injected(fault=Fault(at=1, kind=kind, target="1"), at=float(at), until=at + 2.0) for at, kind in enumerate(Kind)
+        Injected(fault=PlannedFault(at=1, kind=kind, target="1"), at=float(at), until=at + 2.0)
+        for at, kind in enumerate(FaultKind)
     ]
     return Soaked(
         seed=4711,
@@ -45,7 +46,7 @@ def soaked():
         machine=machine(),
         faults=tuple(happened),
         samples=tuple(
-            Sample(seconds=float(at), source=50 * at, outputs=(40 * at, 4 * at, 30 * at)) for at in range(30)
+            Progress(seconds=float(at), source=50 * at, outputs=(40 * at, 4 * at, 30 * at)) for at in range(30)
         ),
         records=1_000,
         aborted=100,
@@ -117,7 +118,7 @@ def test_the_page_is_in_one_piece_and_the_json_has_all_figures(soaked, tmp_path)
     assert "Seed 4711" in text
     found = json.loads((path.parent / "soak.json").read_text())
     assert found["holds"] is True
-    assert found["kinds"] == dict.fromkeys((kind.value for kind in Kind), 1)
+    assert found["kinds"] == dict.fromkeys((kind.value for kind in FaultKind), 1)
     assert found["sides"][1]["outcome"]["expected"] == 1_000
 
 
