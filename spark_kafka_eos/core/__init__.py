@@ -1,7 +1,8 @@
 """Pure decision functions: no sockets, no Spark, no clock. All input is passed in as values.
 
-commit     transaction recovery barrier ledger append_mode sequences send_plan
-read       planning task_split byte_limit fetch_plan fetch_steps fetch_sizes visibility lag progress
+commit     transaction recovery committed_end barrier ledger append_mode sequences send_plan
+read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fetch_sizes visibility lag
+           metadata progress
 rows       partitioner murmur2
 kafka      error_codes acl_hints backoff
 preflight  checks before the first batch

@@ -40,14 +40,23 @@ Which errors are retriable: see FetchCollector and FetchSessionHandler of Kafka'
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.backoff import OUTDATED_LEADER_MS, Budget, Clock, Stopwatch, delay_or_raise
-from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.core.error_codes import Reaction, failure, reaction
+from spark_kafka_eos.core.fetch_cursor import (
+    Cursor,
+    created_again,
+    out_of_range,
+    outdated,
+    retriable_failure,
+    stuck,
+    throttled,
+    truncated,
+    unusable_follower,
+)
 from spark_kafka_eos.core.fetch_sizes import FetchSizes
 from spark_kafka_eos.core.fetch_steps import (
     Action,
@@ -67,7 +76,7 @@ from spark_kafka_eos.core.fetch_steps import (
     Request,
     Wait,
 )
-from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
+from spark_kafka_eos.errors import DataLoss, KafkaEosError
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 
 # How long a follower is asked before the leader chooses again: metadata.max.age.ms, as in the Java client.
@@ -76,25 +85,6 @@ _REPLICA_SECONDS = 300.0
 _LEADERS_SECONDS = 30.0
 # How long a different topic id may come from outdated metadata, here or on the broker that was asked.
 _OUTDATED_METADATA_MS = 2_000
-_GO_ON = "Set failOnDataLoss=false to continue with the remaining records, or start with a new checkpoint."
-
-
-@dataclass(slots=True, kw_only=True)
-class _Cursor:
-    partition: TopicPartition
-    position: int
-    end: int
-    topic_id: uuid.UUID | None  # as planned, or as first read: another id means that the topic was created again
-    planned_epoch: int = -1  # of the leader when the range was planned
-    epoch: int = -1  # of the last record batch read
-    place: Place | None = None  # None: to be looked up
-    replica: int | None = None  # the follower to ask instead of the leader
-    replica_until: float = 0.0
-    is_outdated: bool = False  # cached metadata must not be used to look it up
-    is_out_of_range: bool = False  # according to its leader
-    is_peek: bool = False  # the next request only shows whether anything is left before the end
-    end_doubted: Budget | None = None  # how long not to believe that the log ends before the position
-    topic_doubted: Budget | None = None  # how long not to believe that the topic was created again
 
 
 class FetchPlan:
@@ -121,8 +111,8 @@ class FetchPlan:
         self._progress = budget(patience_ms, self._time)  # restarts when data comes
         self._silence = budget(patience_ms, self._time)  # restarts also when a broker throttles
         # In the order of the next request: partitions that got nothing come first.
-        self._waiting: dict[TopicPartition, _Cursor] = {
-            wanted.partition: _Cursor(
+        self._waiting: dict[TopicPartition, Cursor] = {
+            wanted.partition: Cursor(
                 partition=wanted.partition,
                 position=wanted.start,
                 end=wanted.end,
@@ -132,7 +122,7 @@ class FetchPlan:
             for wanted in ranges
             if wanted.start < wanted.end
         }
-        self._in_flight: dict[int, dict[TopicPartition, _Cursor]] = {}  # by broker, the first asked first
+        self._in_flight: dict[int, dict[TopicPartition, Cursor]] = {}  # by broker, the first asked first
         self._ready: deque[Fetched] = deque()
         self._trouble: tuple[KafkaEosError, Reaction] | None = None  # to back off for
         self._throttled_until: dict[int, float] = {}  # by broker
@@ -159,7 +149,7 @@ class FetchPlan:
         if self._trouble is not None:
             return None
         now = self._clock()
-        requests: dict[tuple[int, bool], list[_Cursor]] = {}
+        requests: dict[tuple[int, bool], list[Cursor]] = {}
         for cursor in self._waiting.values():
             if cursor.place is not None and not cursor.is_out_of_range:
                 requests.setdefault((_node(cursor, cursor.place, now), cursor.is_peek), []).append(cursor)
@@ -172,7 +162,7 @@ class FetchPlan:
             return Ask(node=node, parts=parts, with_rack=with_rack, is_peek=is_peek)
         return None
 
-    def _part(self, cursor: _Cursor) -> Part:
+    def _part(self, cursor: Cursor) -> Part:
         assert cursor.place is not None
         return Part(
             partition=cursor.partition,
@@ -225,9 +215,9 @@ class FetchPlan:
             cursor = self._waiting[partition]
             if cursor.topic_id not in (None, place.topic_id):
                 cursor.topic_doubted = cursor.topic_doubted or self._new_budget(_OUTDATED_METADATA_MS, self._time)
-                self._doubt(cursor, _created_again(cursor, place), cursor.topic_doubted)
+                self._doubt(cursor, created_again(cursor, place), cursor.topic_doubted)
             elif place.leader_epoch < cursor.planned_epoch:
-                self._again([cursor], _outdated(cursor, place), Reaction.REFRESH_METADATA)
+                self._again([cursor], outdated(cursor, place), Reaction.REFRESH_METADATA)
             else:
                 cursor.place, cursor.topic_doubted = place, None
 
@@ -240,7 +230,7 @@ class FetchPlan:
         for partition, held in bounds.items():
             cursor = self._waiting[partition]
             cursor.is_out_of_range = False
-            loss = _out_of_range(cursor, held)
+            loss = out_of_range(cursor, held)
             if cursor.position < held.first:
                 raise loss
             cursor.end_doubted = cursor.end_doubted or self._new_budget(OUTDATED_LEADER_MS, self._time)
@@ -267,7 +257,7 @@ class FetchPlan:
         if answer.error_code:
             subject = f"a request to {answer.where}"
             if of_leader:
-                error, react = _failure(answer.error_code, subject)
+                error, react = retriable_failure(answer.error_code, subject)
             else:
                 error, react = failure("Fetch", answer.error_code, subject), Reaction.RETRY_SAME
             for cursor in asked.values():
@@ -281,15 +271,15 @@ class FetchPlan:
         elif answer.throttle_ms:
             self._silence.restart()
             if self._progress.spent:
-                self._trouble = _throttled(answer.where, asked.values()), Reaction.RETRY_SAME
+                self._trouble = throttled(answer.where, asked.values()), Reaction.RETRY_SAME
         elif (
             self._is_settled() and self._silence.spent and (silent := [one for one in of_leader if one.replica is None])
         ):
-            raise _stuck(answer.where, silent)
+            raise stuck(answer.where, silent)
         elif not was_peek:  # else an ordinary request comes next
             _peek(of_leader, answer.parts)
 
-    def _take(self, asked: Mapping[TopicPartition, _Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
+    def _take(self, asked: Mapping[TopicPartition, Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
         """Advance the cursors; those that got nothing will be first in the next request. Returns whether any moved."""
         left, moved = dict(asked), []
         for partition, outcome in parts.items():
@@ -302,12 +292,12 @@ class FetchPlan:
                     moved.append(cursor)
                 case _ if self._ask_leader(cursor):
                     self._waiting[partition] = cursor
-                    self._trouble = self._trouble or _of_follower(cursor, outcome)
+                    self._trouble = self._trouble or unusable_follower(cursor, outcome)
                 case ReadReplica(node=node):
                     cursor.replica, cursor.replica_until = node, self._clock() + _REPLICA_SECONDS
                     self._waiting[partition] = cursor
                 case EpochEndOffset():
-                    raise _truncated(cursor, outcome)
+                    raise truncated(cursor, outcome)
                 case Refused(error_code=code):
                     self._refused(cursor, code)
                 case Fetched():
@@ -319,7 +309,7 @@ class FetchPlan:
                 self._waiting[cursor.partition] = cursor
         return bool(moved)
 
-    def _peeked(self, cursor: _Cursor, seen: Fetched) -> list[_Cursor]:
+    def _peeked(self, cursor: Cursor, seen: Fetched) -> list[Cursor]:
         """The cursor if the log continues at or after its end, else none: it waits for an ordinary request."""
         cursor.is_peek = False
         if seen.batches and seen.batches[0].base_offset >= cursor.end:
@@ -328,7 +318,7 @@ class FetchPlan:
         self._waiting[cursor.partition] = cursor
         return []
 
-    def _ask_leader(self, cursor: _Cursor) -> bool:
+    def _ask_leader(self, cursor: Cursor) -> bool:
         """Give up the follower that `cursor` was read from; False if it was read from its leader."""
         if cursor.replica is None:
             return False
@@ -336,15 +326,17 @@ class FetchPlan:
         self._leaders_until = self._clock() + _LEADERS_SECONDS
         return True
 
-    def _refused(self, cursor: _Cursor, code: int) -> None:
+    def _refused(self, cursor: Cursor, code: int) -> None:
         if reaction("Fetch", code) is Reaction.DATA_LOSS:
             cursor.is_out_of_range = True
             self._waiting[cursor.partition] = cursor
         else:
-            error, react = _failure(code, Subject(partition=cursor.partition, note=f" at offset {cursor.position}"))
+            error, react = retriable_failure(
+                code, Subject(partition=cursor.partition, note=f" at offset {cursor.position}")
+            )
             self._again([cursor], error, react)
 
-    def _advance(self, cursor: _Cursor, part: Fetched) -> None:
+    def _advance(self, cursor: Cursor, part: Fetched) -> None:
         first, last = part.batches[0], part.batches[-1]
         covered = last.next_offset - max(cursor.position, first.base_offset)
         self._sizes.learn(cursor.partition, size=last.position + last.size, offsets=covered)
@@ -353,7 +345,7 @@ class FetchPlan:
         cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None
         self._ready.append(part)
 
-    def _again(self, cursors: Iterable[_Cursor], error: KafkaEosError, react: Reaction) -> None:
+    def _again(self, cursors: Iterable[Cursor], error: KafkaEosError, react: Reaction) -> None:
         """Request these again after a pause."""
         for cursor in cursors:
             self._waiting[cursor.partition] = cursor
@@ -361,7 +353,7 @@ class FetchPlan:
                 cursor.place, cursor.is_outdated = None, True
         self._trouble = self._trouble or (error, react)
 
-    def _doubt(self, cursor: _Cursor, loss: DataLoss, doubted: Budget) -> None:
+    def _doubt(self, cursor: Cursor, loss: DataLoss, doubted: Budget) -> None:
         """Raise the loss if the time to doubt it is over."""
         if doubted.spent:
             raise loss
@@ -372,93 +364,15 @@ class FetchPlan:
         return self._trouble is None and not any(cursor.is_out_of_range for cursor in self._waiting.values())
 
 
-def _node(cursor: _Cursor, place: Place, now: float) -> int:
+def _node(cursor: Cursor, place: Place, now: float) -> int:
     """The broker to ask: the preferred follower, else the leader."""
     if cursor.replica is not None and now >= cursor.replica_until:
         cursor.replica = None
     return place.leader if cursor.replica is None else cursor.replica
 
 
-def _peek(asked: Iterable[_Cursor], parts: Mapping[TopicPartition, Outcome]) -> None:
+def _peek(asked: Iterable[Cursor], parts: Mapping[TopicPartition, Outcome]) -> None:
     """Let the next request peek for the partitions that are stable up to their end."""
     for cursor in asked:
         outcome = parts.get(cursor.partition)
         cursor.is_peek = isinstance(outcome, Fetched) and outcome.last_stable_offset >= cursor.end
-
-
-def _failure(code: int, subject: Subject | str) -> tuple[KafkaEosError, Reaction]:
-    """Raises it if no retry mends it."""
-    error, react = failure("Fetch", code, subject), reaction("Fetch", code)
-    if react not in RETRIABLE:
-        raise error
-    return error, react
-
-
-def _of_follower(cursor: _Cursor, outcome: Outcome) -> tuple[KafkaEosError, Reaction] | None:
-    """What to back off for before the leader is asked instead; None for an empty answer."""
-    match outcome:
-        case Refused(error_code=code):
-            answered = failure("Fetch", code, Subject(partition=cursor.partition)).what
-        case EpochEndOffset():
-            answered = _truncated(cursor, outcome).what
-        case _:
-            return None
-    unusable = BrokerUnreachable(
-        f"{cursor.partition}: the follower that the leader prefers for this kafka.client.rack returned no records at "
-        f"offset {cursor.position}: {answered}",
-        action="Remove kafka.client.rack to read from the leader.",
-    )
-    return unusable, Reaction.RETRY_SAME
-
-
-def _outdated(cursor: _Cursor, place: Place) -> BrokerUnreachable:
-    return BrokerUnreachable(
-        f"{cursor.partition}: the brokers that can be reached know the leader of epoch {place.leader_epoch}, but the "
-        f"range was planned with that of epoch {cursor.planned_epoch}",
-        action="Check whether these brokers are cut off from the cluster's controller.",
-    )
-
-
-def _created_again(cursor: _Cursor, place: Place) -> DataLoss:
-    return DataLoss(
-        f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} was read at offset "
-        f"{cursor.position}: offsets up to {cursor.end} of topic id {cursor.topic_id} were not read, "
-        f"the new topic id is {place.topic_id}",
-        action=_GO_ON,
-    )
-
-
-def _out_of_range(cursor: _Cursor, held: Bounds) -> DataLoss:
-    return DataLoss(
-        f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were planned, "
-        f"but the broker has {held.first} to {held.end}",
-        action=_GO_ON,
-    )
-
-
-def _truncated(cursor: _Cursor, diverging: EpochEndOffset) -> DataLoss:
-    return DataLoss(
-        f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
-        f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has epoch {diverging.epoch} only up "
-        f"to {diverging.end_offset}; offsets from there to {cursor.end} are lost or replaced",
-        action=_GO_ON,
-    )
-
-
-def _stuck(where: str, cursors: Iterable[_Cursor]) -> DataLoss:
-    return DataLoss(
-        f"{where} returned no data for {_ranges(cursors)} within delivery.timeout.ms",
-        action="Either a transaction is still open before the end of the range, or the end of the log was lost.",
-    )
-
-
-def _throttled(where: str, cursors: Iterable[_Cursor]) -> BrokerUnreachable:
-    return BrokerUnreachable(
-        f"{where} throttled this client and returned no data for {_ranges(cursors)} within delivery.timeout.ms, not "
-        "counting the throttle time",
-        action="Increase the quota of this user or client id (consumer_byte_rate, request_percentage).",
-    )
-
-
-def _ranges(cursors: Iterable[_Cursor]) -> str:
-    return ", ".join(f"{cursor.partition} from {cursor.position} to {cursor.end}" for cursor in cursors)
