@@ -24,8 +24,8 @@ from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, read_varints
 
 # The first records whose offset delta, or whose length, takes one byte more (of five at most).
 _LONGER_FROM = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
-# At least this many batches are walked in parallel: from here on, an array operation costs less than a loop.
-_ABREAST = 128
+# From this many batches on, an array operation costs less than a loop.
+ABREAST = 128
 # Runs of equal lengths: the size of the first window; the run length from which the next run is searched for at once;
 # and the number of records that are otherwise walked singly before the next search, doubled after each vain search.
 _WINDOW, _WORTH_A_RUN, _PATIENCE = 64, 32, 256
@@ -37,19 +37,22 @@ _DELTA_WIDTHS = np.arange(1, 6)
 _DELTA_EDGES = np.array([0, *_LONGER_FROM, 1 << 31])
 
 
-def record_bounds(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
+def record_bounds(
+    data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s, *, abreast: int = ABREAST
+) -> tuple[Int64s, Int64s]:
     """Where each record's attributes begin and where the record ends, for batches of `count` records in `[start, end)`.
 
-    Raises CorruptRecordBatch unless the records of each batch fill its range exactly. `count` must be positive.
+    At least `abreast` batches are walked in parallel. Raises CorruptRecordBatch unless the records of each batch fill
+    its range exactly. `count` must be positive.
     """
     last = np.cumsum(count) - 1
     limit = np.repeat(end, count)
-    at, guessed = _guess(data, start, end, count)
-    _walk_some(at, ~guessed, data, start, end, count)
+    at, guessed = guess(data, start, end, count)
+    _walk_some(at, ~guessed, data, start, end, count, abreast)
     if guessed.any():
         with suppress(CorruptRecordBatch):  # a wrong guess or damaged bytes: the walk tells which
             return _bounds(data, at, limit, end, last)
-        _walk_some(at, guessed, data, start, end, count)
+        _walk_some(at, guessed, data, start, end, count, abreast)
     return _bounds(data, at, limit, end, last)
 
 
@@ -65,7 +68,7 @@ def _bounds(data: NDArray[np.uint8], at: Int64s, limit: Int64s, end: Int64s, las
     return begin, stop
 
 
-def _guess(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
+def guess(data: NDArray[np.uint8], start: Int64s, end: Int64s, count: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
     """The positions of the lengths, if records differ only in the width of their offset delta; and for which batches
     this is possible.
     """
@@ -89,20 +92,38 @@ def _walk_some(
     start: Int64s,
     end: Int64s,
     count: Int64s,
+    abreast: int,
 ) -> None:
     """Fill in the positions in the batches `which` by walking them: in parallel while there are many, then singly."""
-    position, first, done = start.copy(), np.cumsum(count) - count, 0
-    left = np.flatnonzero(which)
-    while left.size >= _ABREAST:
-        at[first[left] + done] = position[left]
-        length, begin = read_varints(data, position[left], end[left])
-        position[left] = begin + np.maximum(length, 0)
-        done += 1
-        left = left[count[left] > done]
-    for batch in left.tolist():
+    first = np.cumsum(count) - count
+    left, position, done = walk_abreast(at, np.flatnonzero(which), data, start, end, count, abreast)
+    for batch, place in zip(left.tolist(), position.tolist(), strict=True):
         records = int(count[batch]) - done
-        places = walk(data[: end[batch]], int(position[batch]), records)
+        places = walk(data[: end[batch]], place, records)
         at[first[batch] + done : first[batch] + done + records] = places
+
+
+def walk_abreast(
+    at: Int64s,
+    batches: Int64s,
+    data: NDArray[np.uint8],
+    start: Int64s,
+    end: Int64s,
+    count: Int64s,
+    abreast: int,
+) -> tuple[Int64s, Int64s, int]:
+    """Fill in the positions in `batches` record by record, while at least `abreast` of them have records left.
+
+    Returns those that have, the positions of their next records, and how many of their records are done.
+    """
+    position, first, done = start[batches], np.cumsum(count) - count, 0
+    while batches.size >= abreast:
+        at[first[batches] + done] = position
+        length, begin = read_varints(data, position, end[batches])
+        done += 1
+        left = count[batches] > done
+        batches, position = batches[left], (begin + np.maximum(length, 0))[left]
+    return batches, position, done
 
 
 def walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
@@ -115,7 +136,7 @@ def walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
     done, patience = 0, _PATIENCE
     try:
         while done < records:
-            step, run = _run(data, view, position, records - done)
+            step, run = run_at(data, view, position, records - done)
             places[done : done + run] = np.arange(position, position + step * run, step)
             position, done = position + step * run, done + run
             if run >= _WORTH_A_RUN:
@@ -129,7 +150,7 @@ def walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
     return places
 
 
-def _run(data: NDArray[np.uint8], view: memoryview, position: int, records: int) -> tuple[int, int]:
+def run_at(data: NDArray[np.uint8], view: memoryview, position: int, records: int) -> tuple[int, int]:
     """The size of the record at `position`, and the number of consecutive records of that size, itself included.
 
     If the bytes where a length leads equal that length, they are the next record's length. So the positions are right.

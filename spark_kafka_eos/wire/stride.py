@@ -28,7 +28,7 @@ from spark_kafka_eos.wire.columns import from_offsets, lengths
 from spark_kafka_eos.wire.varint import ZERO, Varints, put, read_varint, varint_column, varints
 
 # For fewer records per batch, decoding field by field is cheaper, because it handles all batches at once.
-_WORTH_A_TABLE = 800
+WORTH_A_TABLE = 800
 _DELTA_EDGES = (0, 1 << 6, 1 << 13, 1 << 20, 1 << 27)  # the first offset delta of 1, 2, … bytes
 
 _Field = Varints | NDArray[np.uint8]  # a field of all records in a table: numbers, or bytes with one row per record
@@ -56,13 +56,18 @@ class _Layout(NamedTuple):
 
 
 def read_alike(
-    data: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64], count: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    count: NDArray[np.int64],
+    *,
+    worth_a_table: int = WORTH_A_TABLE,
 ) -> Fields | None:
-    """The fields of the records in `[start, end)`. None if the batches are small or damaged, or if records differ in
-    size or have headers. `count` must be positive.
+    """The fields of the records in `[start, end)`. None if the batches have fewer than `worth_a_table` records on
+    average or are damaged, or if records differ in size or have headers. `count` must be positive.
     """
     records = int(count.sum())
-    if records < _WORTH_A_TABLE * len(count):
+    if records < worth_a_table * len(count):
         return None
     layout = _layout(data, int(start[0]), int(end[0]))
     if layout is None or records * (layout.key + layout.value) > int((end - start).sum()):

@@ -35,17 +35,21 @@ def batch_of(sizes: list[int]) -> bytes:
     return b"".join(map(record_of, sizes))
 
 
-def bounds(batches: list[bytes], counts: list[int], gap: int = 61) -> tuple[list[int], list[int]]:
-    """`record_bounds` of these batches, each preceded by a gap, relative to the buffer."""
+def laid_out(batches: list[bytes], gap: int = 61) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """These batches in one buffer, each preceded by a gap, and where each starts and ends."""
     data, start = b"", []
     for batch in batches:
         data += bytes(gap)
         start.append(len(data))
         data += batch
     end = [at + len(batch) for at, batch in zip(start, batches, strict=True)]
-    begin, stop = chain.record_bounds(
-        np.frombuffer(data, np.uint8), np.array(start), np.array(end), np.array(counts, np.int64)
-    )
+    return np.frombuffer(data, np.uint8), np.array(start), np.array(end)
+
+
+def bounds(batches: list[bytes], counts: list[int], **given: int) -> tuple[list[int], list[int]]:
+    """`record_bounds` of these batches, each preceded by a gap, relative to the buffer."""
+    data, start, end = laid_out(batches)
+    begin, stop = chain.record_bounds(data, start, end, np.array(counts, np.int64), **given)
     return begin.tolist(), stop.tolist()
 
 
@@ -70,47 +74,39 @@ def test_records_are_found_whatever_their_sizes(batches: list[list[int]]) -> Non
 @settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=8), st.integers(1, 4))
 def test_batches_walked_abreast_give_the_same(batches: list[list[int]], abreast: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "_ABREAST", abreast)
-        found = bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches])
+    found = bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches], abreast=abreast)
     assert found == expected(batches)
 
 
-def test_only_what_is_left_of_many_batches_is_walked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    walked: list[int] = []
-    walk = chain.walk
-
-    def watched(data: NDArray[np.uint8], position: int, records: int) -> NDArray[np.int64]:
-        walked.append(records)
-        return walk(data, position, records)
-
-    monkeypatch.setattr(chain, "walk", watched)
-    batches = [[6, 7, 9]] * chain._ABREAST + [[6, 7, 9, 10, 8]]
-    assert bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches]) == expected(batches)
-    assert walked == [2]
+def test_only_what_is_left_of_many_batches_is_walked_one_by_one() -> None:
+    batches = [[6, 7, 9]] * 4 + [[6, 7, 9, 10, 8]]
+    data, start, end = laid_out([batch_of(sizes) for sizes in batches])
+    count = np.array([len(sizes) for sizes in batches])
+    at = np.zeros(count.sum(), np.int64)
+    left, position, done = chain.walk_abreast(at, np.arange(5), data, start, end, count, abreast=2)
+    assert (left.tolist(), position.tolist(), done) == ([4], [start[4] + 7 + 8 + 10], 3)
+    assert at.tolist() == [at for first in start for at in (first, first + 7, first + 15)] + [0, 0]
 
 
 @pytest.mark.parametrize("size", [6, 62, 63, 64, 8190, 8191])
-def test_equal_records_are_found_without_a_walk(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_records_are_found_without_a_walk(size: int) -> None:
     """The offset delta takes a second byte from the 65th record on, a third from the 8193rd on."""
     sizes = [size] * 64 + [size + 1] * (8192 - 64) + [size + 2] * 10
-    monkeypatch.setattr(chain, "walk", lambda *_: pytest.fail("walked"))
+    data, start, end = laid_out([batch_of(sizes)] * 2)
+    at, guessed = chain.guess(data, start, end, np.array([len(sizes)] * 2))
+    begin, _ = expected([sizes] * 2)
+    assert guessed.all()
+    assert at.tolist() == [first - len(record_of(of)) + of for first, of in zip(begin, sizes * 2, strict=True)]
     assert bounds([batch_of(sizes)] * 2, [len(sizes)] * 2) == expected([sizes] * 2)
 
 
-def test_a_run_of_equal_records_is_walked_in_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_equal_records_is_walked_in_strides() -> None:
     """As where timestamp deltas grow by a byte somewhere in the batch."""
     sizes = [100] * 1000 + [101] * 5000
-    stepped: list[int] = []
-    singly = chain._walk_singly
-
-    def watched(view: memoryview, position: int, records: int) -> tuple[list[int], int]:
-        stepped.append(records)
-        return singly(view, position, records)
-
-    monkeypatch.setattr(chain, "_walk_singly", watched)
+    data = np.frombuffer(batch_of(sizes), np.uint8)
+    assert chain.run_at(data, data.data, 0, 6000) == (102, 1000)
+    assert chain.run_at(data, data.data, 102_000, 5000) == (103, 5000)
     assert bounds([batch_of(sizes)], [len(sizes)]) == expected([sizes])
-    assert sum(stepped) == 0
 
 
 def test_a_guess_that_fits_the_size_but_not_the_lengths_is_dropped() -> None:
@@ -118,7 +114,7 @@ def test_a_guess_that_fits_the_size_but_not_the_lengths_is_dropped() -> None:
     assert bounds([batch_of(sizes)], [4]) == expected([sizes])
 
 
-@pytest.mark.parametrize("copies", [1, chain._ABREAST + 1], ids=["one", "abreast"])
+@pytest.mark.parametrize("copies", [1, chain.ABREAST + 1], ids=["one", "abreast"])
 @pytest.mark.parametrize(
     ("sizes", "count"),
     [
@@ -134,7 +130,7 @@ def test_a_count_or_size_that_does_not_fit_is_refused(sizes: list[int], count: i
         bounds([batch_of(sizes)] * copies, [count] * copies)
 
 
-@pytest.mark.parametrize("copies", [1, chain._ABREAST + 1], ids=["one", "abreast"])
+@pytest.mark.parametrize("copies", [1, chain.ABREAST + 1], ids=["one", "abreast"])
 @pytest.mark.parametrize("damage", ["01", "ffffffff0f", "fffffffff0", "feffffff0f", "80"], ids=str)
 @pytest.mark.parametrize("where", [0, 1, -1])
 def test_nonsense_for_a_length_is_refused(damage: str, where: int, copies: int) -> None:

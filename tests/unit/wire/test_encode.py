@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
-from spark_kafka_eos.wire import encode as module
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
@@ -154,8 +153,10 @@ def test_an_unknown_codec_is_a_configuration_error() -> None:
         encode(KEYS, VALUES, 42, compression_type="brotli")
 
 
-def test_what_does_not_fit_into_a_batch_is_refused_before_it_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound itself is 2 GiB, too much for a test."""
-    monkeypatch.setattr(module, "_LARGEST_PAYLOAD", 10_000)
+def test_what_does_not_fit_into_a_batch_is_refused_before_it_is_laid_out() -> None:
+    """Key and value are the same GiB of zeros, which takes no memory as long as nobody writes it."""
+    gigabyte = pa.py_buffer(np.zeros(1 << 30, np.uint8))
+    offsets = pa.py_buffer(np.array([0, 0, 1 << 30], np.int32))
+    column = pa.BinaryArray.from_buffers(pa.binary(), 2, [None, offsets, gigabyte])
     with pytest.raises(ValueError, match="below 2 GiB"):
-        encode(KEYS, VALUES, 42)
+        encode(column, column, 42)

@@ -6,23 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.wire import encode as encoder
 from spark_kafka_eos.wire import stride
+from spark_kafka_eos.wire.columns import MAX_BYTES, lengths
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
 from spark_kafka_eos.wire.record_batch import HEADER, scan
-from spark_kafka_eos.wire.varint import MAX_VARLONG_BYTES, read_varint, read_varints, varint_column, varints
+from spark_kafka_eos.wire.varint import MAX_VARLONG_BYTES, ZERO, read_varint, read_varints, varint_column, varints
 
 T = 1_700_000_000_000
 SIZES = st.none() | st.integers(0, 300)
@@ -36,11 +36,6 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-@pytest.fixture(autouse=True)
-def _tables_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stride, "_WORTH_A_TABLE", 1)
-
-
 def column(rows: int, size: int | None) -> pa.Array:
     return pa.array([None if size is None else bytes([row % 251]) * size for row in range(rows)], pa.binary())
 
@@ -50,14 +45,16 @@ def records(rows: int, key: int | None, value: int | None, times: Sequence[int] 
     return bytes(encode(column(rows, key), column(rows, value), at)[HEADER.size :])
 
 
-def by_stride(batches: Sequence[bytes], counts: Sequence[int]) -> list[Record] | None:
+def by_stride(batches: Sequence[bytes], counts: Sequence[int], *, worth_a_table: int = 1) -> list[Record] | None:
     data, start, end = b"", [], []
     for batch in batches:
         data += GAP
         start.append(len(data))
         data += batch
         end.append(len(data))
-    found = stride.read_alike(np.frombuffer(data, np.uint8), np.array(start), np.array(end), np.array(counts))
+    found = stride.read_alike(
+        np.frombuffer(data, np.uint8), np.array(start), np.array(end), np.array(counts), worth_a_table=worth_a_table
+    )
     if found is None:
         return None
     for arrow in (found.key, found.value):
@@ -180,30 +177,39 @@ def test_a_length_that_the_bytes_do_not_hold_takes_no_memory():
     assert length == 2_000_000_000
 
 
-def test_small_batches_are_left_to_others(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.undo()
-    assert by_stride([records(100, 8, 20)], [100]) is None
-    assert by_stride([records(3_000, 8, 20)], [3_000]) is not None
+def test_small_batches_are_left_to_others():
+    assert by_stride([records(100, 8, 20)], [100], worth_a_table=stride.WORTH_A_TABLE) is None
+    assert by_stride([records(3_000, 8, 20)], [3_000], worth_a_table=stride.WORTH_A_TABLE) is not None
 
 
-def written(
-    keys: pa.Array, values: pa.Array, times: Sequence[int] | int, headers: pa.Array | None = None
-) -> tuple[bytes, int]:
-    """The record batch, and how many tables it was made of."""
-    at, tables = times if isinstance(times, int) else np.array(times), []
-
-    def watched(*columns: Any) -> memoryview | None:
-        tables.append(stride.write_alike(*columns))
-        return tables[-1]
-
-    with mock.patch.object(encoder, "write_alike", watched):
-        return bytes(encode(keys, values, at, headers)), sum(table is not None for table in tables)
+def by_table(keys: pa.Array, values: pa.Array, times: NDArray[np.int64] | int) -> bytes | None:
+    delta = ZERO if isinstance(times, int) else varints(times - times[0])
+    before_key, before_value = varints(lengths(keys)), varints(lengths(values))
+    table = stride.write_alike(keys, values, delta, before_key, before_value, MAX_BYTES)
+    return None if table is None else bytes(table)
 
 
-def plainly(keys: pa.Array, values: pa.Array, times: Sequence[int] | int, headers: pa.Array | None = None) -> bytes:
-    """The record batch as it is written without tables."""
-    with mock.patch.object(encoder, "write_alike", return_value=None):
-        return bytes(encode(keys, values, times if isinstance(times, int) else np.array(times), headers))
+def one_by_one(keys: pa.Array, values: pa.Array, times: NDArray[np.int64] | int) -> bytes:
+    def varint(number: int) -> bytes:
+        folded, written = (number << 1) ^ (number >> 63), bytearray()
+        while folded > 0x7F:
+            written.append(folded & 0x7F | 0x80)
+            folded >>= 7
+        return bytes([*written, folded])
+
+    def content(of: bytes | None) -> bytes:
+        return varint(-1) if of is None else varint(len(of)) + of
+
+    payload = bytearray()
+    deltas = [0] * len(keys) if isinstance(times, int) else (times - times[0]).tolist()
+    for offset, (delta, key, value) in enumerate(zip(deltas, keys.to_pylist(), values.to_pylist(), strict=True)):
+        record = b"\0" + varint(delta) + varint(offset) + content(key) + content(value) + varint(0)
+        payload += varint(len(record)) + record
+    return bytes(payload)
+
+
+def payload(keys: pa.Array, values: pa.Array, times: NDArray[np.int64] | int) -> bytes:
+    return bytes(encode(keys, values, times)[HEADER.size :])
 
 
 @settings(deadline=None)
@@ -212,20 +218,19 @@ def test_records_of_one_size_are_written_as_others_are(
     rows: int, key: int | None, value: int | None, before: int, random: Random | None
 ):
     keys, values = column(rows + before, key)[before:], column(rows + before, value)[before:]
-    times = T if random is None else [T, *(T + random.randint(-64, 63) for _ in range(rows - 1))]
-    assert written(keys, values, times) == (plainly(keys, values, times), 1)
+    times = T if random is None else np.array([T, *(T + random.randint(-64, 63) for _ in range(rows - 1))])
+    assert by_table(keys, values, times) == one_by_one(keys, values, times) == payload(keys, values, times)
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 8_191, 8_192, 8_193, 9_000])
 def test_offset_deltas_that_grow_are_written_as_others_are(rows: int):
     keys, values = column(rows, 8), column(rows, 100)
-    assert written(keys, values, T) == (plainly(keys, values, T), 1)
+    assert by_table(keys, values, T) == one_by_one(keys, values, T) == payload(keys, values, T)
 
 
-@pytest.mark.parametrize("what", ["key", "value", "null", "time", "headers"])
+@pytest.mark.parametrize("what", ["key", "value", "null", "time"])
 def test_records_that_differ_are_written_one_field_after_the_other(what: str):
-    keys, values, times = column(100, 8).to_pylist(), column(100, 20).to_pylist(), [T] * 100
-    headers: list[list[dict[str, object]]] = [[] for _ in range(100)]
+    keys, values, times = column(100, 8).to_pylist(), column(100, 20).to_pylist(), np.full(100, T)
     match what:
         case "key":
             keys[7] += b"!"
@@ -235,26 +240,30 @@ def test_records_that_differ_are_written_one_field_after_the_other(what: str):
             values[0] = None
         case "time":
             times[50] += 64
-        case "headers":
-            headers[3] = [{"key": "h", "value": b"v"}]
-    columns = pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times, pa.array(headers, HEADERS)
-    batch, tables = written(*columns)
-    assert tables == 0
-    decoded = decode(batch, list(scan(batch)), include_headers=True)
-    assert decoded["key"].to_pylist() == keys
-    assert decoded["value"].to_pylist() == values
-    assert decoded["timestamp"].to_pylist() == times
-    assert decoded["headers"].to_pylist() == headers
+    columns = pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times
+    assert by_table(*columns) is None
+    assert payload(*columns) == one_by_one(*columns)
+
+
+def test_headers_of_records_that_are_alike_otherwise_are_written():
+    headers: list[list[dict[str, object]]] = [[] for _ in range(100)]
+    headers[3] = [{"key": "h", "value": b"v"}]
+    batch = encode(column(100, 8), column(100, 20), T, pa.array(headers, HEADERS))
+    assert decode(batch, list(scan(batch)), include_headers=True)["headers"].to_pylist() == headers
 
 
 def test_bytes_behind_a_null_are_not_written():
     offsets = pa.py_buffer(np.array([0, 3, 6], np.int32))
     nulls = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\0"), offsets, pa.py_buffer(b"abcdef")])
     values = column(2, 5)
-    assert written(nulls, values, T) == (plainly(pa.nulls(2, pa.binary()), values, T), 1)
+    assert by_table(nulls, values, T) == one_by_one(nulls, values, T) == payload(nulls, values, T)
 
 
-def test_records_of_one_size_that_do_not_fit_into_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(encoder, "_LARGEST_PAYLOAD", 10_000)
+def test_records_of_one_size_that_do_not_fit_into_a_batch_are_refused():
+    """Key and value are the same GiB of zeros, which takes no memory as long as nobody writes it."""
+    gigabyte = pa.py_buffer(np.zeros(1 << 30, np.uint8))
+    column = pa.BinaryArray.from_buffers(
+        pa.binary(), 1, [None, pa.py_buffer(np.array([0, 1 << 30], np.int32)), gigabyte]
+    )
     with pytest.raises(ValueError, match="below 2 GiB"):
-        encode(column(100, 8), column(100, 100), T)
+        encode(column, column, T)
