@@ -34,16 +34,16 @@ def batches(data: bytes) -> None:
     """A fetched buffer of record batches. Checksums are corrected; otherwise, they would hide all other checks."""
     buffer = bytearray(data)
     try:
-        found = list(scan(buffer))
-        for header in found:
+        headers = list(scan(buffer))
+        for header in headers:
             crc = crc_of(buffer, header.position, header.position + header.size)
             struct.pack_into(">I", buffer, header.position + CRC_AT, crc)
-        found = list(scan(buffer))
+        headers = list(scan(buffer))
     except CorruptRecordBatch:
         return
-    assert sum(header.size for header in found) <= len(data)
+    assert sum(header.size for header in headers) <= len(data)
     rows = []
-    for header in found:
+    for header in headers:
         with suppress(CorruptRecordBatch):
             if header.is_control:
                 assert control_marker(buffer, header) in ("abort", "commit", "other")
@@ -59,7 +59,7 @@ def batches(data: bytes) -> None:
         if rows:
             assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, each in rows]))
     with suppress(CorruptRecordBatch):
-        data_batches = [header for header in found if not header.is_control]
+        data_batches = [header for header in headers if not header.is_control]
         parts = list(decode_in_parts(buffer, data_batches, include_headers=True, max_bytes=LIMIT))
         assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, each in rows)
 
@@ -77,8 +77,8 @@ def compression(data: bytes) -> None:
 def ledger(data: bytes) -> None:
     """The value of a ledger record, or the metadata of a ledger pointer."""
     with suppress(NotAnEntry):
-        found = decode_record(data)
-        assert decode_record(encode_record(found)) == found
+        entry = decode_record(data)
+        assert decode_record(encode_record(entry)) == entry
     with suppress(NotAnEntry):
         decode_committed(OffsetAndMetadata(offset=3, metadata=data.decode(errors="replace")))
 

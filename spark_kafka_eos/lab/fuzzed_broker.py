@@ -332,8 +332,8 @@ def _commit(cluster: Cluster) -> None:
 
 
 def _offset_fetch(cluster: Cluster) -> None:
-    found = GroupCoordinator(cluster, "group").fetch_offsets([_AT])
-    assert found.keys() == {_AT}
+    committed = GroupCoordinator(cluster, "group").fetch_offsets([_AT])
+    assert committed.keys() == {_AT}
 
 
 def _list_offsets(cluster: Cluster) -> None:

@@ -11,8 +11,8 @@ _ABORTED_ATTEMPT = re.compile(r"batch (\d+) of query \S+, attempt \d+: (.+)")
 
 def redone(log: Iterable[str]) -> dict[int, list[str]]:
     """For each micro-batch, why its failed attempts were aborted, in the log's order."""
-    found: dict[int, list[str]] = {}
+    reasons: dict[int, list[str]] = {}
     for line in log:
         if match := _ABORTED_ATTEMPT.search(line):
-            found.setdefault(int(match[1]), []).append(match[2].strip())
-    return found
+            reasons.setdefault(int(match[1]), []).append(match[2].strip())
+    return reasons

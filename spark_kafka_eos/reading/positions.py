@@ -322,8 +322,10 @@ class Positions:
         again = {name: new for name, new in self._current_ids.items() if new != self._ids[name] and new not in past}
         if not again:
             return None
-        for name, found in sorted(again.items()):
-            log.warning("topic %s was deleted and created again: its id is %s and was %s", name, found, self._ids[name])
+        for name, topic_id in sorted(again.items()):
+            log.warning(
+                "topic %s was deleted and created again: its id is %s and was %s", name, topic_id, self._ids[name]
+            )
             past.add(self._ids[name])
         self._ids |= again
         if self._pinned is not None:
@@ -341,13 +343,13 @@ class Positions:
             return {tp: progress.get(tp) for tp in partitions}
         from spark_kafka_eos.broker.groups import GroupCoordinator
 
-        found = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
-        return {tp: None if committed is None else committed.offset for tp, committed in found.items()}
+        committed = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
+        return {tp: None if at is None else at.offset for tp, at in committed.items()}
 
     def _at(self, option: str, wanted: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:
         times = planning.timestamps(option, wanted, latest)
-        found = offsets.at_times(self._cluster, times, isolation_level=self._options.isolation_level)
-        return planning.offsets_by_time(option, wanted, found, latest=latest)
+        by_time = offsets.at_times(self._cluster, times, isolation_level=self._options.isolation_level)
+        return planning.offsets_by_time(option, wanted, by_time, latest=latest)
 
     def _waits(self, available: int) -> bool:
         """Whether to delay the batch until minOffsetsPerTrigger are available; not the first one, nor with

@@ -17,20 +17,20 @@ class Tally:
     """The counts of these ranges, at most one per partition."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
-        self._found = {
+        self._tallies = {
             r.partition: RangeTally(partition=r.partition, start=r.start, end=r.end, bytes=0, aborted=0) for r in ranges
         }
 
     @property
     def ranges(self) -> tuple[RangeTally, ...]:
         """The counts so far, by range."""
-        return tuple(self._found.values())
+        return tuple(self._tallies.values())
 
     def count(self, partition: TopicPartition, headers: NDArray[np.void], shown: NDArray[np.bool_]) -> None:
         """Add a part of a Fetch response: its record batches (`wire.header_table`), and which of them are visible."""
-        so_far = self._found[partition]
+        so_far = self._tallies[partition]
         hidden = headers[~shown & (headers["attributes"] & CONTROL == 0)]
-        self._found[partition] = replace(
+        self._tallies[partition] = replace(
             so_far,
             bytes=so_far.bytes + int((ends(headers) - headers["position"]).sum()),
             aborted=so_far.aborted + _inside(hidden, so_far),

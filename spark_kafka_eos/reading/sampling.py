@@ -23,15 +23,15 @@ def ends_by_weight(
     `Fetcher.fetch` raises.
     """
     samples = {
-        tp: [found] for tp, found in _look(cluster, {r.partition: r.start for r in ranges}, isolation_level).items()
+        tp: [taken] for tp, taken in _look(cluster, {r.partition: r.start for r in ranges}, isolation_level).items()
     }
     ends = ends_within(limit, ranges, samples)
     ranges = [OffsetRange(partition=r.partition, start=r.start, end=ends[r.partition]) for r in ranges]
     further = {one.partition: look_further(one, samples[one.partition][0]) for one in ranges}
     for number in range(max(map(len, further.values()), default=0)):
         at = {tp: offsets[number] for tp, offsets in further.items() if number < len(offsets)}
-        for tp, found in _look(cluster, at, isolation_level).items():
-            samples[tp].append(found)
+        for tp, taken in _look(cluster, at, isolation_level).items():
+            samples[tp].append(taken)
     return ends_within(limit, ranges, samples)
 
 
@@ -42,8 +42,8 @@ def bytes_per_offset(
 
     Raises what `Fetcher.fetch` raises.
     """
-    found = _look(cluster, {one.partition: one.start for one in ranges}, isolation)
-    return {partition: sample.bytes_per_offset for partition, sample in found.items()}
+    samples = _look(cluster, {one.partition: one.start for one in ranges}, isolation)
+    return {partition: sample.bytes_per_offset for partition, sample in samples.items()}
 
 
 def _look(

@@ -29,11 +29,11 @@ def last_entry(cluster: Cluster, topic: str, transactional_id: str) -> LedgerEnt
 
     Raises LedgerRefused if the record is not a ledger entry, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
-    found = LedgerTopic(cluster, topic, transactional_id).read_settled()
-    if found is None or found.value is None:
+    record = LedgerTopic(cluster, topic, transactional_id).read_settled()
+    if record is None or record.value is None:
         return None
     try:
-        return ledger.decode_record(found.value)
+        return ledger.decode_record(record.value)
     except ledger.NotAnEntry as error:
         raise LedgerRefused(
             f"the last record of {transactional_id!r} in topic {topic!r} is not a ledger entry: {error}",
@@ -48,15 +48,15 @@ def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]
     """
     with Cluster(sink.client) as cluster:
         entry = last_entry(cluster, sink.topic, sink.transactional_id)
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for source in (entry and entry.sources) or ():
         if source is None or source.cluster != cluster_id:
             continue
         for tp, offset in source.offsets.items():
-            if found.setdefault(tp, offset) != offset:
+            if offsets.setdefault(tp, offset) != offset:
                 raise LedgerRefused(
                     f"two sources of the query with transactional.id {sink.transactional_id!r} read {tp}, and are at "
-                    f"offsets {found[tp]} and {offset}",
+                    f"offsets {offsets[tp]} and {offset}",
                     action="Set startingOffsets as JSON, separately for each source.",
                 )
-    return found
+    return offsets

@@ -336,9 +336,9 @@ def _disorder() -> CorruptRecordBatch:
     return CorruptRecordBatch("records' offsets do not ascend, or are outside their batch")
 
 
-def _too_many_headers(offset: int, found: int, most: int) -> CorruptRecordBatch:
+def _too_many_headers(offset: int, count: int, most: int) -> CorruptRecordBatch:
     return CorruptRecordBatch(
-        f"the record at offset {offset} has {found} headers, but at most {most} are decoded",
+        f"the record at offset {offset} has {count} headers, but at most {most} are decoded",
         action="Read without includeHeaders, or increase kafka.max.partition.fetch.bytes, which increases this limit.",
     )
 

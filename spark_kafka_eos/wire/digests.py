@@ -29,5 +29,5 @@ def digests(key: pa.BinaryArray, value: pa.BinaryArray) -> NDArray[np.uint64]:
     framed = from_offsets(np.arange(rows + 1, dtype=np.int32) * 8, sizes.reshape(-1).view(np.uint8))
     data, starts = interleave([framed, key, value])
     pieces = (data[start:end] for start, end in itertools.pairwise(starts.tolist()))
-    found = b"".join([blake2b(piece, digest_size=_SIZE).digest() for piece in pieces])
-    return np.frombuffer(found, np.uint64).reshape(rows, 2)
+    hashes = b"".join([blake2b(piece, digest_size=_SIZE).digest() for piece in pieces])
+    return np.frombuffer(hashes, np.uint64).reshape(rows, 2)

@@ -42,8 +42,8 @@ HeaderTable = NDArray[np.void]
 
 def header_table(buffer: Bytes, batches: Iterable[RecordBatchHeader]) -> HeaderTable:
     """A row for each of `batches`, which `extents` or `scan` found in `buffer`, in that order."""
-    found = batches.positions if isinstance(batches, RecordBatches) else [header.position for header in batches]
-    position = np.array(found, np.int64)
+    positions = batches.positions if isinstance(batches, RecordBatches) else [header.position for header in batches]
+    position = np.array(positions, np.int64)
     table = np.empty(len(position), _TABLE)
     if len(position):
         # Of each byte of the buffer the header that would begin there.
@@ -68,8 +68,8 @@ def verify_crcs(buffer: Bytes, headers: HeaderTable) -> None:
     few_bytes = int((end - start).sum()) < _SMALL * len(headers)
     data = bytes(buffer) if few_bytes else np.frombuffer(buffer, np.uint8)
     crc = google_crc32c.value
-    found = (crc(data[first:behind]) for first, behind in zip(start.tolist(), end.tolist(), strict=True))
-    wrong = np.flatnonzero(np.fromiter(found, np.int64, len(headers)) != headers["crc"])
+    crcs = (crc(data[first:after]) for first, after in zip(start.tolist(), end.tolist(), strict=True))
+    wrong = np.flatnonzero(np.fromiter(crcs, np.int64, len(headers)) != headers["crc"])
     if wrong.size:
         header = read_header(buffer, int(headers["position"][wrong[0]]))
         check_crc(buffer, header)

@@ -80,13 +80,13 @@ def _varint(number: int) -> bytes:
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
     """The number at `at`, and the position of the next field."""
-    found = shift = 0
+    zigzag = shift = 0
     while True:
         byte = view[at]
         at += 1
-        found |= (byte & 0x7F) << shift
+        zigzag |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), at
+            return (zigzag >> 1) ^ -(zigzag & 1), at
         shift += 7
 
 

@@ -53,7 +53,7 @@ Run = Callable[[Lab, SparkSession, Size], Iterator[tuple[str, Measured]]]
 
 def measurements() -> Mapping[str, Run]:
     """All measurements, by their name for `--only`. Each yields its results, with the name of their files."""
-    found: dict[str, Run] = {
+    runs: dict[str, Run] = {
         # First: a worker that has processed a large batch keeps its memory, whatever the next batch needs.
         "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
         "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
@@ -82,8 +82,8 @@ def measurements() -> Mapping[str, Run]:
         ),
         "latency": _one("latency", lambda lab, spark, size: latency(lab, spark, seconds=size.seconds, runs=size.runs)),
     }
-    found |= {f"shape-{key}": _shape(key) for key in SHAPES}
-    return found | {"overhead": _overhead, "eos": _eos}
+    runs |= {f"shape-{key}": _shape(key) for key in SHAPES}
+    return runs | {"overhead": _overhead, "eos": _eos}
 
 
 def _one(key: str, run: Callable[[Lab, SparkSession, Size], Measured]) -> Run:

@@ -109,8 +109,8 @@ def _decoding(records: int, count: int, compression: str) -> Callable[[], float]
     buffer = b"".join(encode(keys, values, _NOW, compression_type=compression) for keys, values in rows(shape))
 
     def work() -> None:
-        found = RecordBatches(buffer, [position for position, _, _ in extents(buffer)])
-        decode(buffer, header_table(buffer, found))
+        batches = RecordBatches(buffer, [position for position, _, _ in extents(buffer)])
+        decode(buffer, header_table(buffer, batches))
 
     return _repeated(work, 1)
 

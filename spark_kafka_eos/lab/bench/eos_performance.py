@@ -68,12 +68,12 @@ class EosResult:
 
     def __str__(self) -> str:
         """The line that ProducerPerformance would print."""
-        found = self.latency
-        p50, p95, p99, p999 = (found.quantiles[q] for q in (0.5, 0.95, 0.99, 0.999))
+        latency = self.latency
+        p50, p95, p99, p999 = (latency.quantiles[q] for q in (0.5, 0.95, 0.99, 0.999))
         return (
             f"{self.records} records sent, {self.records / self.seconds:.6f} records/sec "
-            f"({self.bytes / self.seconds / 1024 / 1024:.2f} MB/sec), {found.mean:.2f} ms avg latency, "
-            f"{found.maximum:.2f} ms max latency, {p50:.0f} ms 50th, {p95:.0f} ms 95th, {p99:.0f} ms 99th, "
+            f"({self.bytes / self.seconds / 1024 / 1024:.2f} MB/sec), {latency.mean:.2f} ms avg latency, "
+            f"{latency.maximum:.2f} ms max latency, {p50:.0f} ms 50th, {p95:.0f} ms 95th, {p99:.0f} ms 99th, "
             f"{p999:.0f} ms 99.9th."
         )
 
@@ -147,13 +147,13 @@ class _Polls:
         again = threading.Event()
         while True:
             ends = self._positions.ending()
-            found = [
+            ranges = [
                 OffsetRange(partition=tp, start=at.get(tp, 0), end=end)
                 for tp, end in ends.items()
                 if at.get(tp, 0) < end
             ]
-            if found:
-                return found
+            if ranges:
+                return ranges
             if time.perf_counter() > deadline:
                 raise ToolFailed(
                     f"{self._settings.input_topic} has fewer than {self._settings.num_records:,} records, "

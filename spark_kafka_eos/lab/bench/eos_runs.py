@@ -28,9 +28,9 @@ def compare_registration(
     """Compare in short transactions over many partitions: one request for each partition, or one for all."""
     with EmbeddedKafka(VERSION_BEFORE_KIP_890, config=BROKER, jvm_options=JVM) as kafka, Lab(kafka, show) as lab:
         data = lab.input(Shape(records=num_records, partitions=partitions))
-        found: dict[str, list[EosResult]] = {WITHOUT: [], WITH: []}
+        by_side: dict[str, list[EosResult]] = {WITHOUT: [], WITH: []}
         for number in range(runs + 1):
-            for name, results in found.items():
+            for name, results in by_side.items():
                 (output,) = lab.topics("eos", 1, partitions)
                 settings = EosSettings(
                     input_topic=data.topics[0],
@@ -48,24 +48,24 @@ def compare_registration(
                 if number:
                     results.append(result)
                     said(result)
-        return comparison(found, partitions=partitions, transaction_duration_ms=transaction_duration_ms)
+        return comparison(by_side, partitions=partitions, transaction_duration_ms=transaction_duration_ms)
 
 
-def comparison(found: dict[str, list[EosResult]], **settings: object) -> Comparison:
+def comparison(by_side: dict[str, list[EosResult]], **settings: object) -> Comparison:
     """The comparison of these runs; `settings` has the medians of ProducerPerformance's figures, in milliseconds."""
     return Comparison(
         title="EOSPerformance (KIP-609), transaction.version 1",
         series=tuple(
             Series(name=name, records=results[0].records, seconds=tuple(result.seconds for result in results))
-            for name, results in found.items()
+            for name, results in by_side.items()
         ),
         settings={
             **settings,
             "latency_ms": {
                 name: {f"p{100 * q:g}": median(r.latency.quantiles[q] for r in results) for q in (0.5, 0.95, 0.99)}
-                for name, results in found.items()
+                for name, results in by_side.items()
             },
-            "commit_ms": {name: median(r.transactions.median for r in results) for name, results in found.items()},
-            "transactions": {name: median(r.transactions.count for r in results) for name, results in found.items()},
+            "commit_ms": {name: median(r.transactions.median for r in results) for name, results in by_side.items()},
+            "transactions": {name: median(r.transactions.count for r in results) for name, results in by_side.items()},
         },
     )

@@ -66,10 +66,10 @@ def consume(bootstrap: str, topic: str, records: int) -> float:
 
 def produced(output: str) -> Produced:
     """Parse ProducerPerformance's summary. Raises ToolFailed if there is none."""
-    found = list(_SUMMARY.finditer(output))
-    if not found:
+    summaries = list(_SUMMARY.finditer(output))
+    if not summaries:
         raise ToolFailed("ProducerPerformance printed no summary", action=output[-2_000:])
-    last = found[-1]
+    last = summaries[-1]
     return Produced(
         records=int(last["records"]),
         rate=float(last["rate"]),

@@ -97,10 +97,10 @@ class Lab:
 
     def check(self, topics: Sequence[str], records: int, who: str) -> None:
         """Delete `topics`. Raises ToolFailed if they did not contain exactly `records` records."""
-        found = inputs.count(self.cluster, topics)
+        count = inputs.count(self.cluster, topics)
         self.kafka.delete_topics(topics)
-        if found != records:
-            raise ToolFailed(f"{who}: the output has {found:,} records, but the input has {records:,}")
+        if count != records:
+            raise ToolFailed(f"{who}: the output has {count:,} records, but the input has {records:,}")
 
 
 def cluster(bootstrap: str) -> Cluster:

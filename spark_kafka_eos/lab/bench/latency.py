@@ -55,29 +55,31 @@ def latency(
     for number in range(runs + 1):
         for at, (name, start) in enumerate(ways.items()):
             lab.show(name if number else f"{name} (warm-up)", number * len(ways) + at, (runs + 1) * len(ways))
-            found = _run(lab, spark, name, start, rate, seconds, value_bytes)
+            run = _run(lab, spark, name, start, rate, seconds, value_bytes)
             if number:
-                seen[name].append(found)
+                seen[name].append(run)
     lab.show("done", 1, 1)
     settings: dict[str, object] = {"rate": rate, "seconds": seconds, "runs": runs, "value_bytes": value_bytes}
-    settings["end_to_end_ms"] = {name: _summary(run.records for run in found) for name, found in seen.items()}
+    settings["end_to_end_ms"] = {name: _summary(run.records for run in measured) for name, measured in seen.items()}
     settings["transaction_ms"] = {
-        name: _summary(run.transactions for run in found) for name, found in seen.items() if found[0].transactions
+        name: _summary(run.transactions for run in measured)
+        for name, measured in seen.items()
+        if measured[0].transactions
     }
-    settings["triggers"] = {name: sum(len(run.triggers) for run in found) for name, found in seen.items()}
+    settings["triggers"] = {name: sum(len(run.triggers) for run in measured) for name, measured in seen.items()}
     return Comparison(
         title=f"median trigger, {rate} records/s, the next as soon as the last is done",
         series=tuple(
-            Series(name=name, records=1, seconds=tuple(median(run.triggers) / 1e3 for run in found))
-            for name, found in seen.items()
+            Series(name=name, records=1, seconds=tuple(median(run.triggers) / 1e3 for run in measured))
+            for name, measured in seen.items()
         ),
         settings=settings,
     )
 
 
 def _summary(values: Iterator[list[float]]) -> dict[str, float]:
-    found: Latencies = latencies((value, 1) for run in values for value in run)
-    return {"mean": found.mean, "max": found.maximum} | {f"p{100 * q:g}": ms for q, ms in found.quantiles.items()}
+    summary: Latencies = latencies((value, 1) for run in values for value in run)
+    return {"mean": summary.mean, "max": summary.maximum} | {f"p{100 * q:g}": ms for q, ms in summary.quantiles.items()}
 
 
 _Start = Callable[[Lab, _Seen], sides.Start]
@@ -118,8 +120,8 @@ def _run(lab: Lab, spark: SparkSession, name: str, start: _Start, rate: int, sec
         finally:
             query.stop()
     lab.kafka.delete_topics([source, target])
-    for found in (seen.triggers, seen.transactions, seen.records):
-        del found[: len(found) // 2]
+    for values in (seen.triggers, seen.transactions, seen.records):
+        del values[: len(values) // 2]
     return seen
 
 

@@ -51,7 +51,7 @@ def machine() -> Machine:
             "kafka-tools": jars.PERF_TOOLS_VERSION,
             "spark-sql-kafka": jars.built_in_connector(pyspark.__version__).version,
             "Python": platform.python_version(),
-            **{name: found for name in _PACKAGES if (found := _version(name))},
+            **{name: installed for name in _PACKAGES if (installed := _version(name))},
         },
     )
 

@@ -123,11 +123,11 @@ def _side(lab: Lab, shape: Shape, name: str, run: Produce, reads: dict[str, list
         everything = ranges(lab.cluster, output)
         for isolation_level in _ISOLATIONS:
             started = time.perf_counter()
-            found = _read(lab, everything, isolation_level)
+            count = _read(lab, everything, isolation_level)
             reads.setdefault(f"{isolation_level}, {name}", []).append(time.perf_counter() - started)
-            if found != shape.records:
+            if count != shape.records:
                 raise ToolFailed(
-                    f"{name}: only {found:,} of {shape.records:,} records were read with {isolation_level}"
+                    f"{name}: only {count:,} of {shape.records:,} records were read with {isolation_level}"
                 )
         lab.kafka.delete_topics(output)
 

@@ -24,13 +24,13 @@ def plot(measured: Comparison | Sweep, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def ratios(title: str, found: Mapping[str, Mapping[str, float]], path: Path) -> None:
+def ratios(title: str, by_kind: Mapping[str, Mapping[str, float]], path: Path) -> None:
     """Write a PNG with bars grouped by kind, and a line at 1. Raises ToolFailed without matplotlib."""
     figure, axes = new_figure()
-    names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
-    height = 0.8 / len(found)
-    for number, (kind, by_name) in enumerate(found.items()):
-        places = [names.index(name) + (number - (len(found) - 1) / 2) * height for name in by_name]
+    names = list(dict.fromkeys(name for by_name in by_kind.values() for name in by_name))
+    height = 0.8 / len(by_kind)
+    for number, (kind, by_name) in enumerate(by_kind.items()):
+        places = [names.index(name) + (number - (len(by_kind) - 1) / 2) * height for name in by_name]
         axes.barh(places, list(by_name.values()), height, label=kind)
     axes.set_yticks(range(len(names)), names)
     axes.axvline(1, color="black", linewidth=0.8)

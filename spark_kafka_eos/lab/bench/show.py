@@ -44,14 +44,14 @@ def bars() -> Iterator[Show]:
         yield show
 
 
-def comparison(found: Comparison) -> Table:
+def comparison(result: Comparison) -> Table:
     """A row per side, with the ratio of its median to that of the first side, which is ours."""
-    table = Table(title=found.title, title_justify="left")
+    table = Table(title=result.title, title_justify="left")
     table.add_column("")
     for heading in ("median s", "min s", "max s", "spread", "records/s", "time / ours"):
         table.add_column(heading, justify="right")
-    first = found.series[0].name
-    for series in found.series:
+    first = result.series[0].name
+    for series in result.series:
         table.add_row(
             series.name,
             f"{series.median:.3f}",
@@ -59,32 +59,32 @@ def comparison(found: Comparison) -> Table:
             f"{max(series.seconds):.3f}",
             f"{series.spread:.0%}",
             f"{series.rate:,.0f}",
-            f"{found.ratio(first, series.name):.2f} ×",
+            f"{result.ratio(first, series.name):.2f} ×",
         )
     return table
 
 
-def sweep(found: Sweep) -> Table:
+def sweep(result: Sweep) -> Table:
     """A row per line of the plot, a column per point."""
-    places = sorted({point.at for point in found.points})
-    table = Table(title=f"{found.title} ({found.y})", title_justify="left")
-    table.add_column(found.x)
+    places = sorted({point.at for point in result.points})
+    table = Table(title=f"{result.title} ({result.y})", title_justify="left")
+    table.add_column(result.x)
     for place in places:
         table.add_column(f"{place:,.0f}", justify="right")
-    for name in found.lines:
-        values = {point.at: point.value for point in found.line(name)}
+    for name in result.lines:
+        values = {point.at: point.value for point in result.line(name)}
         table.add_row(name, *(f"{values[place]:,.1f}" if place in values else "" for place in places))
     return table
 
 
-def measured(found: Comparison | Sweep) -> Table:
-    return comparison(found) if isinstance(found, Comparison) else sweep(found)
+def measured(result: Comparison | Sweep) -> Table:
+    return comparison(result) if isinstance(result, Comparison) else sweep(result)
 
 
-def details(found: Comparison | Sweep) -> Iterator[str]:
+def details(result: Comparison | Sweep) -> Iterator[str]:
     """Further figures in milliseconds, a line per side."""
     for name in ("phases_ms", "end_to_end_ms", "transaction_ms"):
-        for side, figures in found.settings.get(name, {}).items():
+        for side, figures in result.settings.get(name, {}).items():
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
 
 

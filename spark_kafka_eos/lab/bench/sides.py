@@ -338,6 +338,6 @@ def _run(writer: Any, records: int, who: str, batches: list[Mapping[str, int]]) 
     batches[:] = [progress.durationMs for progress in reported if progress.numInputRows]
 
 
-def _check_count(found: int, records: int, who: str) -> None:
-    if found != records:
-        raise ToolFailed(f"{who}: only {found:,} of {records:,} records were read")
+def _check_count(count: int, records: int, who: str) -> None:
+    if count != records:
+        raise ToolFailed(f"{who}: only {count:,} of {records:,} records were read")

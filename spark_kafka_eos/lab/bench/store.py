@@ -17,23 +17,23 @@ Measured = Comparison | Sweep
 def write(path: Path, measured: Measured, machine: Machine) -> None:
     """Write the measurement and the machine, with derived figures for human readers."""
     kind = "comparison" if isinstance(measured, Comparison) else "sweep"
-    found: dict[str, Any] = {"kind": kind, **asdict(measured)}
+    content: dict[str, Any] = {"kind": kind, **asdict(measured)}
     if isinstance(measured, Comparison):
-        found["medians"] = {series.name: series.median for series in measured.series}
-        found["records_per_second"] = {series.name: round(series.rate) for series in measured.series}
-    path.write_text(json.dumps(found | {"machine": asdict(machine)}, indent=1) + "\n")
+        content["medians"] = {series.name: series.median for series in measured.series}
+        content["records_per_second"] = {series.name: round(series.rate) for series in measured.series}
+    path.write_text(json.dumps(content | {"machine": asdict(machine)}, indent=1) + "\n")
 
 
 def read(path: Path) -> tuple[Measured, Machine]:
     """The inverse of `write`."""
-    found = json.loads(path.read_text())
-    machine = Machine(**found["machine"])
-    if found["kind"] == "comparison":
-        series = tuple(_series(one) for one in found["series"])
-        return Comparison(title=found["title"], series=series, settings=found["settings"]), machine
-    points = tuple(Point(**point) for point in found["points"])
-    return Sweep(**{name: found[name] for name in ("title", "x", "y", "settings")}, points=points), machine
+    stored = json.loads(path.read_text())
+    machine = Machine(**stored["machine"])
+    if stored["kind"] == "comparison":
+        series = tuple(_series(one) for one in stored["series"])
+        return Comparison(title=stored["title"], series=series, settings=stored["settings"]), machine
+    points = tuple(Point(**point) for point in stored["points"])
+    return Sweep(**{name: stored[name] for name in ("title", "x", "y", "settings")}, points=points), machine
 
 
-def _series(found: Mapping[str, Any]) -> Series:
-    return Series(name=found["name"], records=found["records"], seconds=tuple(found["seconds"]))
+def _series(stored: Mapping[str, Any]) -> Series:
+    return Series(name=stored["name"], records=stored["records"], seconds=tuple(stored["seconds"]))

@@ -47,30 +47,30 @@ class TargetRow:
         return {None: "met", True: "met, aim reached", False: "met"}[self.aim]
 
 
-def table(found: Mapping[str, Measured]) -> tuple[TargetRow, ...]:
+def table(results: Mapping[str, Measured]) -> tuple[TargetRow, ...]:
     """The rows for everything that was measured, in the table's order."""
-    return tuple(row for rows in _ROWS for row in rows(found))
+    return tuple(row for rows in _ROWS for row in rows(results))
 
 
-Found = Mapping[str, Measured]
+Results = Mapping[str, Measured]
 
 
-def shape_ratios(found: Found) -> dict[str, dict[str, float]]:
+def shape_ratios(results: Results) -> dict[str, dict[str, float]]:
     """The rate relative to the built-in connector's, by kind of run and by shape, the main shape first."""
     out: dict[str, dict[str, float]] = {}
     for kind, name, main in (("source", sides.EOS_SOURCE, "source-1"), ("copy", sides.EOS, "copy-1")):
         keys = {main: "100-byte values"} | {f"shape-{key}-{kind}": what for key, what in SHAPES.items()}
         for key, shape in keys.items():
-            measured = found.get(key)
+            measured = results.get(key)
             if isinstance(measured, Comparison):
                 out.setdefault(kind, {})[shape] = measured.ratio(name, sides.BUILT_IN)
     return out
 
 
 def _faster(
-    found: Found, key: str, what: str, name: str, against: str, *, least: float, aim: float | None = None
+    results: Results, key: str, what: str, name: str, against: str, *, least: float, aim: float | None = None
 ) -> Iterator[TargetRow]:
-    measured = found.get(key)
+    measured = results.get(key)
     if not isinstance(measured, Comparison) or against not in {series.name for series in measured.series}:
         return
     ratio, rate = measured.ratio(name, against), measured.named(name).rate
@@ -83,26 +83,26 @@ def _faster(
     )
 
 
-def _main_rows(found: Found) -> Iterator[TargetRow]:
+def _main_rows(results: Results) -> Iterator[TargetRow]:
     built_in = sides.BUILT_IN
     for key, batches in (("source-1", "one batch"), ("source-20", "20 batches")):
         what = f"source → noop, streaming, {batches}, against the built-in source"
-        yield from _faster(found, key, what, sides.EOS_SOURCE, built_in, least=1.5, aim=3)
+        yield from _faster(results, key, what, sides.EOS_SOURCE, built_in, least=1.5, aim=3)
     what = "batch read → noop, against the built-in source"
-    yield from _faster(found, "read", what, sides.EOS_SOURCE, built_in, least=1.2, aim=2)
+    yield from _faster(results, "read", what, sides.EOS_SOURCE, built_in, least=1.2, aim=2)
     copied = "source → sink exactly once"
     what = f"{copied}, one batch, against built-in at-least-once"
-    yield from _faster(found, "copy-1", what, sides.EOS, built_in, least=1.5, aim=3)
-    yield from _faster(found, "copy-1", "… against the collect recipe", sides.EOS, sides.RECIPE, least=8)
+    yield from _faster(results, "copy-1", what, sides.EOS, built_in, least=1.5, aim=3)
+    yield from _faster(results, "copy-1", "… against the collect recipe", sides.EOS, sides.RECIPE, least=8)
     what = f"{copied}, 20 batches, against built-in at-least-once"
-    yield from _faster(found, "copy-20", what, sides.EOS, built_in, least=1.2, aim=3)
+    yield from _faster(results, "copy-20", what, sides.EOS, built_in, least=1.2, aim=3)
     for key, batches in (("copy-1", "one batch"), ("copy-20", "20 batches")):
         what = f'the same through format("kafka-eos"), {batches}'
-        yield from _faster(found, key, what, sides.EOS_SINK, built_in, least=1.2, aim=3)
+        yield from _faster(results, key, what, sides.EOS_SINK, built_in, least=1.2, aim=3)
 
 
-def _small_batches(found: Found) -> Iterator[TargetRow]:
-    measured = found.get("latency")
+def _small_batches(results: Results) -> Iterator[TargetRow]:
+    measured = results.get("latency")
     if not isinstance(measured, Comparison):
         return
     theirs = measured.named(sides.BUILT_IN).median * 1e3
@@ -124,14 +124,14 @@ def _small_batches(found: Found) -> Iterator[TargetRow]:
         )
 
 
-def _guarantee(found: Found) -> Iterator[TargetRow]:
+def _guarantee(results: Results) -> Iterator[TargetRow]:
     for key, batches in (("copy-1", "one batch"), ("copy-20", "20 batches")):
         what = f"exactly-once against our own at-least-once, {batches}"
-        yield from _faster(found, key, what, sides.EOS, sides.EOS_AT_LEAST_ONCE, least=0.95)
+        yield from _faster(results, key, what, sides.EOS, sides.EOS_AT_LEAST_ONCE, least=0.95)
 
 
-def _codec(found: Found) -> Iterator[TargetRow]:
-    measured = found.get("codec")
+def _codec(results: Results) -> Iterator[TargetRow]:
+    measured = results.get("codec")
     if not isinstance(measured, Comparison):
         return
     for name in (codec.ENCODE, codec.DECODE):
@@ -144,8 +144,8 @@ def _codec(found: Found) -> Iterator[TargetRow]:
         )
 
 
-def _codec_small(found: Found) -> Iterator[TargetRow]:
-    measured = found.get("codec-small")
+def _codec_small(results: Results) -> Iterator[TargetRow]:
+    measured = results.get("codec-small")
     if not isinstance(measured, Comparison):
         return
     for count, least in _SMALL_BATCHES_PER_SECOND.items():
@@ -158,8 +158,8 @@ def _codec_small(found: Found) -> Iterator[TargetRow]:
         )
 
 
-def _transport(found: Found) -> Iterator[TargetRow]:
-    measured = found.get("transport")
+def _transport(results: Results) -> Iterator[TargetRow]:
+    measured = results.get("transport")
     if isinstance(measured, Comparison):
         speed = bytes_per_second(measured, WALL)
         yield TargetRow(
@@ -170,14 +170,14 @@ def _transport(found: Found) -> Iterator[TargetRow]:
         )
 
 
-def _shapes(found: Found) -> Iterator[TargetRow]:
+def _shapes(results: Results) -> Iterator[TargetRow]:
     for key, name in SHAPES.items():
         what = f"{name}: source → noop, one batch"
-        yield from _faster(found, f"shape-{key}-source", what, sides.EOS_SOURCE, sides.BUILT_IN, least=_SOURCE_LEAST)
+        yield from _faster(results, f"shape-{key}-source", what, sides.EOS_SOURCE, sides.BUILT_IN, least=_SOURCE_LEAST)
         what = f"{name}: source → sink exactly once, one batch"
-        yield from _faster(found, f"shape-{key}-copy", what, sides.EOS, sides.BUILT_IN, least=_COPY_LEAST)
+        yield from _faster(results, f"shape-{key}-copy", what, sides.EOS, sides.BUILT_IN, least=_COPY_LEAST)
     for kind, name in (("source", sides.EOS_SOURCE), ("copy", sides.EOS)):
-        few, many = found.get(f"shape-64-partitions-{kind}"), found.get(f"shape-512-partitions-{kind}")
+        few, many = results.get(f"shape-64-partitions-{kind}"), results.get(f"shape-512-partitions-{kind}")
         if isinstance(few, Comparison) and isinstance(many, Comparison):
             seconds = few.named(name).median, many.named(name).median
             power = growth([(64, seconds[0]), (512, seconds[1])])
@@ -189,8 +189,8 @@ def _shapes(found: Found) -> Iterator[TargetRow]:
             )
 
 
-def _memory(found: Found) -> Iterator[TargetRow]:
-    measured = found.get("memory")
+def _memory(results: Results) -> Iterator[TargetRow]:
+    measured = results.get("memory")
     if isinstance(measured, Sweep):
         points = measured.line(memory.LARGEST)
         last, before = points[-1], points[-2]
@@ -202,7 +202,7 @@ def _memory(found: Found) -> Iterator[TargetRow]:
         )
 
 
-_ROWS: tuple[Callable[[Found], Iterator[TargetRow]], ...] = (
+_ROWS: tuple[Callable[[Results], Iterator[TargetRow]], ...] = (
     _main_rows,
     _small_batches,
     _guarantee,

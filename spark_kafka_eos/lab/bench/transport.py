@@ -47,6 +47,6 @@ def transport(lab: Lab, shape: Shape, *, runs: int = 5, against: Collection[Agai
     )
 
 
-def bytes_per_second(found: Comparison, name: str) -> float:
+def bytes_per_second(comparison: Comparison, name: str) -> float:
     """The bytes per second that a side fetched."""
-    return replace(found.named(name), records=found.settings["bytes"]).rate
+    return replace(comparison.named(name), records=comparison.settings["bytes"]).rate

@@ -315,15 +315,15 @@ def targets(
     from spark_kafka_eos.lab.bench import plots, show, store
     from spark_kafka_eos.lab.bench.targets import shape_ratios, table
 
-    found = {path.stem: store.read(path) for path in sorted(directory.glob("*.json"))}
-    if not found:
+    stored = {path.stem: store.read(path) for path in sorted(directory.glob("*.json"))}
+    if not stored:
         raise ToolFailed(f"no JSON files in {directory}", action="Run 'kafka-eos bench all --output' there first.")
-    rows = table({key: measured for key, (measured, _) in found.items()})
-    text = show.markdown(rows, next(iter(found.values()))[1])
+    rows = table({key: measured for key, (measured, _) in stored.items()})
+    text = show.markdown(rows, next(iter(stored.values()))[1])
     (directory / "targets.md").write_text(text)
     if into is not None:
         into.write_text(show.insert(into.read_text(), text))
-    if ratios := shape_ratios({key: measured for key, (measured, _) in found.items()}):
+    if ratios := shape_ratios({key: measured for key, (measured, _) in stored.items()}):
         plots.ratios("records/s, times the built-in connector's", ratios, directory / "shapes.png")
     show.console().print(show.targets(rows))
 
@@ -386,8 +386,8 @@ def _present(run: Callable[[], Measured | Sequence[Measured]], json: Path | None
     from spark_kafka_eos.lab.bench.machine import machine
 
     here, console = machine(), show.console()  # before the run, so that its load is not included
-    found = run()
-    for number, measured in enumerate(found if isinstance(found, Sequence) else [found], 1):
+    results = run()
+    for number, measured in enumerate(results if isinstance(results, Sequence) else [results], 1):
         console.print(show.measured(measured))
         for line in show.details(measured):
             console.print(line)

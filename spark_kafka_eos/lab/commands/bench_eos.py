@@ -103,15 +103,15 @@ def _embedded(num_records: int, runs: int, transaction_duration_ms: int, json: P
 
     here = machine()
     with show.bars() as bar:
-        found = compare_registration(
+        comparison = compare_registration(
             bar, _print, num_records=num_records, runs=runs, transaction_duration_ms=transaction_duration_ms
         )
-    show.console().print(show.comparison(found))
+    show.console().print(show.comparison(comparison))
     show.console().print(str(here))
     if json is not None:
-        store.write(json, found, here)
+        store.write(json, comparison, here)
     if plot is not None:
-        plots.plot(found, plot)
+        plots.plot(comparison, plot)
 
 
 def _print(result: EosResult) -> None:

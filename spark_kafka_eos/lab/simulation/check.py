@@ -80,8 +80,8 @@ def _out_of_order(visible: Visible) -> list[str]:
 
 def _torn(visible: Visible, committed: set[tuple[int, int]]) -> list[str]:
     """Records that are visible without their transaction's ledger entry."""
-    found = {(entry.producer_id, entry.epoch) for entries in visible.values() for entry in entries} - committed
-    return [f"records of producer {id_}, epoch {epoch} are visible without a ledger entry" for id_, epoch in found]
+    torn = {(entry.producer_id, entry.epoch) for entries in visible.values() for entry in entries} - committed
+    return [f"records of producer {id_}, epoch {epoch} are visible without a ledger entry" for id_, epoch in torn]
 
 
 def _gaps(entries: list[LedgerEntry]) -> list[str]:
@@ -109,15 +109,15 @@ def _source_offsets(
         if progress.offsets.get(tp) != records
     ]
     if elsewhere:
-        found = kafka.group(OPTIONS.group_id).offsets
-        return wrong + [f"the group is at {at} of {tp}, which is another cluster's" for tp, at in found.items()]
+        offsets = kafka.group(OPTIONS.group_id).offsets
+        return wrong + [f"the group is at {at} of {tp}, which is another cluster's" for tp, at in offsets.items()]
     return wrong + _group_offsets(kafka, records)
 
 
 def _group_offsets(kafka: ModelKafka, records: int) -> list[str]:
     group = kafka.group(OPTIONS.group_id)
-    found = group.expired | group.offsets
-    return [f"the group is at {found.get(tp)} of {tp}" for tp in SOURCE if found.get(tp, (-1, ""))[0] != records]
+    offsets = group.expired | group.offsets
+    return [f"the group is at {offsets.get(tp)} of {tp}" for tp in SOURCE if offsets.get(tp, (-1, ""))[0] != records]
 
 
 def _miscounted(claims: list[Claim], visible: Visible) -> list[str]:
@@ -148,7 +148,7 @@ def _untrue(claims: list[Claim], committed: dict[tuple[int, int], LedgerEntry]) 
         if claim.said in ("committed", "skipped") and entry not in map(_named, committed.values()):
             wrong.append(f"{claim.who} was told that batch {batch.batch_id} is {claim.said}, which it is not")
         own = (committed.get((i.producer_id, i.epoch)) for i in claim.identities)
-        by_itself = any(found is not None and _named(found) == entry for found in own)
+        by_itself = any(each is not None and _named(each) == entry for each in own)
         if (claim.said, by_itself) in (("nothing", True), ("everything", False)):
             wrong.append(f"{claim.who} was told that {claim.said} of batch {batch.batch_id} is committed by it: untrue")
     return wrong

@@ -127,7 +127,7 @@ class ModelKafka:
 
     def open(self, *, groups: bool = True) -> list[str]:
         """What is open: transactions, missing markers, and with `groups` also pending offsets."""
-        found = [
+        pending = [
             f"{name} is in state {coordinator.phase.value}"
             for name, coordinator in self.transactions.coordinators.items()
             if not coordinator.at_rest
@@ -135,18 +135,18 @@ class ModelKafka:
         logs = list(self.partitions.items())
         if groups:
             logs += [(group.kept_in, group.partition) for group in self.groups.values()]
-        found += [
+        pending += [
             f"{tp} is stable up to {partition.last_stable_offset} of {partition.end_offset}"
             for tp, partition in logs
             if partition.last_stable_offset != partition.end_offset
         ]
-        found += [
+        pending += [
             f"group {name} waits for {tp}"
             for name, group in (self.groups.items() if groups else ())
             for tp in group.offsets
             if group.unstable(tp)
         ]
-        return found
+        return pending
 
     # -- lookups
 
@@ -268,8 +268,8 @@ class ModelKafka:
         if self._misdirected(node, request.group_id):
             return Answer(error_code=NOT_COORDINATOR, topics=[])
         group = self.group(request.group_id)
-        found = group.fetch(_asked(request, group.offsets), request.require_stable)
-        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, at)) for tp, at in found.items()))
+        offsets = group.fetch(_asked(request, group.offsets), request.require_stable)
+        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, at)) for tp, at in offsets.items()))
 
     def outdated(self, request: Any, chance: random.Random) -> Any:
         """The answer to OffsetFetch of a former coordinator that was paused and does not know its successor. None if

@@ -159,7 +159,7 @@ class Partition:
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions with an offset in `[start, end)`, in the order of their ends."""
         opened: dict[int, int] = {}  # producer id -> first offset
-        found = []
+        transactions = []
         for entry in self.log:
             if entry.commit is None:
                 if entry.producer_id != _NO_PRODUCER:
@@ -167,8 +167,8 @@ class Partition:
                 continue
             first = opened.pop(entry.producer_id, None)
             if first is not None and not entry.commit and entry.offset >= start and first < end:
-                found.append(AbortedTransaction(producer_id=entry.producer_id, first_offset=first))
-        return found
+                transactions.append(AbortedTransaction(producer_id=entry.producer_id, first_offset=first))
+        return transactions
 
     def committed(self) -> list[Entry]:
         """The batches that a read_committed consumer sees, in order."""

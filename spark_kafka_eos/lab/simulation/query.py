@@ -87,8 +87,8 @@ def contents_of(_tp: TopicPartition, batch: bytes) -> tuple[Any, ...]:
     if records not in _others:
         if len(_others) == _MOST_OTHERS:
             _others.clear()
-        found = decode(batch, scan(batch))
-        _others[records] = tuple(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
+        columns = decode(batch, scan(batch))
+        _others[records] = tuple(zip(columns["key"].to_pylist(), columns["value"].to_pylist(), strict=True))
     return _others[records]
 
 
@@ -260,13 +260,13 @@ class SimulatedDriver:
         if not self._resumes:
             return dict.fromkeys(SOURCE, 0)
         try:
-            found = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
+            committed = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
         except BrokerError as error:
             if error.code != _UNSTABLE_OFFSET_COMMIT:
                 raise
             self._world.note("starts from the ledger, as the error advises")
-            found = {}
-        standing = {tp: at.offset for tp, at in found.items() if at is not None}
+            committed = {}
+        standing = {tp: at.offset for tp, at in committed.items() if at is not None}
         if not standing:  # expired, never committed, or pending in a transaction that nobody ends
             entry = last_entry(cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
             (progress,) = (entry and entry.sources) or (None,)
@@ -330,10 +330,10 @@ class SimulatedDriver:
             for offset in self._offsets(batch, source):
                 to = OUTPUT[offset & 1 if rule == 2 else rule]
                 rows[to].append(Row(source.partition, offset))
-        for tp, found in rows.items():
+        for tp, placed in rows.items():
             size = chance.randrange(1, 4)
-            if found:
-                blocks[tp] = [tuple(found[at : at + size]) for at in range(0, len(found), size)]
+            if placed:
+                blocks[tp] = [tuple(placed[at : at + size]) for at in range(0, len(placed), size)]
         return {tp: tuple(cut) for tp, cut in blocks.items()}
 
     def _offsets(self, batch: MicroBatch, source: TopicPartition) -> range:

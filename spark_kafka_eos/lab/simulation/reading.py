@@ -79,8 +79,8 @@ def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whol
 
 def _listed(log: Partition, start: int, end: int) -> list[Any]:
     """The aborted transactions from `start` on. Some may begin after `end`, because a small log's index is coarse."""
-    found = log.aborted(start, log.end_offset) if start < end else []
-    return [_Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in found]
+    aborted = log.aborted(start, log.end_offset) if start < end else []
+    return [_Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted]
 
 
 def _refused(partition: int, code: int) -> Any:

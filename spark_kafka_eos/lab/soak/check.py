@@ -78,14 +78,14 @@ def succession(checkpoints: Sequence[Sequence[HistoryEntry]]) -> list[list[Histo
     The batch that was in flight at the loss was committed if the next checkpoint begins at its end (with a batch 0 that
     reads nothing). Otherwise nothing of it may be in the output. The first checkpoint begins at the source's beginning.
     """
-    found: list[list[HistoryEntry]] = []
+    committed: list[list[HistoryEntry]] = []
     for number, entries in enumerate(checkpoints):
         after = next((later[0].end for later in checkpoints[number + 1 :] if later), None)
         done = [entry for entry in entries if entry.verdict == "committed" or entry.end == after]
         if number == 0 and done:
             done[0] = replace(done[0], start=dict.fromkeys(done[0].end or (), 0))
-        found.append([replace(entry, verdict="committed") for entry in done])
-    return found
+        committed.append([replace(entry, verdict="committed") for entry in done])
+    return committed
 
 
 def plan_of(entries: Iterable[HistoryEntry]) -> Plan:
@@ -113,33 +113,33 @@ def expected_figures(source: Iterable[SourceRecord], plan: Plan) -> dict[Figures
         by_batch.setdefault(batch_of(record), {}).setdefault(record.key, []).append(record.number)
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
-    found: dict[Figures, int] = {}
+    expected: dict[Figures, int] = {}
     for batch, keys in sorted(by_batch.items()):
         for key, numbers in keys.items():
             counts[key] += len(numbers)
             totals[key] += sum(numbers)
-            found[Figures(key, counts[key], totals[key], 0)] = batch
-    return found
+            expected[Figures(key, counts[key], totals[key], 0)] = batch
+    return expected
 
 
-def judge_copies(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Copied]]) -> QueryOutcome:
-    """Judge `found`: batch and row, in the order of each output partition."""
+def judge_copies(source: Sequence[SourceRecord], plan: Plan, output: Iterable[tuple[int, Copied]]) -> QueryOutcome:
+    """Judge `output`: batch and row, in the order of each output partition."""
     visible = {(record.partition, record.offset) for record in source}
     return _judge(
         expected_copies(source, plan),
         plan,
-        found,
+        output,
         aborted=lambda row: (row.partition, row.offset) not in visible,
         place=lambda row: ((row.partition, row.key), row.offset),
     )
 
 
-def judge_figures(source: Sequence[SourceRecord], plan: Plan, found: Iterable[tuple[int, Figures]]) -> QueryOutcome:
-    """Judge `found`: batch and row, in the order of each output partition."""
+def judge_figures(source: Sequence[SourceRecord], plan: Plan, output: Iterable[tuple[int, Figures]]) -> QueryOutcome:
+    """Judge `output`: batch and row, in the order of each output partition."""
     return _judge(
         expected_figures(source, plan),
         plan,
-        found,
+        output,
         aborted=lambda row: row.aborted > 0,
         place=lambda row: (row.key, row.records),
     )
@@ -155,7 +155,7 @@ def _batch_of(plan: Plan) -> Callable[[SourceRecord], int]:
 def _judge(
     expected: Mapping[Row, int],
     plan: Plan,
-    found: Iterable[tuple[int, Row]],
+    output: Iterable[tuple[int, Row]],
     *,
     aborted: Callable[[Row], bool],
     place: Callable[[Row], tuple[object, int]],
@@ -164,7 +164,7 @@ def _judge(
     seen: Counter[Row] = Counter()
     latest: dict[object, int] = {}
     aborted_visible = wrong = total = 0
-    for batch, row in found:
+    for batch, row in output:
         total += 1
         if row not in expected:
             aborted_visible += aborted(row)

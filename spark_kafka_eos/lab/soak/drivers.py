@@ -79,8 +79,8 @@ class Query:
     @property
     def redone(self) -> int:
         """The number of batches that a driver wrote again, because an attempt was aborted."""
-        found = [redone(log.read_text(errors="replace").splitlines()) for log in self.logs if log.exists()]
-        return sum(map(len, found))
+        by_log = [redone(log.read_text(errors="replace").splitlines()) for log in self.logs if log.exists()]
+        return sum(map(len, by_log))
 
     def start(self) -> None:
         """Start a driver, which continues from the checkpoint."""

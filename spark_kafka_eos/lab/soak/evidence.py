@@ -62,7 +62,7 @@ def history(checkpoint: Path) -> list[HistoryEntry]:
     """
     read = files_at(str(checkpoint), "checkpointLocation").read_text
     done, in_flight = committed_batches(checkpoint), batch_in_flight(checkpoint)
-    found = []
+    entries = []
     for number in [*range(done), *([] if in_flight is None else [in_flight])]:
         batch = micro_batch(read, number)
         entry = HistoryEntry(
@@ -72,8 +72,8 @@ def history(checkpoint: Path) -> list[HistoryEntry]:
             end=batch.end,
             query_id=batch.query_id,
         )
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def progress(query: str, source: str, sink: str) -> dict[int, int]:

@@ -131,6 +131,6 @@ class Faults:
         threading.Event().wait(fault.seconds)
 
     def _done(self, fault: PlannedFault, at: float, hit: str = "") -> None:
-        found = Injected(fault=fault, at=at, until=at + fault.seconds, hit=hit)
-        self.injected.append(found)
-        self._tell(found)
+        injected = Injected(fault=fault, at=at, until=at + fault.seconds, hit=hit)
+        self.injected.append(injected)
+        self._tell(injected)

@@ -117,8 +117,8 @@ def rows(soaked: Soaked) -> Iterator[Row]:
     yield Row(name="… ended by themselves", figures=tuple(len(side.ended) for side in sides))
     yield Row(name="checkpoints lost", figures=tuple(side.lost for side in sides))
     for name in ("lost", "duplicated", "torn", "aborted_visible", "wrong"):
-        found = tuple(int(getattr(outcome, name)) for outcome in outcomes)
-        yield Row(name=name.replace("_", " "), figures=found, expected=(0,) * len(sides))
+        counts = tuple(int(getattr(outcome, name)) for outcome in outcomes)
+        yield Row(name=name.replace("_", " "), figures=counts, expected=(0,) * len(sides))
     violated = tuple(len(side.violated) for side in sides)
     yield Row(name="invariants violated", figures=violated, expected=(0,) * len(sides))
     yield Row(name="hanging", figures=(soaked.hanging,), expected=(0,))
@@ -170,9 +170,9 @@ def write(soaked: Soaked, folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "soak.json").write_text(json.dumps(to_json(soaked), indent=1) + "\n")
-    found = folder / "soak.html"
-    found.write_text(page(soaked))
-    return found
+    path = folder / "soak.html"
+    path.write_text(page(soaked))
+    return path
 
 
 def to_json(soaked: Soaked) -> dict[str, Any]:
@@ -212,15 +212,15 @@ td, th {{ padding: .1em 1em; text-align: right }} td:first-child {{ text-align: 
 
 def rates(samples: Sequence[Progress], width: float = _BIN_SECONDS) -> list[tuple[float, float, tuple[float, ...]]]:
     """Records per second in intervals of at least `width` seconds: (end of the interval, source, outputs)."""
-    found = []
+    intervals = []
     before = samples[0] if samples else None
     for sample in samples:
         if before is None or (seconds := sample.seconds - before.seconds) < width:
             continue
         outputs = tuple((now - then) / seconds for now, then in zip(sample.outputs, before.outputs, strict=True))
-        found.append((sample.seconds, (sample.source - before.source) / seconds, outputs))
+        intervals.append((sample.seconds, (sample.source - before.source) / seconds, outputs))
         before = sample
-    return found
+    return intervals
 
 
 def plot(soaked: Soaked) -> bytes:
@@ -230,17 +230,17 @@ def plot(soaked: Soaked) -> bytes:
     catches up in one batch, which exceeds the scale; otherwise, the rest would be too small to read.
     """
     figure, axes = new_figure(11, 4.5)
-    found = rates(soaked.samples)
-    at = [seconds for seconds, _, _ in found]
-    axes.step(at, [source for _, source, _ in found], where="pre", color="#bbbbbb", label="source")
+    intervals = rates(soaked.samples)
+    at = [seconds for seconds, _, _ in intervals]
+    axes.step(at, [source for _, source, _ in intervals], where="pre", color="#bbbbbb", label="source")
     for number, side in enumerate(soaked.sides):
         scale = axes.twinx() if side.name == STATEFUL else axes
         name = f"{side.name} output"
-        scale.step(at, [outputs[number] for _, _, outputs in found], where="pre", color=f"C{number}", label=name)
+        scale.step(at, [outputs[number] for _, _, outputs in intervals], where="pre", color=f"C{number}", label=name)
         if side.name == STATEFUL:
             scale.set_ylim(bottom=0)
             scale.set_ylabel(f"records per second: {name}", color=f"C{number}")
-    axes.set_ylim(0, _TOP * max([1.0, *(source for _, source, _ in found)]))
+    axes.set_ylim(0, _TOP * max([1.0, *(source for _, source, _ in intervals)]))
     axes.set_ylabel("records per second: source and copies")
     named: set[FaultKind] = set()
     for injected in soaked.faults:

@@ -214,10 +214,10 @@ class _Soak:
 
     def _topics(self) -> dict[Site, list[str]]:
         """The source topic and the output topics, by cluster."""
-        found = {self._home: [SOURCE]}
+        topics = {self._home: [SOURCE]}
         for name, site in self._sites.items():
-            found.setdefault(site, []).append(output(name))
-        return found
+            topics.setdefault(site, []).append(output(name))
+        return topics
 
     def _side(self, query: Query, follower: Follower, records: list[SourceRecord]) -> QuerySide:
         committed = succession([evidence.history(checkpoint) for checkpoint in query.checkpoints])

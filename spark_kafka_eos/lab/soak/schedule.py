@@ -63,10 +63,10 @@ def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[PlannedFault, 
     faults.
     """
     chance = random.Random(seed)  # noqa: S311 - it chooses faults, not keys
-    found: list[PlannedFault] = []
+    faults: list[PlannedFault] = []
     now, brokers_free = _FIRST, 0.0
     for kind in _kinds(chance):
-        now += chance.uniform(*_GAP) if found else chance.uniform(0, _GAP[0])
+        now += chance.uniform(*_GAP) if faults else chance.uniform(0, _GAP[0])
         if now > seconds - _LAST:
             break
         lasts = _seconds(kind, chance)
@@ -75,8 +75,8 @@ def schedule(seed: int, seconds: float, *, brokers: int) -> tuple[PlannedFault, 
         if kind in BROKERS:
             brokers_free = at + lasts + _RECOVERY
         if at <= seconds - _LAST:
-            found.append(PlannedFault(at=round(at, 1), kind=kind, target=target, seconds=round(lasts, 1)))
-    return tuple(sorted(found, key=lambda fault: fault.at))
+            faults.append(PlannedFault(at=round(at, 1), kind=kind, target=target, seconds=round(lasts, 1)))
+    return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
 def _kinds(chance: random.Random) -> Iterator[FaultKind]:

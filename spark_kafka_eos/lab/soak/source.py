@@ -130,6 +130,6 @@ def _again(call: Callable[[], object]) -> None:
 
 
 def _of(error: KafkaException) -> KafkaError:
-    found = error.args[0]
-    assert isinstance(found, KafkaError)
-    return found
+    kafka_error = error.args[0]
+    assert isinstance(kafka_error, KafkaError)
+    return kafka_error
