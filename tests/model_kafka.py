@@ -14,7 +14,7 @@ from typing import Any
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
 from spark_kafka_eos.lab.simulation.kafka import ModelKafka
-from spark_kafka_eos.lab.simulation.network import Network
+from spark_kafka_eos.lab.simulation.network import KINDS, Network
 from spark_kafka_eos.lab.simulation.refusals import refusal
 from spark_kafka_eos.lab.simulation.transactions import Later
 from spark_kafka_eos.lab.simulation.world import Process, World
@@ -47,7 +47,10 @@ def _values(batch: bytes) -> tuple[bytes, ...]:
 
 
 class KafkaModel(ModelKafka):
-    """A cluster that writes markers at once, or as `later` says; `requests` are those that came to it, by API."""
+    """A cluster that writes markers at once, or as `later` says; `requests` are those that came to it, by API.
+
+    Of the faults that its world allows, the network makes those of `kinds`.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,9 @@ class KafkaModel(ModelKafka):
         nodes: int = 2,
         conditions: Conditions = USUAL,
         later: Later = lambda _, action: action(),
+        kinds: Mapping[str, int] = KINDS,
     ) -> None:
+        self._kinds = kinds
         self.world = World(0)
         self._process = Process(self.world, "test")
         self.requests: list[tuple[str, Any]] = []
@@ -100,7 +105,7 @@ class KafkaModel(ModelKafka):
         """The product's connections to this cluster, wherever these options look for one."""
         return Cluster(
             replace(options, bootstrap_servers=CLIENT.bootstrap_servers),
-            connect=Network(self).connector(self._process),
+            connect=Network(self, self._kinds).connector(self._process),
             clock=self.clock,
             sleep=self._process.sleep,
             jitter=lambda: 0.5,

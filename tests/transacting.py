@@ -26,6 +26,7 @@ from spark_kafka_eos.broker.fetch_response import read_fetch_response
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
+from spark_kafka_eos.lab.simulation.network import KINDS
 from spark_kafka_eos.lab.simulation.transactions import Later
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.encode import encode
@@ -238,8 +239,9 @@ class ModelSide(Side):
         conditions: Conditions = USUAL,
         topic: str = "out",
         later: Later = lambda _, action: action(),
+        kinds: Mapping[str, int] = KINDS,
     ):
-        self.kafka = KafkaModel(version, {topic: 2}, conditions=conditions, later=later)
+        self.kafka = KafkaModel(version, {topic: 2}, conditions=conditions, later=later, kinds=kinds)
         self.world = self.kafka.world
         super().__init__(self.kafka.cluster(), topic)
 

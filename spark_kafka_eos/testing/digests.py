@@ -18,9 +18,9 @@ PINS = Path(__file__).with_name("jars.sha256")
 
 
 @functools.cache
-def pinned(name: str, version: str) -> Digests:
+def pinned(name: str, version: str, pins: Path = PINS) -> Digests:
     """Every jar of a bundle; empty if the bundle is not pinned."""
-    lines = (line.split("  ") for line in PINS.read_text().splitlines())
+    lines = (line.split("  ") for line in pins.read_text().splitlines())
     return {jar.rpartition("/")[2]: digest for digest, jar in lines if jar.startswith(f"{name}/{version}/")}
 
 

@@ -24,7 +24,7 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.testing.digests import Digests, differences, digests, pinned
+from spark_kafka_eos.testing.digests import PINS, Digests, differences, digests, pinned
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.repository import repository
 
@@ -120,13 +120,13 @@ def files(bundle: Bundle) -> list[Path]:
     return sorted(provide(bundle, cache_directory(os.environ, Path.home()), fetch).glob("*.jar"))
 
 
-def provide(bundle: Bundle, cache: Path, fetch: Fetch) -> Path:
+def provide(bundle: Bundle, cache: Path, fetch: Fetch, pinned_in: Path = PINS) -> Path:
     """The directory with the bundle's jars, all of them complete. `fetch(bundle, directory)` fills an empty directory.
 
     If several processes need the same bundle at once, one downloads it and the others wait.
     """
     place = cache / bundle.name / bundle.version
-    pins = pinned(bundle.name, bundle.version)
+    pins = pinned(bundle.name, bundle.version, pinned_in)
     if is_complete(place, pins):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)

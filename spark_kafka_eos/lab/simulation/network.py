@@ -7,7 +7,7 @@ connection and sent it again, and the original arrives after that, possibly afte
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -43,8 +43,17 @@ _DONE_ALL_THE_SAME = {"Produce": (7, 20), "CreateTopics": (7,)}
 
 # How interesting a fault is at a request, as a factor of its probability.
 _OFTEN = {"EndTxn": 3.0, "OffsetFetch": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
-_KINDS = ("request lost", "answer lost", "request delayed", "passing error", "killed", "pause", "outage", "move")
-_WEIGHTS = (6, 8, 8, 6, 6, 6, 1, 2)
+# How often each kind of fault happens, relative to the others.
+KINDS: Mapping[str, int] = {
+    "request lost": 6,
+    "answer lost": 8,
+    "request delayed": 8,
+    "passing error": 6,
+    "killed": 6,
+    "pause": 6,
+    "outage": 1,
+    "move": 2,
+}
 
 
 @cache
@@ -53,10 +62,10 @@ def _version(api: str, newest: int | None) -> int:
 
 
 class Network:
-    """The network of one world, which leads to `kafka`."""
+    """The network of one world, which leads to `kafka`; `kinds` are its faults, with their weights."""
 
-    def __init__(self, kafka: ModelKafka) -> None:
-        self.kafka = kafka
+    def __init__(self, kafka: ModelKafka, kinds: Mapping[str, int] = KINDS) -> None:
+        self.kafka, self.kinds = kafka, kinds
         self._cut_off: dict[Process, float] = {}  # the end of the outage
         self.misled: set[Process] = set()  # processes that received outdated offsets
 
@@ -191,7 +200,8 @@ class ModelConnection:
 
     def _struck(self, api: str, version: int, request: Any) -> Any:
         world = self._process.world
-        kind = world.random.choices(_KINDS, _WEIGHTS)[0]
+        kinds = self._network.kinds
+        kind = world.random.choices(tuple(kinds), tuple(kinds.values()))[0]
         what = shown(api, version, request) if world.trace is not None else ""
         if kind == "killed":
             return self._killed(api, version, request, what)

@@ -35,7 +35,9 @@ def done():
 
 
 @pytest.fixture
-def reader(done):
+def reader_of(done):
+    """`reader_of(positions)`: a reader of these."""
+
     class ConsumedOffsets:
         def __init__(self, options):
             pass
@@ -44,8 +46,17 @@ def reader(done):
             done.extend([] if end == UNRESOLVED else [end])
 
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitOffsets": "true", "kafka.group.id": "g"}
-    doubles: Any = {"positions": Positions, "consumed": ConsumedOffsets}
-    return KafkaEosStreamReader(source_options(given), **doubles)
+
+    def build(positions):
+        doubles: Any = {"positions": positions, "consumed": ConsumedOffsets}
+        return KafkaEosStreamReader(source_options(given), **doubles)
+
+    return build
+
+
+@pytest.fixture
+def reader(reader_of):
+    return reader_of(Positions)
 
 
 def test_a_new_querys_first_start_is_no_end_of_a_batch(done, reader):
@@ -69,12 +80,14 @@ def test_what_spark_commits_is_done(done, reader):
     assert done == [END]
 
 
-def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(reader, monkeypatch):
-    def fails(*arguments, **given):
-        raise DataLoss("orders-0 from 0 to 5 is gone", action="Set failOnDataLoss=false.")
+def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(reader_of):
+    class Lost(Positions):
+        def latest(self, *arguments, **given):
+            raise DataLoss("orders-0 from 0 to 5 is gone", action="Set failOnDataLoss=false.")
 
-    for name in ("latest", "batch"):
-        monkeypatch.setattr(Positions, name, fails, raising=False)
+        batch = latest
+
+    reader = reader_of(Lost)
     for call in (lambda: reader.latestOffset(START, ReadAllAvailable()), lambda: reader.partitions(START, END)):
         with pytest.raises(DataLoss) as raised:
             call()
@@ -82,16 +95,16 @@ def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(rea
         assert raised.value.committed is None
 
 
-def test_nor_does_what_led_to_it(reader, monkeypatch):
-    def fails(*arguments, **given):
-        try:
-            raise UnknownTopic("topic 'orders' does not exist")
-        except UnknownTopic:
-            raise DataLoss("orders-0 is gone")  # noqa: B904 - its context is in the traceback all the same
+def test_nor_does_what_led_to_it(reader_of):
+    class Lost(Positions):
+        def latest(self, *arguments, **given):
+            try:
+                raise UnknownTopic("topic 'orders' does not exist")
+            except UnknownTopic:
+                raise DataLoss("orders-0 is gone")  # noqa: B904 - its context is in the traceback all the same
 
-    monkeypatch.setattr(Positions, "latest", fails)
     with pytest.raises(DataLoss) as raised:
-        reader.latestOffset(START, ReadAllAvailable())
+        reader_of(Lost).latestOffset(START, ReadAllAvailable())
     assert "Nothing was committed" not in "".join(traceback.format_exception(raised.value))
 
 

@@ -148,14 +148,12 @@ def test_the_manifest_names_every_jar_with_its_digest(tmp_path):
 
 
 @pytest.fixture
-def pins(tmp_path, monkeypatch):
+def pins(tmp_path):
     """Kafka 9.9.9 is pinned to JARS."""
     lines = (f"{hashlib.sha256(content).hexdigest()}  kafka/9.9.9/{name}\n" for name, content in JARS.items())
-    (tmp_path / "pins").write_text("".join(lines))
-    monkeypatch.setattr(digests, "PINS", tmp_path / "pins")
-    digests.pinned.cache_clear()
-    yield
-    digests.pinned.cache_clear()
+    file = tmp_path / "pins"
+    file.write_text("".join(lines))
+    return file
 
 
 @pytest.mark.parametrize(
@@ -168,16 +166,16 @@ def pins(tmp_path, monkeypatch):
 )
 def test_a_pinned_release_with_another_jar_even_of_the_same_size_is_refused_and_not_kept(tmp_path, pins, jars, said):
     with pytest.raises(ToolFailed, match=rf"the repository's Kafka 9\.9\.9 is not the one that was released: {said}"):
-        provide(kafka("9.9.9"), tmp_path, Fetch(jars))
+        provide(kafka("9.9.9"), tmp_path, Fetch(jars), pins)
     assert not (tmp_path / "kafka" / "9.9.9").exists()
-    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch(), pins)) == JARS
 
 
 def test_a_changed_jar_of_a_pinned_release_is_noticed_whatever_the_manifest_says(tmp_path, pins):
-    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    place = provide(kafka("9.9.9"), tmp_path, Fetch(), pins)
     (place / "slf4j-simple.jar").write_bytes(b"lag")
     (place / MANIFEST).write_text(json.dumps(digests.digests(place)))
-    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
+    assert contents(provide(kafka("9.9.9"), tmp_path, Fetch(), pins)) == JARS
 
 
 def test_every_release_that_the_package_and_its_tests_use_is_pinned():

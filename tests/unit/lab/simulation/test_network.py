@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.versions import RANGES
-from spark_kafka_eos.lab.simulation import network
 from spark_kafka_eos.lab.simulation.shown import codes_in, shown, shown_answer
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from tests.transacting import ModelSide
@@ -20,22 +16,15 @@ OUT = TopicPartition("out", 0)
 TOPIC = CreateTopicsRequest.CreatableTopic(
     name="ledger", num_partitions=3, replication_factor=1, assignments=[], configs=[]
 )
-KINDS = ("request lost", "answer lost", "request delayed", "passing error")
 
 
-@pytest.fixture
-def side():
-    side = ModelSide(2)
+def transacted(**given):
+    """A model in which one transaction was committed."""
+    side = ModelSide(2, **given)
     _, *held = side.init(ID)
     side.produce(ID, held, 0, 0, [b"a"])
     side.end(ID, held, commit=True)
     return side
-
-
-def strike(side, kind, faults=3):
-    """Let the next requests meet this fault."""
-    side.world.allow(faults=faults, share=1.0)
-    return mock.patch.multiple(network, _KINDS=(kind,), _WEIGHTS=(1,))
 
 
 def fetch(side):
@@ -43,7 +32,7 @@ def fetch(side):
     return [fetched.next_offset for fetched in Fetcher(side.cluster, isolation_level="read_uncommitted").fetch(ranges)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["request lost", "answer lost", "request delayed", "passing error"])
 @pytest.mark.parametrize(
     ("api", "ask", "answer"),
     [
@@ -53,9 +42,10 @@ def fetch(side):
     ],
     ids=["Fetch", "ListOffsets", "DescribeTransactions"],
 )
-def test_who_reads_gets_its_answer_in_the_end(side, api, ask, answer, kind):
-    with strike(side, kind):
-        assert ask(side) == answer
+def test_who_reads_gets_its_answer_in_the_end(api, ask, answer, kind):
+    side = transacted(kinds={kind: 1})
+    side.world.allow(faults=3, share=1.0)
+    assert ask(side) == answer
     assert side.world.met[api, kind]
 
 
@@ -63,16 +53,17 @@ def test_a_topic_may_be_created_though_the_broker_says_that_it_could_not_be_in_t
     request = CreateTopicsRequest(topics=[TOPIC], timeout_ms=1_000, validate_only=False)
     met = set()
     for seed in range(20):
-        side = ModelSide(2)
+        side = ModelSide(2, kinds={"passing error": 1})
         side.world.random.seed(seed)
         connection = side.cluster.connection(0)
-        with strike(side, "passing error", faults=1), mock.patch.dict(RANGES, {"CreateTopics": (7, 7)}):
-            (first,), (second,) = (codes_in(connection.call(request)) for _ in range(2))
+        side.world.allow(faults=1, share=1.0)
+        (first,), (second,) = (codes_in(connection.call(request)) for _ in range(2))
         met.add((first, second))
     assert met == {(7, 0), (7, 36)}
 
 
-def test_requests_and_answers_are_shown(side):
+def test_requests_and_answers_are_shown():
+    side = transacted()
     told: list[str] = []
 
     def note(api, ask):
