@@ -157,7 +157,7 @@ def test_the_preflight_names_it_before_anything_is_begun(connection, output, rig
     assert f"Grant this principal {lacking.operation} on it" in str(caught.value)
 
 
-def test_who_may_create_the_ledgers_topic_has_it_created_and_who_may_not_is_told_how(
+def test_the_ledgers_topic_is_created_if_permitted_and_otherwise_the_error_says_how(
     kafka, connection, output, protocol
 ):
     books = f"books-{next(numbers)}"

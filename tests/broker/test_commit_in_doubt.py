@@ -245,7 +245,7 @@ def assert_refused(answers):
 
 
 @pytest.mark.parametrize(("loses", "outcome"), [("response", "skipped"), ("request", "committed")])
-def test_where_nobody_answers_any_more_the_next_owner_finds_out(
+def test_if_the_brokers_stop_answering_the_next_owner_learns_the_outcome(
     doubtful, network, sink, cluster, run, check, loses, outcome
 ):
     network.lose(loses, for_good=True)

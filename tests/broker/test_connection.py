@@ -82,7 +82,7 @@ def test_a_client_certificate_comes_from_a_file_or_as_text(client, secured, iden
     reach(client("SSL", certificate_pem=text, key_pem=Secret(text)))
 
 
-def test_without_a_client_certificate_or_with_another_authoritys_nobody_gets_in(client, tmp_path):
+def test_a_client_without_a_certificate_or_with_another_authoritys_is_refused(client, tmp_path):
     stranger = str(issue(tmp_path).client_keystore)
     for wrong in ({}, {"certificate_location": stranger, "key_location": stranger}):
         # The broker hangs up; its reason may come too late to be read.

@@ -158,7 +158,7 @@ def test_the_order_of_the_output_topics_means_nothing(either_kafka, cluster, sin
         run(ways[1], "with a new checkpoint")
 
 
-def test_an_entry_of_an_earlier_release_is_found_at_whatever_topic_it_was_kept(either_kafka, cluster, sink):
+def test_an_entry_of_an_earlier_release_is_found_whichever_topic_it_was_kept_at(either_kafka, cluster, sink):
     options = sink()
     metadata = '{"v":1,"query":"query","batch":4,"digest":"digest-4"}'
     group = GroupCoordinator(cluster, options.ledger_group)

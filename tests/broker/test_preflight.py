@@ -230,7 +230,7 @@ def test_the_command_ends_with_1_when_there_are_errors(bootstrap, topic, name, t
     assert done.exit_code == 1
 
 
-def test_an_unreachable_broker_is_said_within_the_time_that_was_given():
+def test_an_unreachable_broker_is_reported_within_the_given_time():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
         where = f"127.0.0.1:{taken.getsockname()[1]}"

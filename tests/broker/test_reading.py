@@ -144,7 +144,7 @@ def test_the_last_offsets_of_each_partition_are_read(bootstrap, topic, rows):
     assert offsets == [*((0, at) for at in range(95, 100)), (1, 0), (1, 1), (1, 2), *((2, at) for at in range(6, 10))]
 
 
-def test_a_topic_is_read_in_tasks_of_about_as_many_bytes_as_allowed(bootstrap, topic, rows):
+def test_a_topic_is_read_in_tasks_of_about_the_allowed_size(bootstrap, topic, rows):
     name = topic("sizes", partitions=3)
     for partition, records in enumerate((12_000, 6_000, 10)):
         produce(bootstrap, name, [b"%01000d" % number for number in range(records)], partition=partition)

@@ -38,7 +38,7 @@ def answered(call):
     return NONE
 
 
-def test_a_commit_after_the_timeout_is_void_and_neither_offsets_nor_records_join_any_more(
+def test_a_commit_after_the_timeout_is_void_and_neither_offsets_nor_records_can_be_added(
     cluster, tp, record_batch, consumed, await_state
 ):
     transaction = TransactionCoordinator(cluster, f"id-{tp.topic}", timeout_ms=1_000)

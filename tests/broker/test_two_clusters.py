@@ -99,7 +99,7 @@ def test_records_and_progress_are_committed_on_the_sinks_cluster_in_one_transact
     assert committed_by(pair.sink, pair.at_b.cluster_id()) == {}
 
 
-def test_neither_progress_nor_records_of_a_batch_that_fails_are_there(pair):
+def test_a_failed_batch_leaves_neither_progress_nor_records(pair):
     driver = pair.driver()
     driver.run(0, 0, 20)
 

@@ -534,7 +534,7 @@ def test_a_batch_of_traced_values_that_is_redone_under_another_epoch_violates_no
     assert (exit_code, shown["verdict"]) == (0, "holds"), shown
 
 
-def test_what_a_job_makes_of_its_source_cannot_be_told_from_a_loss_and_that_is_said(plain):
+def test_a_transformation_of_the_source_cannot_be_told_from_a_loss_and_the_report_says_so(plain):
     plain.copy(lambda rows, batch: with_values(rows, pa.array([b"<%b>" % v for v in rows["value"].to_pylist()])))
     exit_code, shown = plain.ask()
     assert (exit_code, shown["verdict"]) == (3, "not checked"), shown
@@ -551,7 +551,7 @@ def a_record_lost_and_one_twice(rows, batch):
     return rows.take(pa.array([n for n in range(len(offset)) if n != 3 for _ in range(2 if n == 5 else 1)]))
 
 
-def test_of_what_is_said_to_be_a_copy_each_record_that_is_lost_or_there_twice_is_named(plain):
+def test_in_a_declared_copy_each_lost_or_duplicated_record_is_named(plain):
     plain.copy(a_record_lost_and_one_twice)
     assert plain.ask()[0] == 3
     exit_code, shown = plain.ask("--copy")

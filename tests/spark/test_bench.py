@@ -47,7 +47,7 @@ def test_the_copy_takes_turns_with_everybody(lab, spark):
     assert names(found) == [*ours, sides.BUILT_IN, sides.RECIPE, sides.LIBRDKAFKA]
 
 
-def test_several_topics_are_copied_to_as_many(lab, spark):
+def test_several_topics_are_copied_to_the_same_number_of_topics(lab, spark):
     shape = Shape(records=100, topics=3, partitions=2, compression="lz4")
     found = spark_runs.copy(lab, spark, shape, runs=1, defaults=False, ways=(sides.EOS,))
     assert names(found) == [sides.EOS, sides.BUILT_IN]

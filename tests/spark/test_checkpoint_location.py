@@ -66,7 +66,7 @@ def test_an_old_checkpoint_that_is_on_the_local_disk_instead_is_not_believed(spa
 
 @pytest.mark.parametrize("way", ["sink", "foreachBatch"])
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
-def test_a_local_checkpoint_is_found_by_whatever_letters_its_name_has(spark, options, tmp_path, prefix, way):
+def test_a_local_checkpoint_is_found_whatever_characters_its_name_has(spark, options, tmp_path, prefix, way):
     checkpoint = f"{prefix}{tmp_path}/a b#c?d%20e"
     if way == "sink":
         run(numbers(spark), options, checkpoint)

@@ -61,7 +61,7 @@ def start(spark, options, batches, tmp_path, source="kafka-eos"):
     return frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / source)).start()
 
 
-def test_progress_tells_how_far_each_source_is_behind_as_the_built_in_source_does(spark, bootstrap, topic, tmp_path):
+def test_progress_shows_each_sources_lag_as_the_built_in_source_does(spark, bootstrap, topic, tmp_path):
     name = topic("behind", partitions=3)
     produce(bootstrap, name, values(0, 100))
     produce(bootstrap, name, values(100, 150), partition=1)

@@ -107,7 +107,7 @@ def test_max_offsets_per_trigger_bounds_each_batch(bootstrap, topic, stream):
     assert [len(batch) for batch in query.batches.values()] == [100, 100, 100, 100]
 
 
-def test_max_bytes_per_trigger_bounds_each_batch_whatever_the_records_weigh(bootstrap, topic, stream):
+def test_max_bytes_per_trigger_bounds_each_batch_whatever_the_size_of_its_records(bootstrap, topic, stream):
     name = topic("weighed", partitions=2)
     produce(bootstrap, name, [b"%0100d" % number for number in range(1_000)])
     produce(bootstrap, name, [b"%01000d" % number for number in range(1_000, 1_200)], partition=1)

@@ -337,9 +337,7 @@ def test_a_query_started_again_with_the_same_writer_in_the_same_process_continue
     assert written(options) == list(range(20))
 
 
-def test_a_stateless_batch_that_is_skipped_does_not_need_its_source_records_any_more(
-    spark, kafka, options, source, tmp_path
-):
+def test_a_skipped_stateless_batch_no_longer_needs_its_source_records(spark, kafka, options, source, tmp_path):
     name, checkpoint = source(0, 100), tmp_path / "checkpoint"
     stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", kafka.bootstrap)
     frame = stream.options(subscribe=name, startingOffsets="earliest").load().select("key", "value")

@@ -63,7 +63,7 @@ def test_a_held_process_continues_when_released(tmp_path: Path, reach) -> None:
     assert (tmp_path / "reached").read_text() == str(process.pid)
 
 
-def test_as_many_processes_are_held_as_asked_for_and_no_more(tmp_path: Path, reach) -> None:
+def test_exactly_the_requested_number_of_processes_is_held(tmp_path: Path, reach) -> None:
     held = [reach("before append", 2), reach("before append", 2)]
     for process in held:
         release(tmp_path, process.pid)

@@ -412,7 +412,7 @@ def test_a_frame_that_claims_a_gigabyte_and_ends_takes_no_memory(peer, connect):
     assert psutil.Process().memory_info().rss - before < 64 << 20
 
 
-def test_a_broker_that_does_not_accept_the_clients_certificate_is_said_to(tmp_path):
+def test_a_client_certificate_that_the_broker_rejects_is_reported_as_such(tmp_path):
     certificates = issue(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.broker_keystore)

@@ -34,7 +34,7 @@ def _a_process_of_its_own():
     module._complain.cache_clear()
 
 
-def test_what_a_task_tells_can_be_taken_once(collector):
+def test_what_a_task_reports_can_be_taken_once(collector):
     other = replace(TALLY, start=25, end=30)
     tell(collector.address_and_key, "query", 7, [TALLY, other])
     assert collector.take("another", 7) == []
@@ -57,7 +57,7 @@ def test_a_datagram_that_is_sent_again_counts_once_and_takes_no_memory(collector
     assert collector.take("query", 8) == [TALLY]
 
 
-def test_a_flood_does_not_hold_whoever_asks(collector):
+def test_a_flood_does_not_block_the_caller(collector):
     """Spark's listener bus waits for `take`."""
     where = collector.address_and_key.rpartition(":")[0].rpartition(":")[2]
     flooding = threading.Event()
@@ -121,7 +121,7 @@ def test_it_listens_in_a_process_with_many_open_files():
         opened.close()
 
 
-def test_what_nobody_signed_does_not_count(collector):
+def test_unsigned_datagrams_do_not_count(collector):
     where, _, key = collector.address_and_key.rpartition(":")
     tell(f"{where}:{'0' * len(key)}", "query", 7, [TALLY])
     tell(collector.address_and_key, "query", 7, [TALLY])
@@ -131,7 +131,7 @@ def test_what_nobody_signed_does_not_count(collector):
     assert collector.take("query", 7) == [TALLY]
 
 
-def test_batches_that_nobody_asks_for_are_forgotten(collector):
+def test_batches_that_are_never_asked_for_are_forgotten(collector):
     for batch in range(100):
         tell(collector.address_and_key, "query", batch, [TALLY])
         collector.take("another", 0)  # what has arrived is read
@@ -139,7 +139,7 @@ def test_batches_that_nobody_asks_for_are_forgotten(collector):
     assert collector.take("query", 36) == [TALLY]
 
 
-def test_a_host_without_an_address_is_said_once_and_fails_nobody(caplog):
+def test_a_host_without_an_address_is_logged_once_and_fails_no_task(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             tell("host.invalid:1:abc", "query", 7, [TALLY])
@@ -147,7 +147,7 @@ def test_a_host_without_an_address_is_said_once_and_fails_nobody(caplog):
     assert "host.invalid:1" in said and "abc" not in said
 
 
-def test_a_collector_that_is_gone_is_said_once_and_fails_nobody(caplog):
+def test_a_collector_that_is_gone_is_logged_once_and_fails_no_task(caplog):
     gone = Collector(bind="127.0.0.1", host="127.0.0.1")
     gone.close()
     with caplog.at_level(logging.WARNING):

@@ -73,5 +73,5 @@ def test_a_sources_process_loads_nothing_that_only_few_queries_need():
         "import kafka.protocol.consumer; print(kafka.protocol.consumer.FetchRequest.__name__)",
     ],
 )
-def test_a_deferred_part_of_the_protocol_is_whole_for_whoever_asks(use: str):
+def test_a_deferred_part_of_the_protocol_is_complete_however_it_is_used(use: str):
     assert run(f"import spark_kafka_eos.broker.offsets\n{use}") == "FetchRequest"

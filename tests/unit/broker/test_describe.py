@@ -184,7 +184,7 @@ def test_an_age_is_never_negative_whatever_the_clocks_say(broker, started, age):
     assert isinstance(found, TransactionFacts) and found.age_ms == age
 
 
-def test_a_transactional_id_nobody_used_is_unknown(broker):
+def test_an_unused_transactional_id_is_unknown(broker):
     broker.script["DescribeTransactions"].append(state_of(105))
     assert describe.transaction(broker.cluster(), "copy", now_ms=0) is None
 

@@ -122,7 +122,7 @@ def test_one_request_covers_all_partitions_of_a_leader(broker):
     assert [f.partition for f in fetched] == [FIRST, SECOND, FIRST]
 
 
-def test_the_next_request_is_sent_before_the_last_answer_is_handed_out(broker):
+def test_the_next_request_is_sent_before_the_last_response_is_returned(broker):
     broker.script["Fetch"] += [log(broker)] * 10
     fetching = Fetcher(broker.cluster()).fetch([OffsetRange(partition=FIRST, start=0, end=30)])
     next(fetching)
@@ -130,7 +130,7 @@ def test_the_next_request_is_sent_before_the_last_answer_is_handed_out(broker):
     fetching.close()
 
 
-def test_a_reader_that_stops_early_leaves_no_answer_behind(broker):
+def test_a_reader_that_stops_early_leaves_no_response_unread(broker):
     broker.script["Fetch"] += [log(broker)] * 10
     fetching = Fetcher(broker.cluster()).fetch([OffsetRange(partition=FIRST, start=0, end=30)])
     next(fetching)
@@ -138,7 +138,7 @@ def test_a_reader_that_stops_early_leaves_no_answer_behind(broker):
     assert not broker.connections[0].usable
 
 
-def test_committed_data_only_is_asked_for_unless_said_otherwise(broker):
+def test_only_committed_data_is_requested_by_default(broker):
     broker.script["Fetch"] += [log(broker)] * 2
     fetch(broker, (FIRST, 0, 10))
     fetch(broker, (FIRST, 0, 10), isolation_level="read_uncommitted")
@@ -163,7 +163,7 @@ def test_a_small_range_does_not_ask_for_megabytes_once_record_sizes_are_known(br
     assert sizes[1] < sizes[0] < 128_000
 
 
-def test_aborted_transactions_and_watermarks_are_handed_on(broker):
+def test_aborted_transactions_and_watermarks_are_passed_on(broker):
     aborted = (AbortedTransaction(producer_id=9, first_offset=3),)
     broker.script["Fetch"].append(response(data(broker, FIRST, record_batch(0), aborted=aborted)))
     (found,) = fetch(broker, (FIRST, 0, 10))
@@ -271,7 +271,7 @@ def test_a_throttled_broker_is_not_taken_for_one_with_nothing_to_give(broker):
     assert broker.clock.slept == [30.0] * 5, "waited out each time, and nothing else"
 
 
-def test_a_throttled_broker_still_has_its_answer_handed_out_at_once(broker):
+def test_the_response_of_a_throttled_broker_is_still_returned_at_once(broker):
     def throttled(request):
         return response(*log(broker)(request).partitions, throttle_ms=2_000)
 
@@ -319,7 +319,7 @@ def test_progress_gives_the_whole_budget_again(broker, lost):
     assert [f.next_offset for f in fetch(broker, (FIRST, 0, 60))] == [10, 20, 30, 40, 50, 60]
 
 
-def test_a_range_nobody_can_fill_ends_with_the_budget(broker):
+def test_a_range_that_no_broker_can_fill_ends_with_the_budget(broker):
     def nothing(request):
         broker.clock.now += 0.5
         return response(data(broker, FIRST))
@@ -423,7 +423,7 @@ def test_batches_whose_offsets_go_back_are_refused(broker):
         fetch(broker, (FIRST, 0, 30))
 
 
-def test_a_partition_that_nobody_asked_for_is_not_taken_for_one_that_was(broker):
+def test_an_unrequested_partition_is_not_mistaken_for_a_requested_one(broker):
     stray = response(data(broker, SECOND, record_batch(0)))
     twice = response(data(broker, FIRST, record_batch(0)), data(broker, FIRST, record_batch(10)))
     broker.script["Fetch"] += [stray, twice, log(broker)]

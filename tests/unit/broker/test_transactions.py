@@ -148,7 +148,7 @@ def test_a_commit_that_is_never_answered_has_an_unknown_outcome(broker, lost):
 
 
 @pytest.mark.parametrize("code", [47, 90, 49, 120, 53])
-def test_whatever_the_resend_of_a_commit_is_answered_the_first_may_have_been_applied(broker, answers, lost, code):
+def test_whatever_the_response_to_a_resent_commit_the_first_may_have_been_applied(broker, answers, lost, code):
     broker.script["EndTxn"] += [lost, answers.EndTxn(error_code=code)]
     with pytest.raises(CommitOutcomeUnknown):
         coordinator(broker).end(IDENTITY, commit=True)

@@ -71,7 +71,7 @@ def test_a_suite_with_a_case_too_few_is_named(tmp_path, suite):
     assert f"{verdict.LEAST[suite] - 1} cases of {suite}, fewer than {verdict.LEAST[suite]}" in faults(tmp_path, cases)
 
 
-def test_a_file_of_which_nothing_ran_is_named_however_many_cases_there_are(tmp_path):
+def test_a_file_without_a_case_is_named_however_many_cases_others_have(tmp_path):
     cases = whole_run() | {f"tests.unit.test_more.more_{n}": "" for n in range(100)}
     del cases["tests.unit.core.test_barrier.test_it"]
     assert faults(tmp_path, cases) == [f"nothing ran of {ROOT / 'tests/unit/core/test_barrier.py'}"]

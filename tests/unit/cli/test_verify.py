@@ -75,7 +75,7 @@ def test_what_could_not_be_checked_is_shown_with_the_reason_and_next_to_what_is_
     assert "1 the contents differ" in str(report(unchecked=UNPROVEN))
 
 
-def test_not_to_know_what_was_asked_for_is_no_success_and_what_nobody_asked_for_is_no_failure():
+def test_an_unproven_invariant_is_no_success_if_requested_and_no_failure_if_not():
     asked = report(unchecked=UNPROVEN)
     assert (asked.verdict, asked.unproven, asked.holds) == ("not checked", (Invariant.ONCE,), False)
     assert (report(MISSING, unchecked=UNPROVEN).verdict, report(MISSING).unproven) == ("violated", ())

@@ -60,7 +60,7 @@ def test_a_batch_without_new_offsets_is_small():
 
 
 @pytest.mark.parametrize("asked", ["driver", "executors"])
-def test_who_is_asked_for_appends(asked):
+def test_the_configured_mode_is_used(asked):
     assert choose(asked, CLUSTER, LARGE) == Choice(mode=asked, reason="as configured")
 
 

@@ -69,11 +69,11 @@ def test_a_slot_that_spark_does_not_know_is_redone() -> None:
     assert "but it has 2" in redone([FIRST, SECOND, report(2, {})], {7: ONCE}, EXPECTED)
 
 
-def test_no_word_of_the_stage_is_redone() -> None:
+def test_a_stage_without_a_status_is_redone() -> None:
     assert "no status of append stage 7" in redone([FIRST, SECOND], {}, EXPECTED)
 
 
-def test_a_stage_of_which_no_task_reported_is_redone() -> None:
+def test_a_stage_without_a_task_report_is_redone() -> None:
     assert "stage 8" in redone([FIRST, SECOND], {7: ONCE, 8: ONCE}, EXPECTED)
 
 

@@ -65,7 +65,7 @@ def test_a_share_smaller_than_a_record_is_one_record() -> None:
     assert ends_within(1, ranges, {A: [flat(0, 1e6)], B: [flat(7, 1e6)]}) == {A: 1, B: 8}
 
 
-def test_what_lies_between_two_samples_weighs_their_mean() -> None:
+def test_offsets_between_two_samples_weigh_their_mean() -> None:
     samples = {A: [flat(0, 10.0), flat(100, 30.0)]}
     assert ends_within(1_000, [covering(A, 0, 200)], samples) == {A: 50}
     assert ends_within(2_300, [covering(A, 0, 200)], samples) == {A: 110}

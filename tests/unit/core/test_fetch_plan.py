@@ -292,13 +292,13 @@ def test_records_that_were_deleted_are_lost_at_once():
         walk.run()
 
 
-def test_a_partition_out_of_range_whose_bounds_nobody_tells_is_asked_for_again():
+def test_a_partition_out_of_range_with_unknown_bounds_is_requested_again():
     clock = Clock()
     walk = Walk(plan_of(clock, (FIRST, 40, 60)), clock, receive=[instead(Refused(error_code=1))], bounds=[LOST]).run()
     assert walk.found == [(FIRST, 50), (FIRST, 60)]
 
 
-def test_what_came_is_handed_over_before_anything_that_may_fail():
+def test_received_records_are_returned_before_anything_that_may_fail():
     def half(ask):
         return answer({FIRST: fetched(FIRST, 0, (0, 10)), SECOND: Refused(error_code=1)})
 

@@ -175,7 +175,7 @@ def test_entries_of_version_1_of_two_queries_are_unreadable_since_nothing_tells_
     assert "unknown which one is the last" in last.description
 
 
-def test_entries_of_version_1_mean_nothing_any_more_once_there_is_one_of_version_2() -> None:
+def test_entries_of_version_1_no_longer_count_once_there_is_one_of_version_2() -> None:
     left = {TopicPartition("a", 0): v1(999), TopicPartition("b", 0): v1(7, "other")}
     assert newest(ledger.encode_record(ENTRY), left, AT) == ENTRY
 

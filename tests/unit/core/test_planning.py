@@ -237,7 +237,7 @@ def test_a_limited_batch_moves_on_and_keeps_its_limit(log: list[tuple[int, int |
 # The plan
 
 
-def test_a_plan_covers_what_lies_between_ordered_by_partition() -> None:
+def test_a_plan_covers_the_offsets_from_start_to_end_ordered_by_partition() -> None:
     done = plan({B: 3, A: 10}, {B: 20, A: 50}, earliest=EARLIEST)
     assert done == Plan(ranges=(covering(A, 10, 50), covering(B, 3, 20)))
 

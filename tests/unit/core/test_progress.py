@@ -36,7 +36,7 @@ def test_only_sources_with_kafkas_offsets_are_reported():
     assert kafka_sources({"sources": [source(1, 2, 3), source(None, "{}"), source(None, None)]}) == []
 
 
-def test_what_all_tasks_told_is_complete():
+def test_figures_that_all_tasks_reported_are_complete():
     found = figures(READ, None, (), [tally(T0, 0, 6, aborted=2), tally(T0, 6, 10), tally(T1, 0, 4, aborted=1)])
     assert (found.rows, found.offsets) == (7, 14)
     assert (found.bytes_read, found.rows_aborted, found.complete) == (300, 3, True)
@@ -48,14 +48,14 @@ def test_a_task_that_ran_twice_counts_once_and_another_sources_not_at_all():
     assert (found.bytes_read, found.complete) == (200, True)
 
 
-def test_a_task_that_was_not_heard_of_leaves_the_figures_incomplete():
+def test_a_task_that_did_not_report_leaves_the_figures_incomplete():
     assert not figures(READ, None, (), [tally(T0, 0, 10)]).complete
     silent = figures(READ, None, (), [])
     assert (silent.bytes_read, silent.rows_aborted, silent.complete) == (None, None, False)
 
 
 @pytest.mark.parametrize("start", [None, "None", {"": {}}, {"t": {"0": 0}}])
-def test_where_spark_does_not_say_where_a_batch_started_nobody_knows_what_was_not_told(start):
+def test_without_the_start_of_a_batch_its_figures_may_be_incomplete(start):
     found = figures(one(start, {"t": {"0": 10, "1": 4}}), None, (), [tally(T0, 0, 10), tally(T1, 1, 4)])
     assert (found.offsets, found.bytes_read, found.complete) == (None, 200, False)
 

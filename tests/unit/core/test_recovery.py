@@ -136,7 +136,7 @@ def test_a_missing_offset_below_a_known_one_is_not_taken_for_a_new_partition() -
     )
 
 
-def test_a_topic_of_which_the_group_knows_nothing_is_not_taken_for_a_new_one() -> None:
+def test_a_topic_without_offsets_of_the_group_is_not_mistaken_for_a_new_one() -> None:
     verdict = decide(entry(7, query_id="lost"), batch(0, start=START | {P0: 0}), {**START, P0: None})
     assert "topic prices" in refused(verdict)
 
@@ -341,7 +341,7 @@ TestCrashesAndRestores = CrashesAndRestores.TestCase
 TestCrashesAndRestores.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
 
 
-def test_a_new_query_whose_start_nobody_sees_is_refused_and_told_how_to_take_over() -> None:
+def test_a_new_query_with_an_unknown_start_is_refused_and_told_how_to_take_over() -> None:
     batch = MicroBatch(query_id="new", batch_id=0, digest="d", start=None, end=END)
     text = refused(decide(entry(7, query_id="lost"), batch, START))
     assert "takeOverQuery=lost" in text
@@ -426,7 +426,9 @@ def test_the_same_word_says_nothing_of_another_commit(batch_id: int) -> None:
 
 
 @pytest.mark.parametrize("found", [None, entry(3)], ids=["without an entry", "an earlier entry"])
-def test_who_changed_the_sink_is_told_which_word_is_right_and_what_a_wrong_one_does(found: LedgerEntry | None) -> None:
+def test_after_a_change_of_sink_the_error_names_the_right_word_and_what_a_wrong_one_does(
+    found: LedgerEntry | None,
+) -> None:
     text = refused(decide(found, batch(9), None))
     assert "another sink until now, for example the built-in one" in text
     assert "stopped cleanly, this batch has not run yet, and `write` is correct" in text

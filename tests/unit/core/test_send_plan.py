@@ -86,7 +86,7 @@ def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:
     assert carried(send(plan)) == [[6]]
 
 
-def test_a_connection_has_five_requests_in_flight_whatever_the_partitions() -> None:
+def test_a_connection_has_at_most_five_requests_in_flight_for_all_partitions_together() -> None:
     plan = known(new_plan(), FIRST, SECOND)
     queue(plan, FIRST, *range(1, 6))
     assert len(send(plan)) == 5

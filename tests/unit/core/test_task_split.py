@@ -141,7 +141,7 @@ def test_tasks_read_exactly_the_ranges_in_their_order(
 
 
 @given(any_ranges, st.data(), st.integers(1, 9), an_option, st.integers(1, 20_000))
-def test_with_max_bytes_tasks_read_exactly_the_ranges_with_one_piece_of_each_and_about_so_much(
+def test_with_max_bytes_tasks_read_exactly_the_ranges_one_piece_of_each_and_about_that_size(
     wanted: list[OffsetRange], data: st.DataObject, parallelism: int, least: int | None, most: int
 ) -> None:
     weights = {one.partition: data.draw(st.floats(0, 500)) for one in wanted}

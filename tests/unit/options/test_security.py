@@ -31,7 +31,7 @@ def pem(tmp_path):
     return str(path)
 
 
-def test_nothing_said_is_plaintext():
+def test_the_default_is_plaintext():
     assert secured() == Security()
     assert secured().librdkafka() == {"security.protocol": "PLAINTEXT"}
 

@@ -56,7 +56,7 @@ def test_txn_app_id_names_no_streaming_query():
 
 
 @pytest.mark.parametrize("options", [{"topic": "t"}, {"outputTopics": "b,a"}, {"outputTopics": "a,b"}, {}])
-def test_the_ledger_has_a_topic_of_its_own_whatever_is_written_in_whatever_order(options):
+def test_the_ledger_has_its_own_topic_whatever_is_written_and_in_whatever_order(options):
     assert sink(**options).ledger_topic == "kafka-eos-ledger"
     assert sink(**options, ledgerTopic="books").ledger_topic == "books"
 

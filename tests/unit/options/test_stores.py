@@ -58,7 +58,7 @@ def test_a_store_without_password_needs_none(store):
     assert pkcs12("keystore", store(None), None).key is not None
 
 
-def test_a_wrong_password_is_said_without_being_shown(store):
+def test_a_wrong_password_is_reported_but_not_shown(store):
     with pytest.raises(
         ConfigurationError, match=r"option 'kafka\.ssl\.keystore\.password'.*cannot be opened"
     ) as caught:
@@ -144,7 +144,7 @@ def test_a_jks_truststore_yields_the_authorities_in_pem(jks, password):
         ("changeit", None, "key.password"),
     ],
 )
-def test_a_wrong_password_of_a_jks_file_is_said_without_being_shown(jks, password, key_password, option):
+def test_a_wrong_password_for_a_jks_file_is_reported_but_not_shown(jks, password, key_password, option):
     with pytest.raises(ConfigurationError) as caught:
         java("keystore", jks[0], Secret(password), key_password and Secret(key_password))
     assert caught.value.option == f"kafka.ssl.{option}"

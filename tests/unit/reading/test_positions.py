@@ -159,9 +159,7 @@ def test_the_first_batch_is_limited_as_any_other(open_positions):
         ({"startingTimestamp": "0"}, {"startingTimestamp": "500"}),
     ],
 )
-def test_a_first_batch_that_runs_again_starts_where_it_was_planned_to_whatever_was_deleted_since(
-    open_positions, given, moved
-):
+def test_a_repeated_first_batch_starts_where_it_was_planned_to_whatever_was_deleted_since(open_positions, given, moved):
     brokers = Brokers(t=[(0, 1_000)])
     first = open_positions(brokers, **given)
     end = recorded(first.latest(first.initial(), limited=False))
@@ -574,7 +572,7 @@ def test_available_now_reads_a_topic_created_again_up_to_what_is_there_when_it_i
     assert ends[1:] == [json_of(t=[0]), json_of(t=[3]), json_of(t=[3])]
 
 
-def test_available_now_forgets_the_end_of_a_topic_of_which_nothing_was_read_before_it_was_created_again(open_positions):
+def test_available_now_forgets_the_end_of_an_unread_topic_that_was_created_again(open_positions):
     brokers = Brokers(t=[(0, 10)])
     source = open_positions(brokers)
     source.pin()
@@ -711,7 +709,7 @@ def test_ranges_name_the_leader_epoch_that_they_were_planned_with(open_positions
     assert only.leader_epoch == 4
 
 
-def test_a_misspelt_topic_is_unknown_whatever_may_be_lost(open_positions):
+def test_a_misspelt_topic_is_unknown_even_if_data_loss_is_allowed(open_positions):
     source = open_positions(Brokers(u=[(0, 5)]), subscribe="t,u", failOnDataLoss="false")
     with pytest.raises(UnknownTopic, match="'t'"):
         source.latest(OPEN, limited=False)

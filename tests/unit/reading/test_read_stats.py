@@ -37,7 +37,7 @@ def test_all_record_batches_weigh_and_only_data_that_is_not_shown_was_aborted():
 
 
 @pytest.mark.parametrize(("start", "end", "aborted"), [(0, 30, 10), (13, 30, 7), (0, 12, 2), (13, 15, 2), (20, 30, 0)])
-def test_of_a_batch_that_reaches_out_of_the_range_only_what_is_inside_counts(start, end, aborted):
+def test_only_the_part_of_a_batch_inside_the_range_counts(start, end, aborted):
     assert counted(start, end, ([header(10, 10)], [False])) == (100, aborted)
 
 

@@ -147,7 +147,7 @@ def test_large_parts_are_cut_and_keep_their_order(fetches, read):
     assert len(batches) == 4
 
 
-def test_parts_of_large_values_are_handed_on_as_they_are(fetches, read):
+def test_parts_of_large_values_are_passed_on_unchanged(fetches, read):
     fetches([part(first, 2, width=2_500_000) for first in (0, 2, 4)])
     batches = read([wanted(0, 6)])
     assert [batch["offset"].to_pylist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]

@@ -40,7 +40,7 @@ def test_a_batch_id_after_it_is_refused(query):
         query.micro_batch(5)
 
 
-def test_nobody_can_tell_that_a_skipped_batch_need_not_be_computed(query):
+def test_a_skipped_batch_is_computed_if_its_plan_cannot_be_inspected(query):
     assert query.needs_evaluation()
 
 

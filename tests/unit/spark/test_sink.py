@@ -171,7 +171,7 @@ def test_what_a_task_wrote_before_its_error_is_removed_too(options, writer, writ
     assert left(options) == []
 
 
-def test_a_batch_that_is_committed_does_not_fail_because_files_stay_behind(options, writer, write, kafka, tmp_path):
+def test_a_committed_batch_does_not_fail_because_files_remain(options, writer, write, kafka, tmp_path):
     message = write(0)
     (staging_folder(options) / message.folder).rename(tmp_path / "elsewhere")
     (staging_folder(options) / message.folder).symlink_to(tmp_path / "elsewhere")  # is not removed
@@ -195,6 +195,6 @@ def test_a_path_without_a_scheme_that_is_not_on_this_disk_asks_for_one(options, 
     assert kafka.requests == []
 
 
-def test_a_checkpoint_of_which_no_task_says_anything_is_believed(writer, write, kafka):
+def test_a_checkpoint_is_believed_if_no_task_names_its_query(writer, write, kafka):
     writer().commit([write(0, query=None)], 0)
     assert kafka.numbers() == [0]

@@ -117,7 +117,7 @@ def test_a_failed_repair_leaves_the_damage_to_be_noticed_again(tmp_path):
     assert not is_complete(place, {})
 
 
-def test_of_many_that_need_the_jars_at_once_one_fetches(tmp_path):
+def test_of_many_processes_that_need_the_jars_at_once_one_fetches_them(tmp_path):
     fetch = Fetch()
     with ThreadPoolExecutor(8) as pool:
         places = list(pool.map(lambda _: provide(kafka("9.9.9"), tmp_path, fetch), range(8)))

@@ -94,7 +94,7 @@ def test_every_address_of_an_answer_is_mapped(api, version):
     assert found.header.correlation_id == 7
 
 
-def test_what_names_nobody_passes_byte_for_byte():
+def test_a_response_without_addresses_passes_byte_for_byte():
     nobody = frame_of(metadata.FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1), 3)
     ended = frame_of(producer.EndTxnResponse(), 4)
     fetched = frame_of(consumer.FetchResponse(responses=[]), 16)

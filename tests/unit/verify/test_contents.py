@@ -69,7 +69,7 @@ def found(finding):
         (source("a-c"), output("ac")),
     ],
 )
-def test_what_holds_the_same_is_there_once_whoever_wrote_it(origin, logs, copy):
+def test_an_output_with_the_contents_of_its_source_holds_whoever_wrote_it(origin, logs, copy):
     once, _ = compare(logs, origin, copy=copy)
     assert (once.verdict, once.violations, once.checked) == ("holds", (), sum(log.committed.sum() for log in logs))
     assert once.note == "keys and values are those of the source, compared by digest"
@@ -81,7 +81,7 @@ def test_a_job_that_transforms_is_not_told_from_a_loss(logs):
         assert (finding.verdict, finding.violations) == ("not checked", ())
 
 
-def test_how_much_differs_is_said():
+def test_the_number_of_differences_is_reported():
     once, _ = compare(output("axyaD"), source("abc", "D"), copy=False)
     assert (
         "2 of the source's records are not in the output, 3 of the output's records are not in the source"
@@ -96,7 +96,7 @@ def test_what_a_plain_copy_lacks_is_named_with_a_few_examples():
     assert once.violations[0].what == "is not in the committed output"
 
 
-def test_of_records_that_are_alike_it_is_said_how_many_are_there():
+def test_for_a_missing_record_the_number_of_equal_ones_is_reported():
     once, _ = compare(output("ab"), source("a", "bab", "a"), copy=True)
     assert found(once) == [("missing", "in-1@1", 3)]
     assert once.violations[0].what == "is not in the committed output often enough, only 1 equal"

@@ -41,7 +41,7 @@ def test_a_line_that_is_not_an_entry_is_named(line):
         list(from_lines([to_line(done(0)), line]))
 
 
-def test_a_start_that_nobody_noted_is_the_end_of_the_previous_batch():
+def test_a_start_that_was_not_recorded_is_the_end_of_the_previous_batch():
     end, other = {A: 10}, {A: 20}
     found = committed(
         [

@@ -127,7 +127,7 @@ def unproven(findings):
     return [each.invariant for each in findings.values() if each.unproven]
 
 
-def test_without_provenance_the_first_three_are_not_checked_and_nobody_asked_for_them():
+def test_without_provenance_the_first_three_are_neither_checked_nor_requested():
     plain = log(Data([1, 2], bare=True), COMMIT)
     findings = checked(plain, origin=None)
     assert [f.verdict for f in findings.values()] == [*["not checked"] * 3, "holds", "not checked", "holds"]
@@ -193,7 +193,7 @@ def test_a_record_that_is_there_twice_is_named_where_its_later_copy_is():
         (Data([10], source=3), "out-0@0"),
     ],
 )
-def test_a_record_of_which_the_source_has_none_is_foreign(data, where):
+def test_a_record_that_the_source_does_not_have_is_foreign(data, where):
     findings = checked(log(data, Data([10, 11, 13]), COMMIT), origin={0: source("xx.x")})
     assert (Invariant.ONCE, "not in the source", where, 1) in violations(findings)
 
@@ -241,7 +241,7 @@ def test_a_batchs_records_are_not_counted_where_the_source_no_longer_has_what_it
     assert violations(findings) == [(Invariant.IDENTITY, "wrong count", "batch 1", 1)]
 
 
-def test_holes_of_the_source_are_missed_by_nobody():
+def test_gaps_in_the_source_are_not_missing_records():
     assert violations(checked(log(Data([10, 11, 13]), COMMIT), origin={0: source("xx.x")})) == []
 
 
@@ -319,7 +319,7 @@ def test_a_batch_must_be_committed_under_the_identity_that_its_driver_noted():
     ]
 
 
-def test_records_belong_to_the_batch_that_was_to_read_them_and_are_as_many():
+def test_each_batch_has_exactly_the_records_that_it_was_to_read():
     history = [done(0, 10, 12), done(1, 12, 16)]
     findings = checked(log(Data([10, 11, 12]), COMMIT, Data([13, 14, 15], batch=1, epoch=1), COMMIT), history=history)
     assert violations(findings) == [
@@ -399,7 +399,7 @@ def test_a_last_stable_offset_beyond_an_open_transaction_is_found():
     assert [v.kind for v in findings[Invariant.VISIBILITY].violations] == ["not stable"]
 
 
-def test_where_nobody_read_visibility_is_not_checked():
+def test_without_readers_visibility_is_not_checked():
     assert checked(SOME, readers={})[Invariant.VISIBILITY].verdict == "not checked"
 
 
@@ -421,7 +421,7 @@ def test_where_nobody_read_visibility_is_not_checked():
         ([], None, [("ahead of the ledger", "batch 1")]),
     ],
 )
-def test_batches_follow_one_another_without_a_gap_and_the_ledger_stands_at_the_last(history, stands, expected):
+def test_batches_follow_one_another_without_a_gap_and_the_ledger_has_the_last(history, stands, expected):
     findings = checked(*GOOD, history=history, ledger=Ledger(batch_id=stands))
     assert [(v.kind, v.where) for v in findings[Invariant.LEDGER].violations] == expected
 
@@ -470,7 +470,7 @@ def test_a_record_that_was_lost_is_named_where_values_do_not_tell_batches_or_sta
 # -- 6
 
 
-def test_a_transaction_that_nobody_ended_is_named_at_its_first_record():
+def test_an_open_transaction_is_named_at_its_first_record():
     findings = checked(OPEN, ledger=Ledger(batch_id=0, transaction_state="Ongoing"))
     assert [(v.kind, v.where) for v in findings[Invariant.HEALED].violations] == [
         ("open transaction", "out-0@3"),
@@ -508,7 +508,7 @@ def test_without_a_history_batches_that_start_again_are_neither_torn_nor_ahead_o
     assert [each[1] for each in violations(checked(one_more, ledger=Ledger(batch_id=1)))] == ["several batches"]
 
 
-def test_the_ledger_of_a_successor_may_stand_before_its_predecessors_last_batch():
+def test_the_ledger_of_a_successor_may_have_a_batch_before_its_predecessors_last():
     history = [
         done(0, 10, 12, query_id="first"),
         done(1, 12, 14, query_id="first"),

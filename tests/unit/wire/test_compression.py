@@ -45,7 +45,7 @@ def test_data_cut_short_is_refused(codec: Compression, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_behind_the_data_are_refused(codec: Compression) -> None:
+def test_bytes_after_the_data_are_refused(codec: Compression) -> None:
     with pytest.raises(CorruptRecordBatch):
         decompress(codec, compress(codec, TEXT) + b"more", limit=1 << 20)
 

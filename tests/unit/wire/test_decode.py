@@ -208,7 +208,7 @@ def test_a_record_with_wrong_lengths_is_refused(payload: list[int], why: str) ->
         check(with_payload(bytes(payload), 1))
 
 
-def test_bytes_behind_a_record_are_refused_also_where_others_have_headers() -> None:
+def test_bytes_after_a_record_are_refused_even_if_other_records_have_headers() -> None:
     payload = bytes([2 * 8, 0, 0, 0, 1, 1, 2, 0, 1, 2 * 7, 0, 0, 2, 1, 1, 0, 0])
     with pytest.raises(CorruptRecordBatch, match="after its last field"):
         check(with_payload(payload, 2))

@@ -252,7 +252,7 @@ def test_headers_of_records_that_are_alike_otherwise_are_written():
     assert decode(batch, list(scan(batch)), include_headers=True)["headers"].to_pylist() == headers
 
 
-def test_bytes_behind_a_null_are_not_written():
+def test_bytes_under_a_null_are_not_written():
     offsets = pa.py_buffer(np.array([0, 3, 6], np.int32))
     nulls = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\0"), offsets, pa.py_buffer(b"abcdef")])
     values = column(2, 5)

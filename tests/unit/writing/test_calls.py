@@ -70,7 +70,7 @@ def test_another_run_query_or_batch_continues(enter, told, other):
     assert told == []
 
 
-def test_where_nobody_tells_the_run_the_process_is_one(enter):
+def test_without_a_run_id_the_process_counts_as_one_run(enter):
     enter(replace(BATCH, run_id=None))
     refused(enter, replace(BATCH, run_id=None))
 
@@ -95,7 +95,7 @@ UNKNOWN = [CommitOutcomeUnknown("x"), LedgerRefused("x", committed="unknown"), K
 
 
 @pytest.mark.parametrize("error", UNKNOWN, ids=lambda error: type(error).__name__)
-def test_after_a_call_whose_outcome_nobody_knows_a_second_one_is_refused(enter, told, error):
+def test_after_a_call_with_an_unknown_outcome_a_second_one_is_refused(enter, told, error):
     with pytest.raises(type(error)):
         enter(error=error, committing=True)
     second = refused(enter)

@@ -183,7 +183,7 @@ def test_a_first_batch_whose_source_left_its_start_open_starts_where_it_ends():
     assert batch.start == {TopicPartition("t", 0): 8, TopicPartition("u", 0): 1}
 
 
-def test_each_source_stands_for_itself_in_the_order_of_the_plan():
+def test_each_source_is_kept_apart_in_the_order_of_the_plan():
     before = ['{"t":{"0":5}}', '{"logOffset":3}', '{"t":{"0":4,"1":2}}', "-"]
     read = checkpoint(b3=before, b4=['{"t":{"0":8}}', '{"logOffset":4}', '{"t":{"0":6,"1":2}}', '{"u":{"0":1}}'])
     batch = micro_batch(read, 4)
@@ -204,7 +204,7 @@ def test_each_source_of_batch_0_has_its_own_start_where_the_plan_tells_it():
     assert {source and source.start is None for source in micro_batch(read, 0, ['{"u":{"0":1}}']).sources} == {True}
 
 
-def test_whose_first_start_is_whose_is_not_guessed_in_v2():
+def test_in_v2_it_is_not_guessed_which_source_a_first_start_belongs_to():
     read = checkpoint(v2_b0=['a:{"t":{"0":8}}', 'b:{"u":{"0":3}}'])
     mixed = micro_batch(read, 0, first_start=['{"":{}}', '{"u":{"0":1}}'])
     assert mixed.start is None

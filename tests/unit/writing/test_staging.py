@@ -86,7 +86,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_earlier_batches_left_behind_goes_and_nothing_of_this_one_or_a_later_one(tmp_path: Path):
+def test_files_of_earlier_batches_are_removed_and_none_of_this_or_a_later_one(tmp_path: Path):
     staging = Staging(str(tmp_path))
     staged(staging, "2", "9-a", "9-b", "10-a", "10-b", "11-a", "run", "run-2")
     staging.clean_before(10)
@@ -112,7 +112,7 @@ def test_cleaning_what_was_never_written_is_fine(tmp_path: Path, caplog):
     assert caplog.messages == []
 
 
-def test_cleaning_never_fails_and_says_what_stays_behind(tmp_path: Path, caplog):
+def test_cleaning_never_fails_and_reports_what_remains(tmp_path: Path, caplog):
     directory, elsewhere = tmp_path / "staging", tmp_path / "elsewhere"
     staging = Staging(str(directory))
     staged(staging, "1-a", "2-b", "3-c")
@@ -234,7 +234,7 @@ def test_batch_writes_that_were_killed_are_removed_a_week_later(tmp_path: Path):
     Staging(str(tmp_path / "never")).clean_old(now)
 
 
-def test_a_location_nobody_can_open_names_the_option():
+def test_a_location_that_cannot_be_opened_names_the_option():
     with pytest.raises(ConfigurationError, match="stagingDir"):
         Staging("nosuchscheme://somewhere/dir").stage("1", 0, blocks(0, INLINE_BYTES + 1))
 

@@ -59,7 +59,7 @@ def elsewhere(staging):
     return staging
 
 
-def test_nobody_else_may_enter_the_directory_or_read_a_file(staging, root):
+def test_no_other_user_may_enter_the_directory_or_read_a_file(staging, root):
     previous = os.umask(0)
     try:
         report = staging.stage("run", 0, LARGE)

@@ -220,7 +220,7 @@ def test_tv1_settles_as_a_newcomer(kafka, transaction):
     ],
     ids=["nobody answers", "the right was withdrawn", "the ledger's coordinator is gone"],
 )
-def test_where_nobody_tells_the_outcome_is_unknown(kafka, transaction, loses, request_, meets, what):
+def test_if_the_ledger_cannot_be_read_the_outcome_is_unknown(kafka, transaction, loses, request_, meets, what):
     kafka.lose_commit(loses, then=lambda: kafka.meets.update({request_: meets}))
     with pytest.raises(CommitOutcomeUnknown, match=f"batch 0.*not answered.*{what}") as unknown:
         run(transaction, 0)
@@ -404,7 +404,7 @@ def test_a_newcomer_shuts_out_what_an_earlier_owner_may_have_left_on_its_way(kaf
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
-def test_for_an_id_that_nobody_has_used_there_is_nothing_to_shut_out(kafka, transaction):
+def test_for_an_unused_id_there_is_nothing_to_shut_out(kafka, transaction):
     transaction.begin(batch(0))
     assert kafka.sent("AddPartitionsToTxn") == []
 
@@ -444,7 +444,7 @@ def test_where_brokers_keep_stragglers_out_by_themselves_nothing_is_fenced(versi
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 @pytest.mark.parametrize(("left", "goes_on"), [("CompleteCommit", True), ("CompleteAbort", False), ("Empty", False)])
-def test_where_no_topic_is_named_nobody_knows_what_to_shut_out_and_the_batch_is_refused(kafka, left, goes_on):
+def test_without_named_topics_it_is_unknown_what_to_shut_out_and_the_batch_is_refused(kafka, left, goes_on):
     options = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"})
     owner(kafka).begin(batch(0))
     kafka.describe_as(left)

@@ -38,7 +38,7 @@ def test_on_a_cluster_the_executors_append() -> None:
     assert invoke(holds=True)[1]["append_mode"] == "auto"
 
 
-def test_an_append_mode_that_there_is_not_is_refused() -> None:
+def test_an_unknown_append_mode_is_refused() -> None:
     code, called = invoke("--append-mode", "magic", holds=True)
     assert (code, called) == (2, {})
 

@@ -27,7 +27,7 @@ def test_seeds_differ():
     assert len({tuple(replay(seed).trace) for seed in range(20)}) == 20
 
 
-def test_the_product_is_right_whatever_a_few_hundred_seeds_do_to_it():
+def test_the_connector_is_correct_under_a_few_hundred_seeds():
     summary = run(range(400))
     assert summary.wrong == {}
     assert summary.seeds == 400

@@ -42,7 +42,7 @@ def fetch(side):
     ],
     ids=["Fetch", "ListOffsets", "DescribeTransactions"],
 )
-def test_who_reads_gets_its_answer_in_the_end(api, ask, answer, kind):
+def test_a_reading_request_is_answered_in_the_end(api, ask, answer, kind):
     side = transacted(kinds={kind: 1})
     side.world.allow(faults=3, share=1.0)
     assert ask(side) == answer

@@ -91,7 +91,7 @@ def test_an_offset_that_is_not_there_is_out_of_range(side, offset):
     assert side.read(0, offset).error_code == 1
 
 
-def test_of_what_is_too_large_the_first_batch_is_returned_nevertheless(side):
+def test_a_first_batch_above_the_limit_is_returned_nevertheless(side):
     written(side, [b"a" * 1_000], commit=True)
     assert told(side.read(0, 0, max_bytes=1)) == [(0, [b"a" * 1_000])]
     whole = side.read(0, 0)

@@ -67,7 +67,7 @@ def test_partitions_that_still_lack_a_marker_are_reported():
     assert told() == ("CompleteCommit", [])
 
 
-def test_nobody_but_the_coordinator_describes_a_transactional_id(side):
+def test_only_the_coordinator_describes_a_transactional_id(side):
     side.init(ID)
     other = side.kafka.coordinated_by[ID] ^ 1
     (state,) = side.kafka.handle(other, "DescribeTransactions", 0, Request(transactional_ids=[ID])).transaction_states

@@ -40,7 +40,7 @@ def stable(side):
 
 
 @pytest.mark.parametrize(("sequence", "partition"), [(1, 0), (0, 1)], ids=["where it appended before", "anywhere else"])
-def test_an_append_after_the_abort_opens_a_transaction_that_nobody_ends(side, sequence, partition):
+def test_an_append_after_the_abort_opens_a_transaction_that_never_ends(side, sequence, partition):
     old = given_up(side)
     code, _ = side.produce(ID, old, partition, sequence, [b"late"])
     assert code == 0

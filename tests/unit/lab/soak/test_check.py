@@ -177,7 +177,7 @@ def test_batches_of_several_checkpoints_have_their_places_in_one_plan():
     assert places_of(committed) == {(0, 0): 0, (0, 1): 1, (1, 0): 2, (1, 1): 3}
 
 
-def test_a_batch_that_a_lost_checkpoint_planned_and_that_counts_not_is_found_in_the_output():
+def test_output_of_an_uncommitted_batch_of_a_lost_checkpoint_is_wrong():
     committed = succession([batches("a", 4, in_flight=9), batches("b", 4, 9)])
     places, plan = places_of(committed), plan_of(entry for entries in committed for entry in entries)
     source = [SourceRecord(0, offset, "a", offset) for offset in range(9)]

@@ -122,7 +122,7 @@ def test_the_page_is_in_one_piece_and_the_json_has_all_figures(soaked, tmp_path)
     assert found["sides"][1]["outcome"]["expected"] == 1_000
 
 
-def test_the_page_says_what_is_off_and_what_drivers_said_cannot_break_it(soaked):
+def test_the_page_shows_what_is_wrong_and_escapes_what_drivers_printed(soaked):
     text = page(replace(soaked, sides=(side(ended=("<script>",)), side("stateful")), hanging=1))
     assert "NOT exactly once" in text
     assert text.count("<b>WRONG</b>") == 1
