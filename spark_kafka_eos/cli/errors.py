@@ -1,13 +1,43 @@
-"""Shows expected errors on the command line."""
+"""Shows expected errors on the command line, and their exit codes.
+
+    0    the command did what it was asked to do, and its check passed
+    1    its check failed: an invariant is violated, a query would not start, a history is wrong
+    2    the command line is wrong
+    3    it could not be checked or done: the cluster is unreachable, a package is missing, a broker died
+    130  Ctrl-C
+
+So 1 is a result, and an error is never taken for one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, ToolFailed
+
+FAILED, USAGE, NOT_CHECKED, INTERRUPTED = 1, 2, 3, 130
 
 
 def show(error: KafkaEosError) -> None:
-    """Print a short message to standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]Error:[/]", Text(str(error)))
+    """Print a short message to standard error. It does not say what was committed: commands write no query's output."""
+    text = " ".join(part for part in (f"{error.what}.", error.action) if part)
+    Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]Error:[/]", Text(text))
+
+
+def exit_code(error: KafkaEosError) -> int:
+    """`USAGE` for a wrong option, else `NOT_CHECKED`."""
+    return USAGE if isinstance(error, ConfigurationError) else NOT_CHECKED
+
+
+@contextmanager
+def usage(flag: str) -> Iterator[None]:
+    """What fails in this context is the value of `flag`: raises typer.BadParameter instead of ToolFailed."""
+    try:
+        yield
+    except ToolFailed as error:
+        raise typer.BadParameter(str(error), param_hint=flag) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 import spark_kafka_eos
-from spark_kafka_eos.cli.errors import show
+from spark_kafka_eos.cli.errors import INTERRUPTED, NOT_CHECKED, exit_code, show
 from spark_kafka_eos.errors import KafkaEosError, ToolFailed
 
 GROUP = "spark_kafka_eos.commands"
@@ -29,13 +30,23 @@ class _Commands(TyperGroup):
             self.commands[cmd_name] = load(entry_points(group=GROUP)[cmd_name])
         return self.commands.get(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. An expected error is a short message, Ctrl-C is none; see cli.errors for the exit codes."""
+        try:
+            return super().invoke(ctx)
+        except KafkaEosError as error:
+            show(error)
+            raise typer.Exit(exit_code(error)) from error
+        except KeyboardInterrupt as interrupt:
+            raise typer.Exit(INTERRUPTED) from interrupt
+
 
 app = typer.Typer(
     cls=_Commands,
     help="The command line of the exactly-once Kafka connector for PySpark.",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    pretty_exceptions_show_locals=False,  # locals may contain passwords
+    pretty_exceptions_enable=False,  # they hide the error in boxes, and show local variables, which may be passwords
 )
 
 
@@ -85,9 +96,9 @@ def _add_missing(group: typer.Typer, name: str) -> None:
 
 
 def main() -> None:
-    """Entry point. An expected error prints a short message; the exit code is then 1."""
+    """Entry point. A bug shows its traceback, and is not taken for a failed check."""
     try:
         app()
-    except KafkaEosError as error:
-        show(error)
-        sys.exit(1)
+    except Exception:  # noqa: BLE001 - shown in full
+        traceback.print_exc()
+        sys.exit(NOT_CHECKED)

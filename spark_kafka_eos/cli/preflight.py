@@ -2,76 +2,114 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.cli.errors import FAILED
+from spark_kafka_eos.cli.query_options import (
+    BootstrapServers,
+    Properties,
+    QueryOptions,
+    SourceBootstrapServers,
+    SourceProperties,
+    parse_options,
+)
 from spark_kafka_eos.core.preflight import Finding, Severity
-from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.options import from_properties, sink_options
-from spark_kafka_eos.writing.preflight import examine
+from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
+from spark_kafka_eos.writing.preflight import examine, examine_source
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
-# Short, because the command is interactive; a file or an option may set it.
-_PATIENCE = {"kafka.request.timeout.ms": "10000"}
 
 
 def preflight(
-    bootstrap_servers: Annotated[str | None, typer.Option(help="Comma-separated list of brokers, host:port.")] = None,
+    bootstrap_servers: BootstrapServers = None,
     transactional_id: Annotated[str | None, typer.Option(help="The query's kafka.transactional.id.")] = None,
     topic: Annotated[str | None, typer.Option(help="The query's option topic.")] = None,
     output_topic: Annotated[
         list[str] | None, typer.Option(help="A topic in the query's outputTopics; can be repeated.")
     ] = None,
-    properties: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A client.properties file (TLS, SASL, timeouts).")
-    ] = None,
+    source: Annotated[list[str] | None, typer.Option(help="A topic that the query reads; can be repeated.")] = None,
+    source_bootstrap_servers: SourceBootstrapServers = None,
+    source_properties: SourceProperties = None,
+    properties: Properties = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; can be repeated.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check a cluster, its topics and groups for a query that is yet to start: exit code 1 if it would fail."""
-    named = {
-        "kafka.bootstrap.servers": bootstrap_servers,
-        "kafka.transactional.id": transactional_id,
-        "topic": topic,
-        "outputTopics": ",".join(output_topic or []) or None,
-    }
-    given = {name: value for name, value in named.items() if value is not None}
-    read = {} if properties is None else from_properties(properties)
-    options = sink_options({**_PATIENCE, **read, **parse_options(option or []), **given})
+    """Check a cluster, its topics and groups before a query starts. Changes nothing in the cluster.
+
+    \b
+    Exit code 0: the query would start
+              1: the query would not start
+              2: the command line is wrong
+              3: it could not be checked, for example because no broker can be reached
+    """
+    given = QueryOptions(
+        {
+            "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
+            "kafka.transactional.id": ("--transactional-id", transactional_id),
+            "topic": ("--topic", topic),
+            "outputTopics": ("--output-topic", ",".join(output_topic or []) or None),
+        },
+        properties=properties,
+        named=parse_options(option or []),
+    )
+    with given.named_as_given():
+        options = sink_options(given.values)
+    elsewhere = None
+    if source_bootstrap_servers is not None or source_properties is not None:
+        elsewhere = _source_client(source_bootstrap_servers, source_properties)
+        if not source:
+            where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
+            raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
+    findings = _examine(options, list(dict.fromkeys(source or [])), elsewhere)
+    if as_json:
+        print(json.dumps(to_json(findings), indent=1))
+    else:
+        console = Console(highlight=False)
+        console.print(table(findings))
+        console.print(summary(findings))
+    if _errors(findings):
+        raise typer.Exit(FAILED)
+
+
+def _examine(options: SinkOptions, sources: Sequence[str], elsewhere: ClientOptions | None) -> list[Finding]:
     with Cluster(options.client) as cluster:
         findings = examine(cluster, options)
-    console = Console(highlight=False)
-    console.print(table(findings))
-    console.print(summary(findings))
-    if any(finding.severity is Severity.ERROR for finding in findings):
-        raise typer.Exit(1)
+        if sources and elsewhere is None:
+            findings += examine_source(cluster, sources)
+    if elsewhere is not None:
+        with Cluster(elsewhere) as origin:
+            findings += examine_source(origin, sources)
+    return findings
 
 
-def parse_options(texts: Sequence[str]) -> Mapping[str, str]:
-    """Parse `NAME=VALUE` texts as options. Raises ToolFailed for anything else."""
-    pairs = {text: text.partition("=") for text in texts}
-    for text, (name, equals, _) in pairs.items():
-        if not (name and equals):
-            raise ToolFailed(f"--option {text} is not NAME=VALUE", action="For example: --option topic=orders")
-    return {name: value for name, _, value in pairs.values()}
+def _source_client(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
+    flags = {"kafka.bootstrap.servers": ("--source-bootstrap-servers", bootstrap_servers)}
+    given = QueryOptions(flags, properties=properties)
+    with given.named_as_given():
+        return source_options({**given.values, "subscribe": "any"}).client
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    """One row per finding, in the order of the checks."""
-    shown = Table("", "check", "finding", "meaning and action", show_lines=True)
+    """One row per finding, in the order of the checks. A narrow terminal folds long names and cuts nothing."""
+    columns = ("", "check", "finding", "meaning and action")
+    shown = Table(*(Column(name, overflow="fold") for name in columns), show_lines=True)
     for finding in findings:
         remarks = ". ".join(part for part in (finding.meaning, finding.action) if part)
         shown.add_row(
             Text(finding.severity, _STYLES[finding.severity]),
-            Text(finding.subject, overflow="fold"),
+            Text(finding.subject),
             Text(finding.found),
             Text(f"{remarks}." if remarks else ""),
         )
@@ -80,7 +118,19 @@ def table(findings: Sequence[Finding]) -> Table:
 
 def summary(findings: Sequence[Finding]) -> str:
     """The numbers of errors and warnings, in a sentence."""
-    count = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
-    errors, warnings = count[Severity.ERROR], count[Severity.WARNING]
+    errors, warnings = _errors(findings), sum(finding.severity is Severity.WARNING for finding in findings)
     said = f"{errors} error{'' if errors == 1 else 's'}, {warnings} warning{'' if warnings == 1 else 's'}"
-    return f"{said}: the query would {'not start' if errors else 'start'}."
+    return f"{said}: the query {_verdict(findings)}."
+
+
+def to_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
+    """The verdict and the findings as plain values."""
+    return {"verdict": _verdict(findings), "findings": [asdict(finding) for finding in findings]}
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    return "would not start" if _errors(findings) else "would start"
+
+
+def _errors(findings: Sequence[Finding]) -> int:
+    return sum(finding.severity is Severity.ERROR for finding in findings)

@@ -11,12 +11,18 @@ from typing import Annotated, Any, Self
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from spark_kafka_eos.cli.errors import show
-from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.options import ClientOptions, from_properties, source_options
+from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
+from spark_kafka_eos.cli.query_options import (
+    BootstrapServers,
+    Properties,
+    QueryOptions,
+    SourceBootstrapServers,
+    SourceProperties,
+)
+from spark_kafka_eos.options import ClientOptions, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Progress as OnProgress
@@ -24,7 +30,7 @@ from spark_kafka_eos.verify.verification import Report
 from spark_kafka_eos.verify.verification import verify as check_topic
 
 _STYLES = {"holds": "green", "violated": "bold red", "not checked": "yellow"}
-_EXIT_CODES = {"holds": 0, "violated": 1, "not checked": 3}  # 2 is for usage errors
+_EXIT_CODES = {"holds": 0, "violated": FAILED, "not checked": NOT_CHECKED}
 _MEANS = {
     Invariant.ONCE: "the output contains every source record exactly once, and nothing else",
     Invariant.ORDER: "records of a source partition keep their order",
@@ -34,21 +40,16 @@ _MEANS = {
     "complete",
     Invariant.HEALED: "no transaction is open, and readers reach the end",
 }
-_PATIENCE = {"kafka.request.timeout.ms": "10000"}  # short, because the command is interactive; a file may set it
 
 
 def verify(
     topic: Annotated[str, typer.Option(help="The output topic to check.")],
-    bootstrap_servers: Annotated[str | None, typer.Option(help="Comma-separated list of brokers, host:port.")] = None,
+    bootstrap_servers: BootstrapServers = None,
     source: Annotated[
         str | None, typer.Option(help="The topic whose records TOPIC must contain, each once (see below).")
     ] = None,
-    source_bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Brokers of SOURCE's cluster, if it is another one.")
-    ] = None,
-    source_properties: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Like --properties, for SOURCE's cluster.")
-    ] = None,
+    source_bootstrap_servers: SourceBootstrapServers = None,
+    source_properties: SourceProperties = None,
     copy: Annotated[
         bool, typer.Option("--copy", help="TOPIC is a plain copy of SOURCE, so any difference is a violation.")
     ] = False,
@@ -67,9 +68,7 @@ def verify(
     witness_records: Annotated[
         int, typer.Option(help="Also read topics with up to this number of records through librdkafka.")
     ] = 1_000_000,
-    properties: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A client.properties file (TLS, SASL, timeouts).")
-    ] = None,
+    properties: Properties = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Check a topic that a query wrote. Stop the query first, or wait until it is idle.
@@ -82,6 +81,7 @@ def verify(
     \b
     Exit code 0: all requested invariants hold
               1: an invariant is violated
+              2: the command line is wrong
               3: nothing is violated, but a requested invariant could not be checked
     """
     if copy and source is None:
@@ -91,12 +91,17 @@ def verify(
         given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
         raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=given)
 
+    client = _client("--bootstrap-servers", bootstrap_servers, properties)
+    source_client = None
+    if elsewhere:
+        source_client = _client("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
+
     def check(progress: OnProgress) -> Report:
         return check_topic(
-            _client(bootstrap_servers, properties),
+            client,
             topic,
             source=source,
-            source_client=_client(source_bootstrap_servers, source_properties) if elsewhere else None,
+            source_client=source_client,
             copy=copy,
             transactional_id=transactional_id,
             group=group,
@@ -111,13 +116,9 @@ def verify(
 
 
 def print_report(check: Callable[[OnProgress], Report], *, as_json: bool) -> int:
-    """Print the report that `check` returns, or why there is none; the exit code."""
-    try:
-        with _Bars() as bars:
-            report = check(bars.show)
-    except KafkaEosError as error:
-        show(error)
-        return _EXIT_CODES["not checked"]
+    """Print the report that `check` returns; the exit code."""
+    with _Bars() as bars:
+        report = check(bars.show)
     if as_json:
         print(json.dumps(to_json(report), indent=1))
     else:
@@ -127,21 +128,21 @@ def print_report(check: Callable[[OnProgress], Report], *, as_json: bool) -> int
     return _EXIT_CODES[report.verdict]
 
 
-def _client(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
-    named = {} if bootstrap_servers is None else {"kafka.bootstrap.servers": bootstrap_servers}
-    read = {} if properties is None else from_properties(properties)
-    return source_options({**_PATIENCE, **read, **named, "subscribe": "any"}).client
+def _client(flag: str, bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
+    given = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
+    with given.named_as_given():
+        return source_options({**given.values, "subscribe": "any"}).client
 
 
 def table(report: Report) -> Table:
     """One row per invariant, with the first violation of each kind."""
-    shown = Table("", "invariant", "checked", "verdict", show_lines=True)
+    shown = Table(*(Column(name, overflow="fold") for name in ("", "invariant", "checked", "verdict")), show_lines=True)
     for finding in report.findings:
         shown.add_row(
             str(finding.invariant.value),
             Text.assemble((finding.invariant.name.lower(), "bold"), "\n", _MEANS[finding.invariant]),
             f"{finding.checked:,}\n{finding.unit}",
-            Text.assemble((finding.verdict, _STYLES[finding.verdict]), *_remarks(finding), overflow="fold"),
+            Text.assemble((finding.verdict, _STYLES[finding.verdict]), *_remarks(finding)),
         )
     return shown
 

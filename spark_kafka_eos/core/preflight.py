@@ -159,6 +159,21 @@ def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
     return results
 
 
+def source_findings(topics: Mapping[str, TopicFacts | Unread | None]) -> list[Finding]:
+    """The findings on the topics that a query reads: each must exist, and this principal must be allowed to read it."""
+    found: dict[_Judgement, list[str]] = {}
+    for name, topic in topics.items():
+        wrong = list(_access(topic, [("Read", "reading from")], missing="Every batch would fail"))
+        for judgement in wrong or [_readable(topic)]:
+            found.setdefault(judgement, []).append(name)
+    return [judgement.of(names, "source topic") for judgement, names in found.items()]
+
+
+def _readable(topic: TopicFacts | Unread | None) -> _Judgement:
+    count = topic.partitions if isinstance(topic, TopicFacts) else 0
+    return _Judgement(Severity.OK, f"{count} partition{'' if count == 1 else 's'}")
+
+
 class _Judgement(NamedTuple):
     """A finding on a topic, without its name."""
 
@@ -167,8 +182,8 @@ class _Judgement(NamedTuple):
     meaning: str = ""
     action: str = ""
 
-    def of(self, names: list[str]) -> Finding:
-        subject = f"topic {names[0]}" if len(names) == 1 else f"topics {', '.join(names)}"
+    def of(self, names: list[str], kind: str = "topic") -> Finding:
+        subject = f"{kind}{'' if len(names) == 1 else 's'} {', '.join(names)}"
         return Finding(
             severity=self.severity, subject=subject, found=self.found, meaning=self.meaning, action=self.action
         )
@@ -306,12 +321,16 @@ def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgemen
                 yield from ((name, judgement) for judgement in _durability(topic))
 
 
-def _access(topic: TopicFacts | Unread | None, needed: Sequence[tuple[str, str]]) -> Iterator[_Judgement]:
+def _access(
+    topic: TopicFacts | Unread | None,
+    needed: Sequence[tuple[str, str]],
+    missing: str = "Every batch would fail. The sink does not create output topics",
+) -> Iterator[_Judgement]:
     if topic is None:
         yield _Judgement(
             Severity.ERROR,
             "does not exist",
-            "Every batch would fail. The sink does not create output topics",
+            missing,
             "Create it, or correct its name",
         )
     elif isinstance(topic, Unread):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.broker import describe, offsets
@@ -46,6 +46,12 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         topics=topics,
     )
     return judge.findings(facts, options)
+
+
+def examine_source(cluster: Cluster, topics: Sequence[str]) -> list[Finding]:
+    """The findings on `topics` that a query reads, on the cluster they are on."""
+    _, facts = describe.topics(cluster, topics, (), awaited=topics)
+    return judge.source_findings(facts)
 
 
 def preflight(cluster: Cluster, options: SinkOptions, *, examine: Examine = examine) -> None:

@@ -61,6 +61,6 @@ def test_a_broker_that_dies_ends_the_command_with_an_error(running, tmp_path):
     (broker,) = [p for p in psutil.Process(running.pid).children() if "kafka.Kafka" in p.cmdline()]
     broker.kill()
     _, notes = running.communicate(timeout=30)
-    assert running.returncode == 1
+    assert running.returncode == 3
     assert "node 1, exited with code -9" in notes
     assert "Traceback" not in notes

@@ -70,7 +70,7 @@ def test_every_broker_of_a_cluster_is_reached_through_the_proxy_alone(kafka):
 def running(kafka) -> Iterator[subprocess.Popen[str]]:
     # A test run in the background of a script ignores Ctrl-C, and what it starts would inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    arguments = ["--bootstrap", kafka.bootstrap, "--rule", "EndTxn@writer:1:cut-response"]
+    arguments = ["--bootstrap-servers", kafka.bootstrap, "--rule", "EndTxn@writer:1:cut-response"]
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         signal.signal(signal.SIGINT, before)
         yield process

@@ -41,8 +41,8 @@ Partitions = Annotated[int, typer.Option(help="Partitions per topic.", min=1)]
 Topics = Annotated[int, typer.Option(help="Number of topics over which records are distributed.", min=1)]
 ValueSize = Annotated[int, typer.Option(help="Bytes per value; keys have 8 bytes.", min=8)]
 Compression = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd; half of each value is text.")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write the results to this JSON file.", dir_okay=False)]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Write a PNG to this file.", dir_okay=False)]
+Output = Annotated[Path | None, typer.Option(help="Write the results to this JSON file.", dir_okay=False)]
+Plot = Annotated[Path | None, typer.Option(help="Write a PNG to this file.", dir_okay=False)]
 Opponents = Annotated[str, typer.Option(help="Comma-separated list of builtin, recipe, librdkafka, java.")]
 
 
@@ -56,7 +56,7 @@ def source(
     value_size: ValueSize = 100,
     compression: Compression = "none",
     against: Opponents = "builtin",
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Read a stream into noop."""
@@ -68,7 +68,7 @@ def source(
 
         return spark_runs.source(lab, spark, shape, batches=batches, runs=runs, against=opponents)
 
-    _with_spark(run, json, plot)
+    _with_spark(run, output, plot)
 
 
 @bench.command()
@@ -79,7 +79,7 @@ def read(
     topics: Topics = 1,
     value_size: ValueSize = 100,
     compression: Compression = "none",
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Read a batch into noop, against the built-in source."""
@@ -90,7 +90,7 @@ def read(
 
         return spark_runs.read(lab, spark, shape, runs=runs)
 
-    _with_spark(run, json, plot)
+    _with_spark(run, output, plot)
 
 
 @bench.command()
@@ -100,7 +100,7 @@ def sink(
     partitions: Partitions = 4,
     value_size: ValueSize = 100,
     against: Opponents = "builtin",
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Write rows that Spark has in memory to a topic, in one batch write with one transaction."""
@@ -112,7 +112,7 @@ def sink(
 
         return spark_runs.sink(lab, spark, shape, runs=runs, against=opponents)
 
-    _with_spark(run, json, plot)
+    _with_spark(run, output, plot)
 
 
 @bench.command()
@@ -125,7 +125,7 @@ def copy(
     value_size: ValueSize = 100,
     compression: Compression = "none",
     against: Opponents = "builtin",
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Copy a topic: ours exactly-once in three ways and at-least-once, the built-in sink at-least-once."""
@@ -138,7 +138,7 @@ def copy(
         ways = (sides.EOS, sides.EOS_EXECUTORS, sides.EOS_SINK, sides.EOS_AT_LEAST_ONCE)
         return spark_runs.copy(lab, spark, shape, batches=batches, runs=runs, against=opponents, ways=ways)
 
-    _with_spark(run, json, plot)
+    _with_spark(run, output, plot)
 
 
 @bench.command()
@@ -147,7 +147,7 @@ def latency(
     seconds: Annotated[float, typer.Option(help="Duration of each run; its first half is not measured.", min=1)] = 8.0,
     runs: Runs = 5,
     value_size: ValueSize = 100,
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Run small micro-batches as fast as possible: median trigger, transaction, end-to-end; against the built-in
@@ -159,7 +159,7 @@ def latency(
 
         return latency(lab, spark, rate=rate, seconds=seconds, runs=runs, value_bytes=value_size)
 
-    _with_spark(run, json, plot)
+    _with_spark(run, output, plot)
 
 
 @bench.command()
@@ -167,7 +167,7 @@ def memory(
     records: Annotated[int, typer.Option(help="Number of records in the largest batch.", min=32)] = 4_000_000,
     value_size: ValueSize = 100,
     partitions: Partitions = 4,
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Measure the memory of the executors' Python workers for growing batches; 100,000,000 records need 25 GB of
@@ -179,7 +179,7 @@ def memory(
 
         return memory(lab, spark, _shape(records, value_size, partitions, 1, "none"))
 
-    _with_spark(run, json, plot)
+    _with_spark(run, output, plot)
 
 
 @bench.command()
@@ -188,7 +188,7 @@ def codec(
     runs: Runs = 5,
     value_size: ValueSize = 100,
     compression: Compression = "none",
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Measure only encode and decode, on one core, compared with copying and checksumming the same bytes."""
@@ -198,7 +198,7 @@ def codec(
         with _bars() as show:
             return codec(records=records, value_bytes=value_size, compression=compression, runs=runs, show=show)
 
-    _present(run, json, plot)
+    _present(run, output, plot)
 
 
 @bench.command()
@@ -208,7 +208,7 @@ def transport(
     partitions: Partitions = 4,
     value_size: ValueSize = 100,
     against: Opponents = "",
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Measure only fetch, with one thread on one core, without decoding; librdkafka and java decode what they fetch."""
@@ -220,7 +220,7 @@ def transport(
 
         return transport(lab, shape, runs=runs, against=opponents)
 
-    _present(lambda: _on_broker(run), json, plot)
+    _present(lambda: _on_broker(run), output, plot)
 
 
 @bench.command()
@@ -232,7 +232,7 @@ def overhead(
         str, typer.Option(help="Comma-separated list of transaction lengths, in milliseconds.")
     ] = "10,100,1000",
     against: Opponents = "",
-    json: Json = None,
+    output: Output = None,
     plot: Plot = None,
 ) -> None:
     """KIP-98's benchmark: plain, idempotent and transactional writes, by message size and transaction length.
@@ -248,12 +248,12 @@ def overhead(
             lab,
             megabytes=megabytes,
             runs=runs,
-            sizes=_numbers(sizes),
-            lengths_ms=_numbers(lengths),
+            sizes=_numbers(sizes, "--sizes"),
+            lengths_ms=_numbers(lengths, "--lengths"),
             against=opponents,
         )
 
-    _present(lambda: _on_broker(run), json, plot)
+    _present(lambda: _on_broker(run), output, plot)
 
 
 @bench.command("all")
@@ -280,7 +280,9 @@ def everything(
     known = campaign.measurements()
     wanted = list(filter(None, only.split(","))) or list(known)
     if unknown := [name for name in wanted if name not in known]:
-        raise ToolFailed(f"--only: unknown measurement {unknown[0]}", action=f"Use {', '.join(known)}.")
+        raise typer.BadParameter(
+            f"unknown measurement {unknown[0]!r}. Use some of {', '.join(known)}", param_hint="--only"
+        )
     size = campaign.Size(records=records, runs=runs, seconds=seconds, batches=batches, megabytes=megabytes)
     output.mkdir(parents=True, exist_ok=True)
     here, console = machine(), show.console()
@@ -329,16 +331,16 @@ def targets(
 
 
 def parse_against(text: str) -> frozenset[Against]:
-    """Parse `builtin,java`. Raises ToolFailed for unknown names."""
+    """Parse `builtin,java`. Raises typer.BadParameter for unknown names."""
     try:
         return frozenset(Against(name.strip()) for name in text.split(",") if name.strip())
     except ValueError as error:
-        raise ToolFailed(f"--against: {error}", action=f"Use {', '.join(Against)}.") from None
+        raise typer.BadParameter(f"{error}. Use some of {', '.join(Against)}", param_hint="--against") from None
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(text: str, flag: str) -> list[int]:
     if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise ToolFailed(f"{text!r} is not a comma-separated list of numbers")
+        raise typer.BadParameter(f"{text!r} is not a comma-separated list of numbers", param_hint=flag)
     return [int(number) for number in text.split(",")]
 
 
@@ -376,11 +378,11 @@ def _on_broker_and_spark(run: Callable[[Lab, SparkSession], T]) -> T:
     return _on_broker(with_session)
 
 
-def _with_spark(run: Callable[[Lab, SparkSession], Measured], json: Path | None, plot: Path | None) -> None:
-    _present(lambda: _on_broker_and_spark(run), json, plot)
+def _with_spark(run: Callable[[Lab, SparkSession], Measured], output: Path | None, plot: Path | None) -> None:
+    _present(lambda: _on_broker_and_spark(run), output, plot)
 
 
-def _present(run: Callable[[], Measured | Sequence[Measured]], json: Path | None, plot: Path | None) -> None:
+def _present(run: Callable[[], Measured | Sequence[Measured]], output: Path | None, plot: Path | None) -> None:
     """Print the results and the machine; write the requested files. Further results have files with a numbered name."""
     from spark_kafka_eos.lab.bench import plots, show, store
     from spark_kafka_eos.lab.bench.machine import machine
@@ -391,8 +393,8 @@ def _present(run: Callable[[], Measured | Sequence[Measured]], json: Path | None
         console.print(show.measured(measured))
         for line in show.details(measured):
             console.print(line)
-        if json is not None:
-            store.write(_numbered(json, number), measured, here)
+        if output is not None:
+            store.write(_numbered(output, number), measured, here)
         if plot is not None:
             plots.plot(measured, _numbered(plot, number))
     console.print(str(here))

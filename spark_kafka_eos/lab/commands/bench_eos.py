@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_kafka_eos.errors import ToolFailed
-
 if TYPE_CHECKING:
     from spark_kafka_eos.lab.bench.eos_performance import EosResult
 
@@ -37,8 +35,8 @@ def eos(
     transactional_id: Annotated[str, typer.Option(help="Default: a generated name.")] = "",
     transaction_duration_ms: Annotated[int, typer.Option(help="Length of a transaction, in milliseconds.", min=1)] = 50,
     runs: Annotated[int, typer.Option(help="With the embedded broker: measured runs of each.", min=1)] = 3,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the results to this JSON file.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Write a PNG to this file.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the results to this JSON file.", dir_okay=False)] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a PNG to this file.")] = None,
 ) -> None:
     """Poll, process and produce exactly-once: KIP-609's EOSPerformance.
 
@@ -52,10 +50,11 @@ def eos(
     producer = (from_properties(producer_config) if producer_config else {}) | properties(producer_props or [])
     consumer = (from_properties(consumer_config) if consumer_config else {}) | properties(consumer_props or [])
     if not any("bootstrap.servers" in name for name in producer | consumer):
-        _embedded(num_records, runs, transaction_duration_ms, json, plot)
+        _embedded(num_records, runs, transaction_duration_ms, output, plot)
         return
     if not input_topic or not output_topic:
-        raise ToolFailed("--input-topic and --output-topic are required with bootstrap.servers")
+        missing = "--output-topic" if input_topic else "--input-topic"
+        raise typer.BadParameter("is required with bootstrap.servers", param_hint=missing)
     brokers = {name: value for name, value in (consumer | producer).items() if "bootstrap.servers" in name}
     polled = int(consumer.pop("kafka.max.poll.records", "500"))
     with bars() as show:
@@ -80,23 +79,25 @@ def eos(
 
 
 def properties(given: list[str]) -> dict[str, str]:
-    """`["a=1 b=2", "c=3"]` with the prefix `kafka.`. Raises ToolFailed for an item without `=`."""
+    """`["a=1 b=2", "c=3"]` with the prefix `kafka.`. Raises typer.BadParameter for an item without `=`."""
     pairs = [pair for text in given for pair in text.split()]
     for pair in pairs:
         if "=" not in pair:
-            raise ToolFailed(f"{pair} is not NAME=VALUE")
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE")
     named = (pair.split("=", 1) for pair in pairs)
     return {name if name.startswith("kafka.") else f"kafka.{name}": value for name, value in named}
 
 
 def truth(text: str) -> bool:
-    """`true` or `false`. Raises ToolFailed for anything else."""
+    """`true` or `false`. Raises typer.BadParameter for anything else."""
     if text.lower() not in ("true", "false"):
-        raise ToolFailed(f"--pre-registration must be true or false, not {text}")
+        raise typer.BadParameter(f"must be true or false, not {text!r}", param_hint="--pre-registration")
     return text.lower() == "true"
 
 
-def _embedded(num_records: int, runs: int, transaction_duration_ms: int, json: Path | None, plot: Path | None) -> None:
+def _embedded(
+    num_records: int, runs: int, transaction_duration_ms: int, output: Path | None, plot: Path | None
+) -> None:
     from spark_kafka_eos.lab.bench import plots, show, store
     from spark_kafka_eos.lab.bench.eos_runs import compare_registration
     from spark_kafka_eos.lab.bench.machine import machine
@@ -108,8 +109,8 @@ def _embedded(num_records: int, runs: int, transaction_duration_ms: int, json: P
         )
     show.console().print(show.comparison(comparison))
     show.console().print(str(here))
-    if json is not None:
-        store.write(json, comparison, here)
+    if output is not None:
+        store.write(output, comparison, here)
     if plot is not None:
         plots.plot(comparison, plot)
 

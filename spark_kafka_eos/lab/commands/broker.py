@@ -10,13 +10,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
 
 def broker(
-    version: Annotated[str, typer.Option(help="Kafka version; downloaded once.")] = jars.DEFAULT_VERSION,
+    kafka_version: Annotated[str, typer.Option(help="Kafka version; downloaded once.")] = jars.DEFAULT_VERSION,
     brokers: Annotated[
         int, typer.Option(min=1, max=9, help="Number of brokers; with 3, everything is replicated.")
     ] = 1,
@@ -36,12 +35,12 @@ def broker(
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, _interrupt)  # so that `kill` also shuts down cleanly, which matters for --directory
     try:
-        with EmbeddedKafka(version, brokers=brokers, port=port or None, directory=directory) as kafka:
+        with EmbeddedKafka(kafka_version, brokers=brokers, port=port or None, directory=directory) as kafka:
             existing = kafka.topics()
             for name, partitions in wanted:
                 if name not in existing:
                     kafka.create_topic(name, partitions)
-            notes.print(f"Kafka {version} runs; data and logs are in {kafka.directory}. Use it with")
+            notes.print(f"Kafka {kafka_version} runs; data and logs are in {kafka.directory}. Use it with")
             notes.print(f'  .option("kafka.bootstrap.servers", "{kafka.bootstrap}")', style="bold")
             notes.print("Ctrl-C stops it.")
             print(kafka.bootstrap, flush=True)  # last: a process that waits for this line may stop the broker at once
@@ -51,10 +50,12 @@ def broker(
 
 
 def parse_topic(text: str) -> tuple[str, int]:
-    """`name` or `name:partitions`. Raises ToolFailed for anything else."""
+    """`name` or `name:partitions`. Raises typer.BadParameter for anything else."""
     name, colon, count = text.partition(":")
     if not name or (colon and not (count.isascii() and count.isdigit() and int(count))):
-        raise ToolFailed(f"--topic {text} is not NAME or NAME:PARTITIONS", action="For example: --topic orders:4")
+        raise typer.BadParameter(
+            f"{text!r} is not NAME or NAME:PARTITIONS. For example: --topic orders:4", param_hint="--topic"
+        )
     return name, int(count or 1)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from spark_kafka_eos.cli.errors import usage
 from spark_kafka_eos.lab.commands.fuzz import fuzz
 from spark_kafka_eos.lab.commands.simulate import simulate
 from spark_kafka_eos.lab.commands.soak import soak
@@ -36,7 +37,7 @@ chaos.command()(soak)
 
 @chaos.command()
 def proxy(
-    bootstrap: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the cluster; plaintext only.")],
+    bootstrap_servers: Annotated[str, typer.Option(help="Comma-separated list of brokers, host:port; plaintext only.")],
     rule: Annotated[list[str] | None, typer.Option(metavar="RULE", help="API:COUNT:ACTION; can be repeated.")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show every request, not only those that match a rule.")
@@ -63,7 +64,8 @@ def proxy(
 
     For example: --rule EndTxn:1:drop-response --rule 'Produce@driver*:2-:error=NOT_LEADER_OR_FOLLOWER'
     """
-    rules = [parse_rule(text) for text in rule or []]
+    with usage("--rule"):
+        rules = [parse_rule(text) for text in rule or []]
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     started = time.monotonic()
 
@@ -72,7 +74,7 @@ def proxy(
             notes.print(line(passed, time.monotonic() - started))
 
     signal.signal(signal.SIGTERM, _interrupt)  # so that `kill` also stops it cleanly
-    with Proxy(bootstrap, rules, on_request=show) as running:
+    with Proxy(bootstrap_servers, rules, on_request=show) as running:
         try:
             print(running.bootstrap, flush=True)
             notes.print("Set this as the clients' bootstrap.servers. Press Ctrl-C to stop.")

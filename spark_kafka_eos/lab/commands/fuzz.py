@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.fuzz import TARGETS, seeds
 
@@ -46,7 +47,8 @@ def fuzz(
         command = [sys.executable, "-m", "spark_kafka_eos.lab.fuzz_run", target.value, str(folder)]
         done = subprocess.run([*command, *limits, "-print_final_stats=1"], check=False)
     if done.returncode:
-        raise ToolFailed(
-            f"{target.value}: an input was neither accepted nor rejected with an expected error, see above"
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"{target.value}: an input was neither accepted nor rejected with an expected error, see above."
         )
+        raise typer.Exit(FAILED)
     Console(highlight=False).print(f"{target.value}: nothing found.")

@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import spark_kafka_eos
 from spark_kafka_eos.cli import main as cli
-from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.commands.broker import parse_topic
 
 # What an installation without extras lacks.
@@ -50,20 +50,75 @@ print(*(name for name in sys.modules if name.startswith(("spark_kafka_eos.lab", 
         assert done.stdout.splitlines()[-1] == "", arguments
 
 
+def options_of(group):
+    """Every option of every command below `group`: its flags, and whether it is without a value."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        for parameter in command.params:
+            yield from ((flag, getattr(parameter, "is_flag", False)) for flag in parameter.opts)
+        if hasattr(command, "commands"):
+            yield from options_of(command)
+
+
+def test_a_flag_has_one_name_and_takes_the_same_in_every_command():
+    options = set(options_of(typer.main.get_command(cli.app)))
+    names = [flag for flag, _ in options]
+    assert len(names) == len(set(names)), "with a value in one command, without in another"
+    assert {flag for flag in names if "bootstrap" in flag} == {"--bootstrap-servers", "--source-bootstrap-servers"}
+    assert "--version" not in names, "of Kafka it is --kafka-version"
+    assert ("--json", True) in options
+
+
 def test_an_unknown_command_is_refused():
     answer = CliRunner().invoke(cli.app, ["preflite"])
     assert answer.exit_code == 2
     assert "No such command" in answer.output
 
 
-def test_an_expected_error_is_a_message_and_exit_code_1_without_a_traceback(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["kafka-eos", "broker", "--topic", "orders:[x]"])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 1
-    shown = capsys.readouterr().err
-    assert "Error: --topic orders:[x] is not NAME or NAME:PARTITIONS" in shown
-    assert "Traceback" not in shown
+def raising(error):
+    """The command line, whose command `preflight` raises `error`."""
+    done = f"""
+import sys
+from spark_kafka_eos.cli import main
+from spark_kafka_eos.errors import *
+def preflight():
+    raise {error}
+main.EntryPoint.load = lambda _: preflight
+sys.argv = ["kafka-eos", "preflight"]
+main.main()
+"""
+    return subprocess.run([sys.executable, "-c", done], check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "shown"),
+    [
+        ("BrokerUnreachable('no broker answers', action='Start one.')", 3, "Error: no broker answers. Start one.\n"),
+        ("ToolFailed('java is missing')", 3, "Error: java is missing.\n"),
+        ("ConfigurationError('topic', 'is [odd]')", 2, "Error: option 'topic': is [odd].\n"),
+        ("KeyboardInterrupt", 130, ""),
+    ],
+)
+def test_an_expected_error_is_a_short_message_with_its_exit_code_and_ctrl_c_is_none(error, exit_code, shown):
+    done = raising(error)
+    assert (done.returncode, done.stdout, done.stderr) == (exit_code, "", shown)
+
+
+def test_a_bug_shows_a_plain_traceback_and_is_not_taken_for_a_failed_check():
+    done = raising("ZeroDivisionError('oops')")
+    assert done.returncode == 3
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert done.stderr.endswith("\nZeroDivisionError: oops\n")
+    assert "│" not in done.stderr
+
+
+def test_a_value_that_a_flag_cannot_have_is_a_usage_error():
+    answer = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["broker", "--topic", "orders:[x]"])
+    assert answer.exit_code == 2
+    assert "Invalid value for --topic: 'orders:[x]' is not NAME or NAME:PARTITIONS" in answer.stderr
+    answer = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["preflight", "--option", "topic"])
+    assert answer.exit_code == 2
+    assert "Invalid value for --option: 'topic' is not NAME=VALUE" in answer.stderr
 
 
 def test_without_extras_the_help_works_and_says_what_each_command_needs():
@@ -78,7 +133,7 @@ def test_without_extras_the_help_works_and_says_what_each_command_needs():
 @pytest.mark.parametrize(("name", "extra"), [("demo", "lab"), ("verify", "verify")])
 def test_a_command_without_its_packages_says_which_extra_to_install(name, extra):
     answer = bare(name, "--fast", "anything")
-    assert answer.returncode == 1
+    assert answer.returncode == 3
     assert f'pip install "spark-kafka-eos[{extra}]"' in answer.stderr
     assert "Traceback" not in answer.stderr
 
@@ -90,5 +145,5 @@ def test_a_topic_is_a_name_and_perhaps_a_number_of_partitions(text, topic):
 
 @pytest.mark.parametrize("text", ["", ":3", "orders:", "orders:0", "orders:-1", "orders:x", "orders:1:2"])
 def test_anything_else_is_not_a_topic(text):
-    with pytest.raises(ToolFailed, match="NAME:PARTITIONS"):
+    with pytest.raises(typer.BadParameter, match="NAME:PARTITIONS"):
         parse_topic(text)

@@ -1,11 +1,19 @@
-"""The table of findings, its summary, and the command's options."""
+"""The table of findings, its summary, the JSON, the command's options, and its exit codes."""
+
+import json
+from contextlib import nullcontext
 
 import pytest
+import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.preflight import parse_options, summary, table
+from spark_kafka_eos.cli import preflight as command
+from spark_kafka_eos.cli.main import app
+from spark_kafka_eos.cli.preflight import summary, table
+from spark_kafka_eos.cli.query_options import parse_options
 from spark_kafka_eos.core.preflight import Finding, Severity
-from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 
 OK = Finding(severity=Severity.OK, subject="cluster", found="reachable, 3 brokers")
 WARNING = Finding(severity=Severity.WARNING, subject="topic [red]", found="one", meaning="Luck", action="Add one")
@@ -20,6 +28,124 @@ def test_every_finding_has_a_row_in_its_order_and_its_text_is_never_taken_for_ma
     assert [row.split("│")[1].strip() for row in rows] == ["ok", "warning", "error"]
     assert "topic [red]" in rows[1] and "Luck. Add one." in rows[1]
     assert "They commit." in rows[2]
+
+
+def test_eighty_columns_cut_nothing_of_a_finding():
+    action = "kafka-features.sh --bootstrap-server … upgrade --feature transaction.partition.verification.enable=true"
+    subject = "topics orders.of.every.country.and.every.year.since.the.beginning, t2"
+    long = Finding(severity=Severity.WARNING, subject=subject, found="cleanup.policy=compact,delete", action=action)
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(table([long]))
+    rows = [line.split("│")[1:-1] for line in shown.get().splitlines() if line.startswith("│")]
+    columns = ["".join("".join(cell.split()) for cell in column) for column in zip(*rows, strict=True)]
+    assert columns == ["warning", *("".join(text.split()) for text in (subject, long.found, f"{action}."))]
+
+
+# -- the command, without a cluster
+
+GIVEN = ["--bootstrap-servers", "broker:9092", "--transactional-id", "t", "--topic", "out"]
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Clusters that are what `examine` finds: the brokers and topics that were asked for are noted."""
+    asked = []
+
+    def found(kind, *findings):
+        def examine(cluster, what):
+            asked.append((kind, cluster.bootstrap_servers[0][0], what if kind == "source" else what.topic))
+            return list(findings)
+
+        return examine
+
+    def holds(*, sink=(OK,), source=(OK,)):
+        monkeypatch.setattr(command, "examine", found("sink", *sink))
+        monkeypatch.setattr(command, "examine_source", found("source", *source))
+        return asked
+
+    monkeypatch.setattr(command, "Cluster", nullcontext)
+    return holds
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["preflight", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("findings", "exit_code", "verdict"),
+    [([OK, WARNING], 0, "would start"), ([OK, ERROR, WARNING], 1, "would not start")],
+)
+def test_the_json_on_standard_output_has_the_verdict_of_the_exit_code_and_every_finding(
+    cluster, findings, exit_code, verdict
+):
+    cluster(sink=findings)
+    done = run(*GIVEN, "--json")
+    assert done.exit_code == exit_code
+    shown = json.loads(done.stdout)
+    assert shown["verdict"] == verdict
+    assert [found["severity"] for found in shown["findings"]] == [str(found.severity) for found in findings]
+    assert shown["findings"][-1] == {
+        "severity": "warning",
+        "subject": "topic [red]",
+        "found": "one",
+        "meaning": "Luck",
+        "action": "Add one",
+    }
+
+
+def test_the_source_topics_are_checked_on_the_cluster_that_they_are_on(cluster):
+    asked = cluster(source=[ERROR])
+    done = run(*GIVEN, "--source", "in", "--source", "more", "--source", "in")
+    assert (done.exit_code, asked) == (1, [("sink", "broker", "out"), ("source", "broker", ["in", "more"])])
+    assert "1 error, 0 warnings: the query would not start." in done.stdout
+    asked.clear()
+    assert run(*GIVEN, "--source", "in", "--source-bootstrap-servers", "other:9092").exit_code == 1
+    assert asked == [("sink", "broker", "out"), ("source", "other", ["in"])]
+
+
+def test_a_source_cluster_without_a_topic_of_it_is_a_usage_error(cluster):
+    cluster()
+    done = run(*GIVEN, "--source-bootstrap-servers", "other:9092")
+    assert done.exit_code == 2
+    assert "requires --source" in done.stderr
+
+
+@pytest.mark.parametrize("error", [BrokerUnreachable("no broker answers"), AuthenticationFailed("wrong password")])
+def test_what_could_not_be_checked_is_neither_a_success_nor_a_query_that_would_not_start(cluster, monkeypatch, error):
+    def fail(cluster, options):
+        raise error
+
+    cluster()
+    monkeypatch.setattr(command, "examine", fail)
+    done = run(*GIVEN, "--json")
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "", f"Error: {error.what}.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (GIVEN[:2], "--transactional-id (option kafka.transactional.id): is required for exactly-once. Set it to"),
+        (GIVEN[2:], "--bootstrap-servers (option kafka.bootstrap.servers): is required. Set it to"),
+        (["--bootstrap-servers", "broker:x", *GIVEN[2:]], "--bootstrap-servers (option kafka.bootstrap.servers): "),
+        ([*GIVEN, "--option", "maxAttemps=2"], "--option maxAttemps: unknown option. Did you mean maxAttempts?"),
+        ([*GIVEN, "--option", "maxattempts=x"], "--option maxAttempts: 'x' is not a whole number"),
+        ([*GIVEN, "--option", "outputTopics=other"], "--topic (option topic): out is not in outputTopics"),
+    ],
+)
+def test_an_error_about_an_option_names_what_the_user_typed_and_is_a_usage_error(arguments, said):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert f"Error: {said}" in done.stderr
+    assert "committed" not in done.stderr
+
+
+def test_an_error_about_an_option_in_a_file_names_the_file(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("request.timeout.ms=soon\n")
+    done = run(*GIVEN, "--properties", str(file))
+    assert done.exit_code == 2
+    assert f"Error: {file}, kafka.request.timeout.ms: 'soon' is not" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -44,5 +170,5 @@ def test_options_are_name_and_value_where_the_value_may_hold_anything():
 
 @pytest.mark.parametrize("text", ["ledgerTopic", "=books", ""])
 def test_anything_else_is_not_an_option(text):
-    with pytest.raises(ToolFailed, match="NAME=VALUE"):
+    with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         parse_options([text])

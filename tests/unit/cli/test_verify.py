@@ -98,15 +98,36 @@ def test_the_exit_code_and_the_json_say_which_of_the_three_it_is(capsys, checked
         assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
-def test_a_cluster_that_cannot_be_asked_refutes_nothing(capsys):
-    def unreachable(_):
-        raise BrokerUnreachable("no broker answers")
+def test_a_cluster_that_cannot_be_asked_refutes_nothing(monkeypatch):
+    def unreachable(*_, **__):
+        raise BrokerUnreachable("no broker answers", action="Start one.")
 
-    assert print_report(unreachable, as_json=False) == 3
-    assert "Error: no broker answers" in capsys.readouterr().err
+    monkeypatch.setattr("spark_kafka_eos.cli.verify.check_topic", unreachable)
+    ended = CliRunner().invoke(app, ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out", "--json"])
+    assert (ended.exit_code, ended.stdout) == (3, "")
+    assert "Error: no broker answers. Start one." in ended.stderr
+    assert "committed" not in ended.stderr
+
+
+def test_brokers_that_are_missing_or_wrong_are_a_usage_error_that_names_the_flag():
     ended = CliRunner().invoke(app, ["verify", "--topic", "out"])
-    assert ended.exit_code == 3
-    assert "kafka.bootstrap.servers" in ended.stderr
+    assert ended.exit_code == 2
+    assert "Error: --bootstrap-servers (option kafka.bootstrap.servers): is required." in ended.stderr
+    elsewhere = ["--source", "in", "--source-bootstrap-servers", "b:x"]
+    ended = CliRunner().invoke(app, ["verify", "--bootstrap-servers", "a:1", "--topic", "out", *elsewhere])
+    assert ended.exit_code == 2
+    assert "Error: --source-bootstrap-servers (option kafka.bootstrap.servers): " in ended.stderr
+
+
+def test_eighty_columns_cut_nothing_of_a_violation():
+    where = "orders.of.every.country.and.every.year.since.the.beginning-0@123456789"
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table(report(Violation(kind="missing", where=where, what="is not there"))))
+    rows = [line.split("│")[1:-1] for line in captured.get().splitlines() if line.startswith("│")]
+    *_, verdict = ("".join("".join(cell.split()) for cell in column) for column in zip(*rows, strict=True))
+    assert f"{where}isnotthere" in verdict
+    assert "…" not in captured.get()
 
 
 def test_a_copy_needs_a_source():

@@ -18,6 +18,7 @@ from spark_kafka_eos.core.preflight import (
     groups,
     internal_topics,
     ledger_topics,
+    source_findings,
     written_topics,
 )
 from spark_kafka_eos.options import sink_options
@@ -368,3 +369,27 @@ def test_a_finding_is_a_value():
     finding = Finding(severity=Severity.OK, subject="cluster", found="reachable")
     assert finding == replace(finding)
     assert str(finding) == "cluster: reachable"
+
+
+def test_the_topics_that_a_query_reads_must_exist_and_be_readable():
+    def read(**more):
+        return replace(TOPIC, **{"operations": frozenset({"Read"}), **more})
+
+    found = source_findings(
+        {
+            "a": read(),
+            "b": read(partitions=1, operations=None),
+            "c": read(operations=frozenset({"Describe"})),
+            "d": None,
+            "e": None,
+            "f": Unread(reason="TOPIC_AUTHORIZATION_FAILED (29)"),
+        }
+    )
+    assert [(each.severity, each.subject, each.found, each.action) for each in found] == [
+        (Severity.OK, "source topic a", "4 partitions", ""),
+        (Severity.OK, "source topic b", "1 partition", ""),
+        (Severity.ERROR, "source topic c", "reading from it is not allowed", "Grant this principal Read on it"),
+        (Severity.ERROR, "source topics d, e", "does not exist", "Create it, or correct its name"),
+        (Severity.ERROR, "source topic f", "TOPIC_AUTHORIZATION_FAILED (29)", "Grant this principal Read on it"),
+    ]
+    assert not any("output" in each.meaning for each in found)

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 import pytest
+import typer
 
-from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.eos_performance import EosResult, split
 from spark_kafka_eos.lab.bench.eos_runs import WITH, WITHOUT, comparison
 from spark_kafka_eos.lab.bench.figures import latencies
@@ -62,18 +62,18 @@ def test_properties_get_kafka_s_prefix_unless_they_have_it():
         "kafka.linger.ms": "5",
         "kafka.client.id": "x=y",
     }
-    with pytest.raises(ToolFailed, match="acks is not NAME=VALUE"):
+    with pytest.raises(typer.BadParameter, match="'acks' is not NAME=VALUE"):
         properties(["acks"])
 
 
 def test_pre_registration_is_true_or_false():
     assert [truth("true"), truth("False")] == [True, False]
-    with pytest.raises(ToolFailed, match="yes"):
+    with pytest.raises(typer.BadParameter, match="yes"):
         truth("yes")
 
 
 def test_opponents_are_named_with_commas_between_them():
     assert parse_against("builtin, java") == {"builtin", "java"}
     assert parse_against("") == frozenset()
-    with pytest.raises(ToolFailed, match=r"flink[\s\S]*librdkafka"):
+    with pytest.raises(typer.BadParameter, match=r"flink[\s\S]*librdkafka"):
         parse_against("flink")
