@@ -162,7 +162,7 @@ def test_an_authority_that_is_not_a_certificate_names_the_option(tmp_path):
         tls_context(Security(protocol="SSL", ca_location=str(path)))
 
 
-def test_a_certificate_that_is_none_names_the_option_and_not_the_key():
+def test_an_invalid_certificate_names_the_option_and_not_the_key():
     with pytest.raises(ConfigurationError, match="ssl") as caught:
         tls_context(Security(protocol="SSL", certificate_pem="nothing", key_pem=Secret("private nothing")))
     assert "private nothing" not in str(caught.value)

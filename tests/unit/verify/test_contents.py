@@ -102,7 +102,7 @@ def test_for_a_missing_record_the_number_of_equal_ones_is_reported():
     assert once.violations[0].what == "is not in the committed output often enough, only 1 equal"
 
 
-def test_what_a_plain_copy_has_twice_is_named_where_its_later_copy_is_and_what_is_foreign_too():
+def test_in_a_plain_copy_duplicates_are_named_at_the_later_copy_and_foreign_records_too():
     once, _ = compare(output("ab", "xba"), source("cba"), copy=True)
     assert found(once) == [
         ("missing", "in-0@0", 1),
@@ -119,7 +119,7 @@ def test_what_is_only_in_an_aborted_attempt_is_lost_and_what_is_aborted_in_the_s
 
 
 @pytest.mark.parametrize("logs", [output("a", start=3), output("a-")])
-def test_an_output_that_is_no_longer_whole_may_lack_something_but_have_nothing_too_often(logs):
+def test_an_output_with_deleted_records_may_lack_records_but_may_not_repeat_any(logs):
     once, _ = compare(logs, source("ab"), copy=True)
     assert (once.verdict, once.violations) == ("not checked", ())
     assert once.unchecked == "in-0@1 is not in the committed output; but some of the output is deleted or compacted"

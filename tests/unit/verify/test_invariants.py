@@ -177,7 +177,7 @@ def test_a_record_that_is_not_there_is_named_with_the_place_of_its_aborted_copy(
     assert violation.what == "is not in the committed output, only at out-0@5 (aborted)"
 
 
-def test_a_record_that_is_there_twice_is_named_where_its_later_copy_is():
+def test_a_duplicate_is_named_at_its_later_copy():
     again = Data([11, 12], batch=1, epoch=1)
     findings = checked(log(Data([10, 11, 12, 13, 14, 15]), COMMIT), log(again, COMMIT, number=1))
     assert violations(findings) == [(Invariant.ONCE, "more than once", "out-1@0", 2)]

@@ -206,7 +206,7 @@ def as_another_user(directory: Path) -> Iterator[None]:
             os.seteuid(0)
 
 
-def test_a_directory_that_one_may_not_use_is_an_error_that_says_so(tmp_path: Path):
+def test_a_directory_without_access_is_an_error_that_says_so(tmp_path: Path):
     staging = Staging(str(tmp_path / "private"))
     report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
     with as_another_user(tmp_path / "private" / "3"):

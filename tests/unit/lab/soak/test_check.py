@@ -56,7 +56,7 @@ def test_the_expected_rows_follow_from_source_and_plan():
     assert expected_figures(SOURCE, PLAN) == {row: batch for batch, row in FIGURES}
 
 
-def test_what_is_right_is_found_right():
+def test_correct_output_is_judged_correct():
     copies, figures = judge_copies(SOURCE, PLAN, COPIES), judge_figures(SOURCE, PLAN, FIGURES)
     assert (copies.batches, copies.expected, copies.found, faults(copies)) == (3, 6, 6, {})
     assert (figures.batches, figures.expected, figures.found, faults(figures)) == (3, 4, 4, {})

@@ -39,5 +39,5 @@ def test_by_default_it_is_five_minutes_on_three_brokers_with_any_seed():
     assert len({one.seed for one in settings}) > 1
 
 
-def test_no_time_at_all_is_refused():
+def test_a_duration_of_zero_is_refused():
     assert invoke("--minutes", "0") == (2, [])

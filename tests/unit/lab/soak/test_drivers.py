@@ -105,7 +105,7 @@ def test_batches_written_again_are_counted_over_all_checkpoints(query):
     assert query.redone == 2
 
 
-def test_a_query_that_is_stopped_stays_so(query):
+def test_a_stopped_query_stays_stopped(query):
     await_runs(query, 1)
     query.stop()
     assert query.revive() is None
