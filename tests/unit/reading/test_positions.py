@@ -83,14 +83,14 @@ class Brokers(KafkaModel):
         return super().handle(node, api, version, request)
 
     def _at_times(self, request):
-        def found(topic, wanted):
+        def listed(topic, wanted):
             log = self.partitions[TopicPartition(topic.name, wanted.partition_index)]
             offset = wanted.timestamp if wanted.timestamp < log.last_stable_offset else -1
             return SimpleNamespace(partition_index=wanted.partition_index, error_code=0, offset=offset)
 
         return SimpleNamespace(
             topics=[
-                SimpleNamespace(name=topic.name, partitions=[found(topic, wanted) for wanted in topic.partitions])
+                SimpleNamespace(name=topic.name, partitions=[listed(topic, wanted) for wanted in topic.partitions])
                 for topic in request.topics
             ]
         )
@@ -470,10 +470,10 @@ def test_partitions_that_appear_while_the_start_is_looked_up_are_read_from_their
     brokers = Brokers(t=[(0, 10)])
 
     def grow(_request, answer):
-        found = answer()
+        offsets = answer()
         brokers.has(t=[(0, 10), (0, 5)])
         brokers.seconds += 10.0
-        return found
+        return offsets
 
     brokers.meets["ListOffsets"] = grow
     assert list(open_positions(brokers, startingOffsets=wanted).starting()) == [T0]
@@ -536,8 +536,15 @@ def test_a_broker_that_still_shows_the_old_topic_does_not_bring_it_back(open_pos
     old = brokers.id_of("t")
     brokers.create_again("t", (0, 99))
     end = source.latest(source.latest(start, limited=False), limited=False)
-    for shown in (old, brokers.id_of("t")):
-        brokers.topics._ids["t"] = shown
+
+    def outdated(_request, answer):
+        metadata = answer()
+        for topic in metadata.topics:
+            topic.topic_id = old
+        return metadata
+
+    for meets in ({"Metadata": outdated}, {}):
+        brokers.meets = meets
         brokers.seconds += 10
         assert source.latest(end, limited=False) == end == json_of(t=[99])
 
