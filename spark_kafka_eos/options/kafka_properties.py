@@ -167,8 +167,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     }.items()
     for name in names
 } | {
-    "groupidprefix": _MEMBERSHIP,
-    "kafkaconsumer.polltimeoutms": "kafka.request.timeout.ms limits every request",
-    "fetchoffset.numretries": "kafka.delivery.timeout.ms limits the retries",
-    "fetchoffset.retryintervalms": "kafka.retry.backoff.ms sets the backoff between retries",
+    "groupIdPrefix": _MEMBERSHIP,
+    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms limits every request",
+    "fetchOffset.numRetries": "kafka.delivery.timeout.ms limits the retries",
+    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms sets the backoff between retries",
 }

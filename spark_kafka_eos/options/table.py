@@ -288,6 +288,11 @@ OPTIONS: tuple[Option, ...] = (
 # fmt: on
 
 _BY_NAME: dict[str, Option] = {name.lower(): row for row in OPTIONS for name in (row.name, *row.also)}
+_SPELLED: dict[str, str] = {
+    name.lower(): name
+    for names in (*((row.name, *row.also) for row in OPTIONS), REFUSED, WITHOUT_EFFECT)
+    for name in names
+}
 
 
 def take(options: Mapping[str, object], side: Side) -> dict[str, object]:
@@ -302,7 +307,7 @@ def take(options: Mapping[str, object], side: Side) -> dict[str, object]:
     for given, value in options.items():
         if value is None or _from_spark(given):
             continue
-        row = _row(given, side)
+        row = _row(_SPELLED.get(given.lower(), given), side)
         if row is None:
             continue
         if (before := named.setdefault(row.field, given)) != given:
@@ -321,7 +326,7 @@ def _from_spark(name: str) -> bool:
 
 
 def _row(given: str, side: Side) -> Option | None:
-    """The row of an option; None if it has no effect."""
+    """The row of an option, which is `given` as documented; None if it has no effect."""
     lowered = given.lower()
     row = _BY_NAME.get(lowered)
     if row is not None and row.side in (side, BOTH):
@@ -331,9 +336,9 @@ def _row(given: str, side: Side) -> Option | None:
         return None
     if row is not None:
         raise ConfigurationError(row.name, f"is an option of the {row.side.value}, not of the {side.value}")
-    if reason := REFUSED.get(lowered):
+    if reason := REFUSED.get(given):
         raise ConfigurationError(given, reason)
-    if reason := WITHOUT_EFFECT.get(lowered):
+    if reason := WITHOUT_EFFECT.get(given):
         _say_without_effect(given, reason)
         return None
     ours = {name.lower(): name for row in OPTIONS if row.side in (side, BOTH) for name in (row.name, *row.also)}

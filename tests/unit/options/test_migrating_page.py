@@ -38,7 +38,7 @@ def test_what_the_page_says_of_an_option_is_what_becomes_of_it(name, here, why):
             assert name in taken
             assert name not in SOURCE_OPTIONS
         case "no effect":
-            assert name.lower() in WITHOUT_EFFECT
+            assert name in WITHOUT_EFFECT
         case "refused":
             assert name in REFUSED
         case other:

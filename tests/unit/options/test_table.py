@@ -15,7 +15,7 @@ from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, take
 
 def test_every_name_occurs_only_once():
     used = [name.lower() for row in OPTIONS for name in (row.name, *row.also)]
-    everywhere = [*used, *REFUSED, *WITHOUT_EFFECT]
+    everywhere = [*used, *(name.lower() for name in (*REFUSED, *WITHOUT_EFFECT))]
     assert len(everywhere) == len(set(everywhere))
 
 
@@ -139,6 +139,18 @@ def test_a_property_without_effect_is_accepted_and_named_once_in_the_log(caplog)
         for _ in range(3):
             assert take({"kafka.linger.ms": "5", "kafka.batch.size": "1"}, SINK) == {}
     assert sorted(record.args[0] for record in caplog.records) == ["kafka.batch.size", "kafka.linger.ms"]
+
+
+def test_a_warning_spells_an_option_as_its_documentation_does_since_spark_lower_cases_it(caplog):
+    table._say_without_effect.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        take({"groupidprefix": "g", "fetchoffset.numretries": "3", "KAFKA.ACKS": "1"}, SOURCE)
+    assert [record.args[0] for record in caplog.records] == ["groupIdPrefix", "fetchOffset.numRetries", "kafka.acks"]
+
+
+def test_two_spellings_of_one_option_exclude_each_other():
+    with pytest.raises(ConfigurationError, match="option 'TOPIC': cannot be combined with 'topic'"):
+        take({"topic": "a", "TOPIC": "b"}, SINK)
 
 
 def test_what_spark_adds_by_itself_is_passed_over():
