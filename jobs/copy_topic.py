@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_kafka_eos import follow, from_properties
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options import sink_options, source_options
 
 
 def build(records: DataFrame) -> DataFrame:
@@ -36,18 +38,27 @@ def main(
     ] = False,
 ) -> None:
     """Copy one topic to another, exactly once."""
-    spark = SparkSession.builder.appName("copy-topic").getOrCreate()
     kafka = from_properties(properties) if properties else {}
     if bootstrap_servers:
         kafka["kafka.bootstrap.servers"] = bootstrap_servers
-    reader = spark.readStream.format("kafka-eos").options(**kafka, subscribe=source, startingOffsets=starting_offsets)
+    reading = {**kafka, "subscribe": source, "startingOffsets": starting_offsets, "includeHeaders": "true"}
     if max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
-    writer: DataStreamWriter = build(reader.option("includeHeaders", True).load()).writeStream.format("kafka-eos")
-    writer = writer.options(**kafka, topic=target, appendMode=append_mode, checkpointLocation=str(checkpoint))
-    writer = writer.option("kafka.transactional.id", transactional_id or f"copy-{source}-{target}")
+        reading["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    writing = {**kafka, "topic": target, "appendMode": append_mode, "checkpointLocation": str(checkpoint)}
+    writing["kafka.transactional.id"] = transactional_id or f"copy-{source}-{target}"
+    try:  # before Spark starts, which would show its traceback with the error
+        source_options(reading, streaming=True)
+        sink_options(writing)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+    spark = SparkSession.builder.appName("copy-topic").getOrCreate()
+    records = spark.readStream.format("kafka-eos").options(**reading).load()
+    writer: DataStreamWriter = build(records).writeStream.format("kafka-eos").options(**writing)
     follow((writer.trigger(availableNow=True) if available_now else writer).queryName("copy-topic").start())
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)  # they show local variables: passwords, too
+app.command()(main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

