@@ -130,7 +130,7 @@ def test_a_key_as_text_is_loaded_and_no_file_is_written(tmp_path, chain, passwor
 
     watching = True
     sys.addaudithook(refuse)
-    before = descriptors()
+    before, threads = descriptors(), set(threading.enumerate())  # other tests' brokers and sessions have some
     try:
         context = tls_context(
             Security(
@@ -144,7 +144,7 @@ def test_a_key_as_text_is_loaded_and_no_file_is_written(tmp_path, chain, passwor
         watching = False
     assert isinstance(context, ssl.SSLContext)
     assert descriptors() == before
-    assert threading.active_count() == 1
+    assert set(threading.enumerate()) <= threads
 
 
 def test_a_key_that_does_not_belong_to_the_certificate_is_refused_and_leaves_nothing(tmp_path):
