@@ -31,6 +31,7 @@ _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bo
 
 
 def preflight(
+    context: typer.Context,
     bootstrap_servers: BootstrapServers = None,
     transactional_id: Annotated[str | None, typer.Option(help="The query's kafka.transactional.id.")] = None,
     topic: Annotated[str | None, typer.Option(help="The query's option topic.")] = None,
@@ -72,7 +73,8 @@ def preflight(
         if not source:
             where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
             raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
-    findings = _examine(options, list(dict.fromkeys(source or [])), elsewhere)
+    check = context.obj or _examine  # a test hands in another
+    findings = check(options, list(dict.fromkeys(source or [])), elsewhere)
     if as_json:
         print(json.dumps(to_json(findings), indent=1))
     else:

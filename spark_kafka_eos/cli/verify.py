@@ -43,6 +43,7 @@ _MEANS = {
 
 
 def verify(
+    context: typer.Context,
     topic: Annotated[str, typer.Option(help="The output topic to check.")],
     bootstrap_servers: BootstrapServers = None,
     source: Annotated[
@@ -97,7 +98,7 @@ def verify(
         source_client = _client("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
 
     def check(progress: OnProgress) -> Report:
-        return check_topic(
+        report: Report = (context.obj or check_topic)(  # a test hands in another
             client,
             topic,
             source=source,
@@ -111,6 +112,7 @@ def verify(
             witness_records=witness_records,
             progress=progress,
         )
+        return report
 
     raise typer.Exit(print_report(check, as_json=as_json))
 

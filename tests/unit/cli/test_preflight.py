@@ -1,14 +1,12 @@
 """The table of findings, its summary, the JSON, the command's options, and its exit codes."""
 
 import json
-from contextlib import nullcontext
 
 import pytest
 import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli import preflight as command
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.cli.preflight import summary, table
 from spark_kafka_eos.cli.query_options import parse_options
@@ -47,40 +45,33 @@ def test_eighty_columns_cut_nothing_of_a_finding():
 GIVEN = ["--bootstrap-servers", "broker:9092", "--transactional-id", "t", "--topic", "out"]
 
 
-@pytest.fixture
-def cluster(monkeypatch):
-    """Clusters that are what `examine` finds: the brokers and topics that were asked for are noted."""
-    asked = []
+class Clusters:
+    """What the checks find; `asked` has the brokers and topics that they were asked for."""
 
-    def found(kind, *findings):
-        def examine(cluster, what):
-            asked.append((kind, cluster.bootstrap_servers[0][0], what if kind == "source" else what.topic))
-            return list(findings)
+    def __init__(self, sink=(OK,), source=(OK,), error=None):
+        self.sink, self.source, self.error = sink, source, error
+        self.asked = []
 
-        return examine
-
-    def holds(*, sink=(OK,), source=(OK,)):
-        monkeypatch.setattr(command, "examine", found("sink", *sink))
-        monkeypatch.setattr(command, "examine_source", found("source", *source))
-        return asked
-
-    monkeypatch.setattr(command, "Cluster", nullcontext)
-    return holds
+    def examine(self, options, sources, elsewhere):
+        if self.error is not None:
+            raise self.error
+        self.asked.append(("sink", options.client.bootstrap_servers[0][0], options.topic))
+        if sources:
+            self.asked.append(("source", (elsewhere or options.client).bootstrap_servers[0][0], sources))
+        return [*self.sink, *(self.source if sources else ())]
 
 
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["preflight", *arguments])
+def run(*arguments, on=None):
+    clusters = on or Clusters()
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["preflight", *arguments], obj=clusters.examine)
 
 
 @pytest.mark.parametrize(
     ("findings", "exit_code", "verdict"),
     [([OK, WARNING], 0, "would start"), ([OK, ERROR, WARNING], 1, "would not start")],
 )
-def test_the_json_on_standard_output_has_the_verdict_of_the_exit_code_and_every_finding(
-    cluster, findings, exit_code, verdict
-):
-    cluster(sink=findings)
-    done = run(*GIVEN, "--json")
+def test_the_json_on_standard_output_has_the_verdict_of_the_exit_code_and_every_finding(findings, exit_code, verdict):
+    done = run(*GIVEN, "--json", on=Clusters(sink=findings))
     assert done.exit_code == exit_code
     shown = json.loads(done.stdout)
     assert shown["verdict"] == verdict
@@ -94,31 +85,25 @@ def test_the_json_on_standard_output_has_the_verdict_of_the_exit_code_and_every_
     }
 
 
-def test_the_source_topics_are_checked_on_the_cluster_that_they_are_on(cluster):
-    asked = cluster(source=[ERROR])
-    done = run(*GIVEN, "--source", "in", "--source", "more", "--source", "in")
-    assert (done.exit_code, asked) == (1, [("sink", "broker", "out"), ("source", "broker", ["in", "more"])])
+def test_the_source_topics_are_checked_on_the_cluster_that_they_are_on():
+    clusters = Clusters(source=[ERROR])
+    done = run(*GIVEN, "--source", "in", "--source", "more", "--source", "in", on=clusters)
+    assert (done.exit_code, clusters.asked) == (1, [("sink", "broker", "out"), ("source", "broker", ["in", "more"])])
     assert "1 error, 0 warnings: the query would not start." in done.stdout
-    asked.clear()
-    assert run(*GIVEN, "--source", "in", "--source-bootstrap-servers", "other:9092").exit_code == 1
-    assert asked == [("sink", "broker", "out"), ("source", "other", ["in"])]
+    clusters.asked.clear()
+    assert run(*GIVEN, "--source", "in", "--source-bootstrap-servers", "other:9092", on=clusters).exit_code == 1
+    assert clusters.asked == [("sink", "broker", "out"), ("source", "other", ["in"])]
 
 
-def test_a_source_cluster_without_a_topic_of_it_is_a_usage_error(cluster):
-    cluster()
+def test_a_source_cluster_without_a_topic_of_it_is_a_usage_error():
     done = run(*GIVEN, "--source-bootstrap-servers", "other:9092")
     assert done.exit_code == 2
     assert "requires --source" in done.stderr
 
 
 @pytest.mark.parametrize("error", [BrokerUnreachable("no broker answers"), AuthenticationFailed("wrong password")])
-def test_what_could_not_be_checked_is_neither_a_success_nor_a_query_that_would_not_start(cluster, monkeypatch, error):
-    def fail(cluster, options):
-        raise error
-
-    cluster()
-    monkeypatch.setattr(command, "examine", fail)
-    done = run(*GIVEN, "--json")
+def test_what_could_not_be_checked_is_neither_a_success_nor_a_query_that_would_not_start(error):
+    done = run(*GIVEN, "--json", on=Clusters(error=error))
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", f"Error: {error.what}.\n")
 
 

@@ -98,12 +98,12 @@ def test_the_exit_code_and_the_json_say_which_of_the_three_it_is(capsys, checked
         assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
-def test_a_cluster_that_cannot_be_asked_refutes_nothing(monkeypatch):
+def test_a_cluster_that_cannot_be_asked_refutes_nothing():
     def unreachable(*_, **__):
         raise BrokerUnreachable("no broker answers", action="Start one.")
 
-    monkeypatch.setattr("spark_kafka_eos.cli.verify.check_topic", unreachable)
-    ended = CliRunner().invoke(app, ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out", "--json"])
+    given = ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out", "--json"]
+    ended = CliRunner().invoke(app, given, obj=unreachable)
     assert (ended.exit_code, ended.stdout) == (3, "")
     assert "Error: no broker answers. Start one." in ended.stderr
     assert "committed" not in ended.stderr
