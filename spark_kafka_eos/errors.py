@@ -62,9 +62,12 @@ class KafkaEosError(Exception):
     def _commit_note(self) -> str:
         return "" if self.committed is None else _COMMITTED[self.committed]
 
-    def replaced(self, *, action: str | None = None, committed: Committed | None = None) -> Self:
-        """The same error with another `action` or another word on what was committed; this one stays as it is."""
+    def replaced(
+        self, *, what: str | None = None, action: str | None = None, committed: Committed | None = None
+    ) -> Self:
+        """The same error with another sentence, `action` or word on what was committed; this one stays as it is."""
         other = copy.copy(self)
+        other.what = self.what if what is None else what
         other.action = self.action if action is None else action
         other.committed = self.committed if committed is None else committed
         return other

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,10 +20,11 @@ from spark_kafka_eos.cli.query_options import (
     QueryOptions,
     SourceBootstrapServers,
     SourceProperties,
+    client_of,
     parse_options,
 )
 from spark_kafka_eos.core.preflight import Finding, Severity
-from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
+from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
 from spark_kafka_eos.writing.preflight import examine, examine_source
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
@@ -69,7 +69,7 @@ def preflight(
         options = sink_options(given.values)
     elsewhere = None
     if source_bootstrap_servers is not None or source_properties is not None:
-        elsewhere = _source_client(source_bootstrap_servers, source_properties)
+        elsewhere = client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
         if not source:
             where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
             raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
@@ -94,13 +94,6 @@ def _examine(options: SinkOptions, sources: Sequence[str], elsewhere: ClientOpti
         with Cluster(elsewhere) as origin:
             findings += examine_source(origin, sources)
     return findings
-
-
-def _source_client(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
-    flags = {"kafka.bootstrap.servers": ("--source-bootstrap-servers", bootstrap_servers)}
-    given = QueryOptions(flags, properties=properties)
-    with given.named_as_given():
-        return source_options({**given.values, "subscribe": "any"}).client
 
 
 def table(findings: Sequence[Finding]) -> Table:

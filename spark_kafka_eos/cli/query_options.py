@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import from_properties
+from spark_kafka_eos.options import ClientOptions, from_properties, source_options
 
 BootstrapServers = Annotated[str | None, typer.Option(help="Comma-separated list of brokers, host:port.")]
 Properties = Annotated[
@@ -55,9 +55,8 @@ class QueryOptions:
         try:
             yield
         except ConfigurationError as error:
-            shown = error.replaced()
-            shown.what = error.what.replace(f"option {error.option!r}", self._place(error.option), 1)
-            raise shown from None
+            what = error.what.replace(f"option {error.option!r}", self._place(error.option), 1)
+            raise error.replaced(what=what) from None
 
     def _place(self, option: str) -> str:
         given, named, read = (_lowered(each) for each in (self._given, self._named, self._read))
@@ -68,6 +67,13 @@ class QueryOptions:
             return f"{self._file}, {option}"
         flag = self._flags.get(lowered)
         return f"option {option!r}" if flag is None else f"{flag} (option {option})"
+
+
+def client_of(flag: str, bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
+    """How to connect to a cluster of which the command takes only the brokers, by `flag`, and the properties."""
+    given = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
+    with given.named_as_given():
+        return source_options({**given.values, "subscribe": "any"}).client
 
 
 def parse_options(texts: Sequence[str]) -> Mapping[str, str]:

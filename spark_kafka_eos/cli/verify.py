@@ -18,11 +18,10 @@ from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
     Properties,
-    QueryOptions,
     SourceBootstrapServers,
     SourceProperties,
+    client_of,
 )
-from spark_kafka_eos.options import ClientOptions, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Progress as OnProgress
@@ -92,10 +91,10 @@ def verify(
         given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
         raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=given)
 
-    client = _client("--bootstrap-servers", bootstrap_servers, properties)
+    client = client_of("--bootstrap-servers", bootstrap_servers, properties)
     source_client = None
     if elsewhere:
-        source_client = _client("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
+        source_client = client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
 
     def check(progress: OnProgress) -> Report:
         report: Report = (context.obj or check_topic)(  # a test hands in another
@@ -128,12 +127,6 @@ def print_report(check: Callable[[OnProgress], Report], *, as_json: bool) -> int
         console.print(table(report))
         console.print(summary(report))
     return _EXIT_CODES[report.verdict]
-
-
-def _client(flag: str, bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
-    given = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
-    with given.named_as_given():
-        return source_options({**given.values, "subscribe": "any"}).client
 
 
 def table(report: Report) -> Table:
