@@ -1,7 +1,8 @@
 """The data source `format("kafka-eos")`, which reads and writes, in batches and in streams.
 
 Spark creates it in every short-lived planning process, so constructors do no I/O and import nothing heavy. Readers and
-writers open their connections when they first need them.
+writers open their connections when they first need them; only `writer` and `streamWriter` run the preflight, because
+nothing else of ours runs before a write's tasks.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ class KafkaEosDataSource(DataSource):
     Spark passes the options with lower-case keys; an unknown option raises ConfigurationError at `load()`.
     """
 
+    # Spark plans a write with a new data source, and commits a micro-batch with a pickled one (pyspark.sql.worker's
+    # write_into_data_source and python_streaming_sink_runner).
+    _plans = True
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_plans": False}
+
     @classmethod
     def name(cls) -> str:
         return "kafka-eos"
@@ -60,7 +68,9 @@ class KafkaEosDataSource(DataSource):
         if overwrite:
             raise ConfigurationError("mode", "a topic cannot be overwritten", action="Write with mode('append').")
         options = sink_options(self._shown(), default_transactional_id=f"kafka-eos-{uuid.uuid4()}")
-        return KafkaEosBatchWriter(options, schema)
+        writer = KafkaEosBatchWriter(options, schema)
+        writer.check()
+        return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         # `overwrite` means outputMode("complete"): as in the built-in sink, each batch appends the whole result.
@@ -68,7 +78,10 @@ class KafkaEosDataSource(DataSource):
         from spark_kafka_eos.options import sink_options
         from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
 
-        return KafkaEosStreamWriter(sink_options(self._shown()), schema)
+        writer = KafkaEosStreamWriter(sink_options(self._shown()), schema)
+        if self._plans:
+            writer.check()
+        return writer
 
     def _shown(self) -> Mapping[str, str]:
         """The options. Raises ConfigurationError for a secret that query plans would show."""

@@ -48,7 +48,7 @@ class MicroBatchWriter:
         options: SinkOptions,
         *,
         connect: Callable[[ClientOptions], Cluster] = Cluster,
-        preflight: Callable[[Cluster, SinkOptions], None] = preflight,
+        preflight: Callable[[Cluster, SinkOptions, Staging | None], None] = preflight,
         running_query: Callable[[DataFrame, str | None], RunningQuery] = RunningQuery,
         session_kind: Callable[[SparkSession], SessionKind] = session_kind,
     ) -> None:
@@ -108,13 +108,14 @@ class MicroBatchWriter:
         topic: str | None,
         attempt: Attempt,
     ) -> CommitReport:
-        transaction, cluster = self._own()
-        check_source_cluster(cluster, self._options, batch)
         choice = self._choose(session, batch)
         if choice.small:
             staging = Staging(None, inline_bytes=SMALL_BYTES)
         else:
             staging = staging_of(self._options, query.checkpoint_location)
+        used = choice.mode == "driver" and not choice.small
+        transaction, cluster = self._own(staging if used else None)
+        check_source_cluster(cluster, self._options, batch)
         folder = folder_of(batch.batch_id)
         way = self._way(session, cluster, rows, topic, choice, staging, folder, batch.batch_id)
 
@@ -144,12 +145,15 @@ class MicroBatchWriter:
             staging.clean_before(batch.batch_id)
         return report
 
-    def _own(self) -> tuple[Committer, Cluster]:
-        """The owner of the next batches, with connections of this writer; created when they are first needed."""
+    def _own(self, staging: Staging | None = None) -> tuple[Committer, Cluster]:
+        """The owner of the next batches, with connections of this writer; created when they are first needed.
+
+        `staging` is for the preflight: where this batch's tasks will leave files.
+        """
         if self._cluster is None:
             cluster = self._connect(self._options.client)
             try:
-                self._preflight(cluster, self._options)
+                self._preflight(cluster, self._options, staging)
             except BaseException:
                 cluster.close()
                 raise

@@ -3,7 +3,8 @@
 Executors encode and stage; the commit appends what their messages refer to and ends the transaction. Spark runs the
 commit in a separate process, on a new writer, without a session: the writer knows the batch id, the options and the
 messages, and reads the rest from the checkpoint. So every micro-batch starts with InitProducerId and the ledger. Spark
-also plans each micro-batch in a separate process, so imports that only executors need are made there.
+also plans each micro-batch in a separate process, so imports that only executors need are made there. The preflight
+runs when Spark plans a write, before its tasks.
 
 A batch write is one transaction, too. With `txnAppId` and `txnVersion` (Delta's names), a rerun of the same job writes
 nothing twice.
@@ -30,7 +31,7 @@ from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.writing.append import StagedWrite
-from spark_kafka_eos.writing.checkpoint import micro_batch
+from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at
 from spark_kafka_eos.writing.ledger_keeper import Decide
@@ -54,10 +55,15 @@ class StagedMessage(WriterCommitMessage):
     query_id: str | None = None
 
 
-def _preflight(cluster: Cluster, options: SinkOptions) -> None:
+# What this process has checked. Spark plans a query's micro-batches in one process unless a minute passes between them
+# (PythonWorkerFactory's idle workers), so a query pays for its preflight once, or when it hardly matters.
+_checked: set[SinkOptions] = set()
+
+
+def _preflight(cluster: Cluster, options: SinkOptions, staging: Staging) -> None:
     from spark_kafka_eos.writing.preflight import preflight
 
-    preflight(cluster, options)
+    preflight(cluster, options, staging)
 
 
 def pinned(batch: MicroBatch, reports: Sequence[EncodeReport]) -> MicroBatch:
@@ -82,11 +88,17 @@ class _Sink:
         options: SinkOptions,
         schema: StructType,
         connect: Callable[[ClientOptions], Cluster],
-        preflight: Callable[[Cluster, SinkOptions], None],
+        preflight: Callable[[Cluster, SinkOptions, Staging], None],
     ) -> None:
         check_schema(schema, topic=options.topic)
         self._connect, self._preflight = connect, preflight
         self._options = options
+
+    def check(self) -> None:
+        """Run the preflight, for the process that plans the write. Raises what is wrong before any task runs."""
+        show(self._options.log_level)
+        with self._connect(self._options.client) as cluster:
+            self._preflight(cluster, self._options, self._staging)
 
     def _stage(self, batches: Iterator[pa.RecordBatch], folder: str) -> EncodeReport:
         from spark_kafka_eos.spark.encode_stage import stage_rows
@@ -101,8 +113,6 @@ class _Sink:
         messages: Sequence[WriterCommitMessage | None],
         batch: MicroBatch,
         decide: Decide | None,
-        *,
-        first: bool,
     ) -> None:
         show(self._options.log_level)
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
@@ -113,11 +123,6 @@ class _Sink:
             )
         batch = pinned(batch, reports)
         with self._connect(self._options.client) as cluster:
-            if first:  # each batch runs in a separate process, so every one would pay for it
-                from spark_kafka_eos.writing.preflight import check_source_cluster
-
-                self._preflight(cluster, self._options)
-                check_source_cluster(cluster, self._options, batch)
             commit_batch(
                 committer(self._options, cluster, decide),
                 batch,
@@ -136,7 +141,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         options: SinkOptions,
         schema: StructType,
         connect: Callable[[ClientOptions], Cluster] = Cluster,
-        preflight: Callable[[Cluster, SinkOptions], None] = _preflight,
+        preflight: Callable[[Cluster, SinkOptions, Staging], None] = _preflight,
     ) -> None:
         if options.checkpoint_location is None:
             raise ConfigurationError(
@@ -148,6 +153,19 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         self._call = uuid.uuid4().hex  # per planning: tasks get this object, the commit creates another one
         super().__init__(options, schema, connect, preflight)
         self._staging = staging_of(options, self._checkpoint)
+
+    def check(self) -> None:
+        """Once per process: the preflight, whether the checkpoint can be read here, and the first batch's source."""
+        if self._options in _checked:
+            return
+        read = self._read_checkpoint("metadata")
+        super().check()
+        if read("commits/0") is None and read("offsets/0") is not None:
+            from spark_kafka_eos.writing.preflight import check_source_cluster
+
+            with self._connect(self._options.client) as cluster:
+                check_source_cluster(cluster, self._options, micro_batch(read, 0))
+        _checked.add(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
@@ -161,7 +179,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
         batch = self._micro_batch(messages, batchId)
-        self._commit(messages, batch, decide_micro_batch(self._options), first=batchId == 0)
+        self._commit(messages, batch, decide_micro_batch(self._options))
         self._clean(messages)
         self._staging.clean_before(batchId)
 
@@ -176,18 +194,8 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             self._staging.clean(folder)
 
     def _micro_batch(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> MicroBatch:
-        """The batch as recorded in the checkpoint of the query that the tasks worked for.
-
-        Without a session, a path without a scheme is ambiguous: Spark uses the cluster's default file system, but this
-        process uses its local disk, where another query's checkpoint may be.
-        """
-        read = files_at(self._checkpoint, "checkpointLocation").read_text
-        here = not urlsplit(self._checkpoint).scheme
-        if here and (read("metadata") is None or read(f"offsets/{batch_id}") is None):
-            raise self._elsewhere(
-                f"{self._checkpoint} on the driver's local disk does not contain batch {batch_id} of this query"
-            )
-        batch = micro_batch(read, batch_id)
+        """The batch as recorded in the checkpoint of the query that the tasks worked for."""
+        batch = micro_batch(self._read_checkpoint("metadata", f"offsets/{batch_id}"), batch_id)
         queries = {message.query_id for message in messages if isinstance(message, StagedMessage)} - {None}
         if queries - {batch.query_id}:
             raise self._elsewhere(
@@ -195,6 +203,20 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
                 f"query {', '.join(map(str, queries))}"
             )
         return batch
+
+    def _read_checkpoint(self, *expected: str) -> ReadFile:
+        """Reads the checkpoint's files. Raises ConfigurationError if one that is expected shows that it is elsewhere.
+
+        Without a session, a path without a scheme is ambiguous: Spark uses the cluster's default file system, but this
+        process uses its local disk, where another query's checkpoint may be.
+        """
+        read = files_at(self._checkpoint, "checkpointLocation").read_text
+        missing = [] if urlsplit(self._checkpoint).scheme else [name for name in expected if read(name) is None]
+        if missing:
+            raise self._elsewhere(
+                f"{self._checkpoint} on the driver's local disk does not contain {missing[0]} of this query"
+            )
+        return read
 
     def _elsewhere(self, what: str) -> ConfigurationError:
         return ConfigurationError(
@@ -212,7 +234,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         options: SinkOptions,
         schema: StructType,
         connect: Callable[[ClientOptions], Cluster] = Cluster,
-        preflight: Callable[[Cluster, SinkOptions], None] = _preflight,
+        preflight: Callable[[Cluster, SinkOptions, Staging], None] = _preflight,
     ) -> None:
         super().__init__(options, schema, connect, preflight)
         now = time.time()
@@ -220,6 +242,13 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         self._run = folder_of_run(now)
         shared = options.staging_dir
         self._staging = Staging(f"{shared}/kafka-eos-staging/batch-writes") if shared else TemporaryStaging(now)
+
+    def check(self) -> None:
+        try:
+            super().check()
+        except BaseException:
+            self._staging.clean(self._run)  # Spark does not call `abort` before it has a writer
+            raise
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
@@ -236,7 +265,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
             end={},
         )
         decide = None if app_id is None else decide_batch_write(self._options)
-        self._commit(messages, batch, decide, first=True)
+        self._commit(messages, batch, decide)
         self._staging.clean(self._run)
         self._staging.clean_old(time.time())
 

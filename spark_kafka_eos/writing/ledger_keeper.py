@@ -51,6 +51,12 @@ class Decide(Protocol):
     ) -> recovery.Verdict: ...
 
 
+MISSING_SOURCE = (
+    "If the source is on another cluster, set sourceClusters. If the topic was deleted, set failOnDataLoss=false on "
+    "the sink, too: its offsets are then not committed."
+)
+
+
 class LedgerKeeper:
     """Not thread-safe. Call `read` first; `verdict` and `send` use the entry that it found, or that of the last
     `keep`.
@@ -204,12 +210,7 @@ class LedgerKeeper:
                 raise
             gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - left.keys()}))
             if self._options.fail_on_data_loss:
-                action = (
-                    f"The sink's cluster has no topic {gone}. If the source is on another cluster, set sourceClusters. "
-                    "If the topic was deleted, set failOnDataLoss=false on the sink, too: its offsets are then not "
-                    "committed."
-                )
-                raise error.replaced(action=action) from error
+                raise error.replaced(action=f"The sink's cluster has no topic {gone}. {MISSING_SOURCE}") from error
             _log.warning("the offsets of %s are not committed, because the topic no longer exists", gone)
             if left:
                 group.commit_in_transaction(identity, left, transaction_version=version)

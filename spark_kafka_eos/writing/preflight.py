@@ -14,9 +14,11 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core import preflight as judge
 from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
-from spark_kafka_eos.errors import ConfigurationError, PreflightFailed, UnknownTopic
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, UnknownTopic
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.writing.ledger_keeper import MISSING_SOURCE
+from spark_kafka_eos.writing.staging import Staging
 
 _log = logging.getLogger(__name__)
 
@@ -54,16 +56,36 @@ def examine_source(cluster: Cluster, topics: Sequence[str]) -> list[Finding]:
     return judge.source_findings(facts)
 
 
-def preflight(cluster: Cluster, options: SinkOptions, *, examine: Examine = examine) -> None:
-    """Call it before the first batch, before InitProducerId. Does nothing with `preflight=false`.
+def examine_staging(staging: Staging) -> Finding:
+    """Whether this process, on the driver, can use the staging directory."""
+    subject = f"staging directory {staging.directory}"
+    try:
+        staging.probe()
+    except Exception as error:  # noqa: BLE001 - each file system has its own errors
+        what = error.what if isinstance(error, KafkaEosError) else f"{type(error).__name__}: {error}"
+        return Finding(
+            severity=Severity.ERROR,
+            subject=subject,
+            found=f"cannot be written ({what})",
+            meaning="Every task with more than 100 kB of record batches would fail",
+            action="Set stagingDir to a directory that the driver and all executors share",
+        )
+    return Finding(severity=Severity.OK, subject=subject, found="can be written by the driver")
 
+
+def preflight(
+    cluster: Cluster, options: SinkOptions, staging: Staging | None = None, *, examine: Examine = examine
+) -> None:
+    """Call it before any task of the first batch runs. Does nothing with `preflight=false`.
+
+    `staging` is where the tasks will leave their blocks, None if they leave none. Warnings are logged once per process.
     Raises PreflightFailed with every error found; BrokerUnreachable, AuthenticationFailed or BrokerError if the facts
-    could not be read. Warnings are logged once per process.
+    could not be read.
     """
     if not options.preflight:
         return
     started = time.perf_counter()
-    findings = examine(cluster, options)
+    findings = [*([] if staging is None else [examine_staging(staging)]), *examine(cluster, options)]
     _log.info("preflight: %d checks in %.0f ms", len(findings), (time.perf_counter() - started) * 1e3)
     for finding in findings:
         if finding.severity is Severity.WARNING:
@@ -87,8 +109,10 @@ def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBat
         return
     try:
         ends = offsets.latest(cluster, batch.end, isolation_level="read_uncommitted")
-    except UnknownTopic:
-        return  # the commit will raise this, with the possible reasons
+    except UnknownTopic as error:
+        if options.fail_on_data_loss:
+            raise error.replaced(action=MISSING_SOURCE) from error
+        return
     beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]
     if beyond:
         tp = beyond[0]

@@ -57,6 +57,13 @@ class Staging:
         self.directory = directory
         self._inline_bytes = inline_bytes
 
+    def probe(self) -> None:
+        """Write and remove a file. Raises ConfigurationError for an unknown scheme, and what a file system raises."""
+        folder = folder_of("probe")
+        with self._files().create(f"{folder}/file") as stream:
+            stream.write(b"kafka-eos")
+        self._files().remove(folder)
+
     def stage(self, folder: str, task: int, blocks: Iterable[Block]) -> EncodeReport:
         """Store one task's blocks, in this folder of the directory if needed; runs in the task."""
         held: list[Block] = []

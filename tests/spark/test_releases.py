@@ -110,6 +110,7 @@ def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_wi
     with driver(HERE, Kill(point=killed_at, batch=1)) as killed:
         killed.wait_until((reached / "reached").exists, meanwhile=lambda: None, timeout=180)
         killed.kill()
+    first_run = (folder / "driver.log").read_text()
     # Spark 4.1's own source fails once, after the commit of a batch that runs again: KafkaMicroBatchStream.metrics
     for remaining in (1, 0):
         try:
@@ -118,9 +119,16 @@ def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_wi
         except ToolFailed:
             if not remaining or "KafkaMicroBatchStream.metrics" not in (folder / "driver.log").read_text():
                 raise
+    if way == "sink":
+        assert preflights(first_run) == 1
     await_stable(kafka.bootstrap, target)
     values = Counter(int(message.value() or b"") for message in read_topic(kafka.bootstrap, target, "read_committed"))
     assert values == Counter(range(1_000))
+
+
+def preflights(log: str) -> int:
+    """How often the sink has run the preflight."""
+    return log.count(" checks in ")
 
 
 def release_of(home: Path) -> str:

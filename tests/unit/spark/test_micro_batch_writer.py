@@ -25,6 +25,7 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
+from spark_kafka_eos.writing.staging import Staging
 from tests.model_kafka import KafkaModel, lost, refused
 
 ORDERS = TopicPartition("orders", 0)
@@ -45,7 +46,7 @@ class Kafka(KafkaModel):
         self.clusters.append(self.cluster(options))
         return self.clusters[-1]
 
-    def preflight(self, cluster: Cluster, options: SinkOptions) -> None:
+    def preflight(self, cluster: Cluster, options: SinkOptions, staging: Staging | None) -> None:
         cluster.controller()
         self.preflights += 1
         if self.failing:

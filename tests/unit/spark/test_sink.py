@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,14 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core import ledger
-from spark_kafka_eos.errors import ConfigurationError, InvalidRow, KafkaEosError, ProducerFenced
+from spark_kafka_eos.errors import (
+    ConfigurationError,
+    InvalidRow,
+    KafkaEosError,
+    PreflightFailed,
+    ProducerFenced,
+    UnknownTopic,
+)
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage, pinned
@@ -53,7 +62,7 @@ class Kafka(KafkaModel):
         super().__init__(2, {"orders": 1, "a": 1})
         self.preflights = 0
 
-    def preflight(self, cluster, options):
+    def preflight(self, cluster, options, staging):
         self.preflights += 1
 
     def numbers(self):
@@ -110,17 +119,64 @@ def write(writer):
     TaskContext._setTaskContext(None)
 
 
-def test_only_batch_0_pays_for_the_preflight_since_each_batch_has_a_process_of_its_own(writer, kafka):
+def test_a_process_that_plans_micro_batches_checks_a_query_once(options, writer, kafka):
+    for _ in range(2):
+        writer().check()
+    assert kafka.preflights == 1
+    StreamWriter(
+        replace(options, topic="b"), SCHEMA, connect=kafka.cluster, preflight=kafka.preflight
+    ).check()  # another query's
+    assert kafka.preflights == 2
+
+
+def test_a_commit_does_not_repeat_the_preflight(writer, kafka):
     for number in range(2):
         writer().commit([], number)
-    assert (kafka.preflights, kafka.numbers()) == (1, [0, 1])
+    assert (kafka.preflights, kafka.numbers()) == (0, [0, 1])
 
 
-def test_every_batch_write_is_its_processs_first(options, kafka):
-    for version in range(2):
-        given = replace(options, checkpoint_location=None, txn_app_id="job", txn_version=version)
-        KafkaEosBatchWriter(given, SCHEMA, connect=kafka.cluster, preflight=kafka.preflight).commit([])
-    assert (kafka.preflights, kafka.numbers()) == (2, [0, 1])
+def test_a_failed_check_is_repeated(options, kafka):
+    def fail(cluster, options, staging):
+        raise PreflightFailed("the preflight found 1 error")
+
+    with pytest.raises(PreflightFailed):
+        StreamWriter(options, SCHEMA, connect=kafka.cluster, preflight=fail).check()
+    StreamWriter(options, SCHEMA, connect=kafka.cluster, preflight=kafka.preflight).check()
+    assert kafka.preflights == 1
+
+
+def test_a_checkpoint_that_is_not_on_this_disk_is_noticed_before_any_task(options, writer, kafka):
+    (Path(options.checkpoint_location) / "metadata").unlink()
+    with pytest.raises(ConfigurationError, match="on the driver's local disk.*Add the scheme.*hdfs://"):
+        writer().check()
+    assert (kafka.preflights, kafka.requests) == (0, [])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_first_batch_whose_source_the_sinks_cluster_lacks_is_noticed_before_any_task(options, kafka, first):
+    (Path(options.checkpoint_location) / "offsets" / "0").write_text('v1\n{}\n{"elsewhere": {"0": 1}}')
+    if not first:
+        (Path(options.checkpoint_location) / "commits").mkdir()
+        (Path(options.checkpoint_location) / "commits" / "0").write_text("v1\n{}")
+    given = replace(options, source_clusters=())
+    writer = StreamWriter(given, SCHEMA, connect=kafka.cluster, preflight=kafka.preflight)
+    with pytest.raises(UnknownTopic, match="elsewhere.*set sourceClusters") if first else nullcontext():
+        writer.check()
+
+
+def test_every_batch_write_is_checked_and_leaves_nothing_if_it_is_refused(options, kafka, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    given = replace(options, checkpoint_location=None)
+
+    def fail(cluster, options, staging):
+        assert list((tmp_path / "temporary").iterdir())
+        raise PreflightFailed("the preflight found 1 error")
+
+    for _ in range(2):
+        with pytest.raises(PreflightFailed):
+            KafkaEosBatchWriter(given, SCHEMA, connect=kafka.cluster, preflight=fail).check()
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.mark.parametrize("blocks", [0, 1])
