@@ -99,18 +99,23 @@ def sasl_exchange(
     """Authenticate: `exchange` sends one SaslAuthenticate and returns the broker's bytes, or raises
     AuthenticationFailed.
 
-    `where` is host:port, for messages. `token_timeout` limits the wait for a token endpoint, in seconds. `tokens`
+    `where` is the broker's host:port. `token_timeout` limits the wait for a token endpoint, in seconds. `tokens`
     is for tests.
     """
-    from kafka.net.sasl import get_sasl_mechanism  # on demand: loads all of kafka-python's network code
-
     name, username = str(security.mechanism), security.username or ""
     if name == "OAUTHBEARER":
         from spark_kafka_eos.broker.oauth import exchange_token
 
         if not exchange_token(security, token_timeout, exchange, tokens):
-            raise AuthenticationFailed(f"{where} rejected the token of client {username!r}")
+            raise AuthenticationFailed(f"{where} rejected {security.who} ({name})", action=security.advice)
         return
+    if security.kerberos is not None:
+        from spark_kafka_eos.broker.kerberos import exchange_tickets
+
+        exchange_tickets(security.kerberos, where, exchange)
+        return
+    from kafka.net.sasl import get_sasl_mechanism  # on demand: loads all of kafka-python's network code
+
     if name.startswith("SCRAM"):
         username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802, "saslname"
     mechanism: Any = get_sasl_mechanism(name)(

@@ -180,9 +180,6 @@ class Connection:
         from spark_kafka_eos.broker.authentication import sasl_exchange
 
         security = self._options.security
-        action = "Check the user name and the password."
-        if security.token_endpoint is not None:
-            action = "Check the broker's log for the reason (issuer, audience, scope, signature)."
         shaken = self.call(SaslHandshakeRequest(mechanism=security.mechanism))
         if shaken.error_code:
             raise AuthenticationFailed(
@@ -194,9 +191,8 @@ class Connection:
             answer = self.call(SaslAuthenticateRequest(auth_bytes=data))
             if answer.error_code:
                 raise AuthenticationFailed(
-                    f"{self.where} rejected user {security.username!r} ({security.mechanism}): "
-                    f"{name_of(answer.error_code)}",
-                    action=action,
+                    f"{self.where} rejected {security.who} ({security.mechanism}): {name_of(answer.error_code)}",
+                    action=security.advice,
                 )
             if answer.session_lifetime_ms:
                 self._expires = time.monotonic() + answer.session_lifetime_ms / 1000 * _SESSION_SHARE
@@ -206,7 +202,7 @@ class Connection:
             sasl_exchange(security, self.where, exchange, token_timeout=self._options.request_timeout_ms / 1000)
         except BrokerUnreachable as error:
             if self._socket is not None:
-                raise  # not this broker, but the token endpoint
+                raise  # not this broker, but where the token or the ticket comes from
             # Brokers before KIP-152, and newer ones for some failures, close the connection without a response.
             raise AuthenticationFailed(
                 f"{self.where} closed the connection during SASL {security.mechanism}: {error.what}"

@@ -1,4 +1,5 @@
-"""SASL OAUTHBEARER: requests a token (client credentials grant, RFC 6749, 4.4; KIP-768) and sends it (RFC 7628).
+"""SASL OAUTHBEARER: requests a token (client credentials grant, RFC 6749, 4.4; KIP-768), or calls a function for it,
+and sends it (RFC 7628).
 
 All connections of the process use a token until four fifths of its lifetime have passed, or a broker rejects it.
 Redirects are not followed, because the request contains the client secret.
@@ -22,16 +23,16 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from spark_kafka_eos.broker.token_provider import TOKEN, provide
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.options import Secret, Security
-from spark_kafka_eos.options.sasl import TokenEndpoint
+from spark_kafka_eos.options.tokens import TokenEndpoint, TokenProvider
 
 if TYPE_CHECKING:
     import socket
 
 _KEPT = 0.8  # of a token's lifetime, as the Java client's sasl.login.refresh.window.factor
 _LARGEST_ANSWER = 1 << 20
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 _ERROR = re.compile("[a-z_]{1,40}")  # RFC 6749, section 5.2; anything longer might quote the request
 
 
@@ -43,8 +44,8 @@ def exchange_token(
     `tokens` defaults to those of this process.
     """
     tokens = shared_tokens if tokens is None else tokens
-    assert security.token_endpoint is not None
-    pairs = [("auth", f"Bearer {tokens.get(security, timeout).reveal()}"), *security.token_endpoint.extensions]
+    assert security.token_source is not None
+    pairs = [("auth", f"Bearer {tokens.get(security, timeout).reveal()}"), *security.token_source.extensions]
     first = "n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs) + "\x01"
     try:
         refused = exchange(first.encode())
@@ -93,13 +94,17 @@ class Tokens:
 
 
 def request_token(security: Security, timeout: float) -> tuple[str, float]:
-    """A new token and its lifetime in seconds (0 if the server does not return it).
+    """A new token and its lifetime in seconds (0 if the server does not return it). A provider is not interrupted after
+    `timeout`.
 
     Raises AuthenticationFailed if the server rejects the client or cannot be trusted, BrokerUnreachable if it does not
     answer within `timeout` seconds or returns a server error.
     """
-    endpoint = security.token_endpoint
+    endpoint = security.token_source
     assert endpoint is not None
+    if isinstance(endpoint, TokenProvider):
+        text, expiry = provide(endpoint)
+        return text, expiry - time.time()
     where = f"the token endpoint {_shown(endpoint.url)}"
     try:
         with _opener(endpoint, time.monotonic() + timeout).open(
@@ -123,6 +128,12 @@ def request_token(security: Security, timeout: float) -> tuple[str, float]:
             ) from None
         raise BrokerUnreachable(f"cannot connect to {where}: {cause or type(cause).__name__}") from None
     return _read(answer, where)
+
+
+def librdkafka_callback(security: Security) -> dict[str, Any]:
+    """What `Security.librdkafka()` lacks for a token provider: confluent-kafka's `oauth_cb`."""
+    source = security.token_source
+    return {"oauth_cb": lambda _: provide(source)} if isinstance(source, TokenProvider) else {}
 
 
 def _request(security: Security, endpoint: TokenEndpoint) -> urllib.request.Request:
@@ -227,7 +238,7 @@ def _read(answer: bytes, where: str) -> tuple[str, float]:
         token, lifetime = fields["access_token"], float(fields.get("expires_in") or 0)
     except (ValueError, LookupError, TypeError, AttributeError):
         raise AuthenticationFailed(f"the response of {where} contains no access token") from None
-    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+    if not isinstance(token, str) or not TOKEN.fullmatch(token):
         raise AuthenticationFailed(f"{where} returned an invalid access token (RFC 6750)")
     return token, max(lifetime, 0.0)
 

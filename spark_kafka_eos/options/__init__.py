@@ -6,7 +6,8 @@
     java_regex.py                     subscribePattern, from Java's syntax to Python's
     client.py source.py sink.py       the parsed values, and constraints between options
     security.py                       TLS and SASL together
-    sasl.py jaas.py                   users, passwords and OAuth clients
+    sasl.py jaas.py                   credentials of every SASL mechanism, also in Java's format
+    tokens.py msk_iam.py kerberos.py  OAUTHBEARER's tokens, AWS MSK IAM, GSSAPI
     tls.py stores.py jks.py           truststores and keystores
     secret.py                         secrets that stay out of logs
     reference.py                      the reference documentation, generated from the table

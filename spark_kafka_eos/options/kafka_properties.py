@@ -9,8 +9,10 @@ from __future__ import annotations
 
 _BYTES = "keys and values are always bytes; use DataFrame operations to encode or decode them"
 _CALLBACKS = "Java classes are not loaded"
-_KERBEROS = "SASL GSSAPI (Kerberos) is not supported; PLAIN, SCRAM and OAUTHBEARER are"
-_GRANT = "only the client credentials grant is supported, with a client id and a client secret"
+_GRANT = (
+    "only the client credentials grant is supported, with a client id and a client secret; for others, set "
+    "kafka.sasl.oauthbearer.token.provider"
+)
 _TLS = "OpenSSL negotiates TLS with Python's defaults (TLS 1.2 or later), and these cannot be restricted"
 
 REFUSED: dict[str, str] = {
@@ -28,7 +30,6 @@ REFUSED: dict[str, str] = {
         _CALLBACKS: (
             "config.providers",
             "metric.reporters",
-            "sasl.client.callback.handler.class",
             "sasl.login.class",
             "security.providers",
             "ssl.engine.factory.class",
@@ -39,7 +40,6 @@ REFUSED: dict[str, str] = {
         "certificates are always verified; to trust a private CA, set kafka.ssl.truststore.location": (
             "enable.ssl.certificate.verification",
         ),
-        _KERBEROS: ("sasl.kerberos.service.name",),
         _GRANT: (
             "sasl.oauthbearer.assertion.algorithm",
             "sasl.oauthbearer.assertion.claim.aud",
@@ -52,7 +52,6 @@ REFUSED: dict[str, str] = {
             "sasl.oauthbearer.assertion.private.key.file",
             "sasl.oauthbearer.assertion.private.key.passphrase",
             "sasl.oauthbearer.assertion.template.file",
-            "sasl.oauthbearer.config",
             "sasl.oauthbearer.jwt.retriever.class",
             "sasl.oauthbearer.jwt.validator.class",
         ),
@@ -145,7 +144,7 @@ WITHOUT_EFFECT: dict[str, str] = {
             "sasl.oauthbearer.scope.claim.name",
             "sasl.oauthbearer.sub.claim.name",
         ),
-        _KERBEROS: (
+        "the Kerberos library obtains and renews tickets from the keytab": (
             "sasl.kerberos.kinit.cmd",
             "sasl.kerberos.min.time.before.relogin",
             "sasl.kerberos.ticket.renew.jitter",

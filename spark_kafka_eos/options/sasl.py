@@ -1,18 +1,23 @@
-"""SASL credentials: a user with a password, or a client with tokens from an OAuth server."""
+"""SASL credentials: a user with a password, a client with tokens, a Kerberos principal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import jaas, parsers, tls
+from spark_kafka_eos.options import jaas, kerberos, msk_iam, parsers, tls
 from spark_kafka_eos.options.secret import Secret
+from spark_kafka_eos.options.tokens import TokenEndpoint, TokenProvider
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MSK_IAM = "AWS_MSK_IAM"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", MSK_IAM)
 
 _JAAS = "kafka.sasl.jaas.config"
 _URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+_PROVIDER = "kafka.sasl.oauthbearer.token.provider"
+_OAUTH_MODULE, _IAM_MODULE = "OAuthBearerLoginModule", "IAMLoginModule"
 # Credentials: field of the option table, name of the option, name in JAAS.
 _USER = (("sasl_username", "kafka.sasl.username", "username"), ("sasl_password", "kafka.sasl.password", "password"))
 _CLIENT = tuple(
@@ -23,7 +28,14 @@ _CLIENT = tuple(
     )
     for what in ("id", "secret")
 )
-_MODULES = {"PlainLoginModule": _USER, "ScramLoginModule": _USER, "OAuthBearerLoginModule": _CLIENT}
+# Login module -> the start of its mechanism's name.
+_MODULES = {
+    "PlainLoginModule": "PLAIN",
+    "ScramLoginModule": "SCRAM",
+    _OAUTH_MODULE: "OAUTHBEARER",
+    kerberos.MODULE: "GSSAPI",
+    _IAM_MODULE: MSK_IAM,
+}
 _ENDPOINT = {
     "sasl_oauthbearer_token_endpoint_url": "url",
     "sasl_oauthbearer_scope": "scope",
@@ -31,58 +43,40 @@ _ENDPOINT = {
     "sasl_oauthbearer_header_urlencode": "header_urlencode",
 }
 _EXTENSION = "extension_"  # JAAS: extension_logicalCluster="lkc-1"
+_OF_CLIENT = re.compile(rf"clientId|clientSecret|scope|{_EXTENSION}.*|ssl\..*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenEndpoint:
-    """Where a client gets its tokens: the client credentials grant (RFC 6749, 4.4; KIP-768 for the options' names).
+class _Login(NamedTuple):
+    """The login module and its options; without JAAS "" and none."""
 
-    `scope` is the requested scope. `extensions` are sent to the broker with each token (KIP-342). The server at `url`
-    is verified against `ca_location` or `ca_pem` (PEM), else against the system's CAs. With `header_urlencode`, id and
-    secret are form-encoded in the Authorization header, as the RFC requires but many servers do not expect.
-    """
-
-    url: str
-    scope: str | None = None
-    extensions: tuple[tuple[str, str], ...] = ()
-    header_urlencode: bool = False
-    ca_location: str | None = None
-    ca_pem: str | None = None
-
-    def librdkafka(self) -> dict[str, str | None]:
-        """The librdkafka configuration, without client id and secret."""
-        return {
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.token.endpoint.url": self.url,
-            "sasl.oauthbearer.scope": self.scope,
-            "sasl.oauthbearer.extensions": ",".join(f"{name}={value}" for name, value in self.extensions) or None,
-            "https.ca.location": self.ca_location,
-            "https.ca.pem": self.ca_pem,
-        }
+    module: str
+    options: Mapping[str, Secret]
 
 
 def sasl(given: Mapping[str, object]) -> dict[str, object]:
-    """The fields `mechanism`, `username`, `password` and `token_endpoint` of Security, as far as they are set."""
+    """The fields of Security for SASL, as far as they are set; `mechanism` is the one that brokers are asked for."""
     mechanism = given.get("sasl_mechanism")
-    credentials = {"mechanism": mechanism} if mechanism else {}
-    module, login = _login(given, mechanism)
-    bearer = "OAUTHBEARER" in (mechanism, _mechanism_of(module))
-    for target, (field, option, in_jaas) in zip(("username", "password"), _CLIENT if bearer else _USER, strict=True):
-        if field in given and in_jaas in login:
-            raise ConfigurationError(_JAAS, f"cannot be combined with {option}")
-        if in_jaas in login:
-            credentials[target] = login[in_jaas] if target == "password" else login[in_jaas].reveal()
-        elif field in given:
-            credentials[target] = given[field]
-    if "sasl_oauthbearer_token_endpoint_url" in given and mechanism and not bearer:
-        raise ConfigurationError(_URL, f"has no effect with {mechanism}")
-    return credentials | (_token_endpoint(given, login) if bearer else {})
+    login = _login(given, mechanism)
+    _refuse_without_effect(given, mechanism)
+    if mechanism == MSK_IAM or _iam_tokens(given):
+        hosts = (host for host, _ in given.get("bootstrap_servers", ()))  # type: ignore[attr-defined]
+        return {"mechanism": "OAUTHBEARER", "token_source": _iam(login, hosts)}
+    chosen = {"mechanism": mechanism} if mechanism else {}
+    if mechanism == "GSSAPI":
+        return chosen | {"kerberos": kerberos.kerberos(given, login.options)}
+    if "sasl_oauthbearer_token_provider" in given:
+        return chosen | {"token_source": _provider(given, login)}
+    bearer = "OAUTHBEARER" in (mechanism, _MODULES.get(login.module))
+    credentials = _credentials(given, login, _CLIENT if bearer else _USER)
+    return chosen | credentials | (_endpoint(given, login) if bearer else {})
 
 
 def require(credentials: Mapping[str, object], protocol: object) -> None:
     """Raise ConfigurationError unless `credentials` contains complete credentials."""
     if "mechanism" not in credentials:
         raise ConfigurationError("kafka.sasl.mechanism", f"is required with {protocol}: one of {', '.join(MECHANISMS)}")
+    if "kerberos" in credentials or isinstance(credentials.get("token_source"), TokenProvider):
+        return
     complete = "username" in credentials and "password" in credentials
     if credentials["mechanism"] != "OAUTHBEARER":
         if not complete:
@@ -91,39 +85,98 @@ def require(credentials: Mapping[str, object], protocol: object) -> None:
         return
     if not complete:
         _, option, in_jaas = _CLIENT["username" in credentials]
-        raise ConfigurationError(option, f"is required with OAUTHBEARER, unless kafka.sasl.jaas.config has {in_jaas}")
-    if "token_endpoint" not in credentials:
+        raise ConfigurationError(
+            option,
+            f"is required with OAUTHBEARER, unless kafka.sasl.jaas.config has {in_jaas}",
+            action=f"Set it, or set {_PROVIDER}.",
+        )
+    if "token_source" not in credentials:
         raise ConfigurationError(
             _URL, "is required with OAUTHBEARER", action="Set it to the OAuth server's https:// URL."
         )
 
 
-def _login(given: Mapping[str, object], mechanism: object) -> tuple[str, Mapping[str, Secret]]:
-    """The login module and its options; ("", {}) without JAAS."""
+def _login(given: Mapping[str, object], mechanism: object) -> _Login:
     text = given.get("sasl_jaas_config")
     if not isinstance(text, Secret):
-        return "", {}
+        return _Login("", {})
     try:
         module, options = jaas.login(text)
         if module not in _MODULES:
             raise ValueError(f"login module {module} is not supported; use one of {', '.join(_MODULES)}")
         # A client's id and secret may have properties of their own (Kafka 4.1), a user's name and password may not.
-        missing = sorted({name for _, _, name in _MODULES[module]} - options.keys())
-        if missing and _MODULES[module] is _USER:
+        missing = sorted({name for _, _, name in _USER} - options.keys())
+        if missing and _MODULES[module] in ("PLAIN", "SCRAM"):
             raise ValueError(f"{' and '.join(missing)} missing in {module}")
+        if module == _OAUTH_MODULE and not _iam_tokens(given):
+            _refuse_unknown(options)
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
-    if mechanism and _mechanism_of(module) != str(mechanism).split("-", 1)[0]:
+    fits = mechanism == _MODULES[module] or str(mechanism).startswith(f"{_MODULES[module]}-")
+    if mechanism and not fits:
         raise ConfigurationError(_JAAS, f"{module} does not match kafka.sasl.mechanism {mechanism}")
-    return module, options
+    return _Login(module, options)
 
 
-def _mechanism_of(module: str) -> str:
-    """`PlainLoginModule` -> `PLAIN`, with which the mechanism's name starts."""
-    return module.removesuffix("LoginModule").upper()
+def _refuse_unknown(options: Mapping[str, Secret]) -> None:
+    """Java would ignore `identityPoolId` without `extension_`, and the broker would then refuse the token."""
+    for name in options:
+        if not _OF_CLIENT.fullmatch(name):
+            meant = parsers.camel_case(name)
+            known = f"; did you mean {_EXTENSION}{meant}?" if meant in ("identityPoolId", "logicalCluster") else ""
+            raise ValueError(f"{name} is not an option of {_OAUTH_MODULE}{known}")
 
 
-def _token_endpoint(given: Mapping[str, object], login: Mapping[str, Secret]) -> dict[str, object]:
+def _refuse_without_effect(given: Mapping[str, object], mechanism: object) -> None:
+    bearer = ("sasl_oauthbearer_token_endpoint_url", _URL), ("sasl_oauthbearer_token_provider", _PROVIDER)
+    for field, option in bearer:
+        if field in given and mechanism and mechanism != "OAUTHBEARER":
+            raise ConfigurationError(option, f"has no effect with {mechanism}")
+
+
+def _credentials(
+    given: Mapping[str, object], login: _Login, names: Iterable[tuple[str, str, str]]
+) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for target, (field, option, in_jaas) in zip(("username", "password"), names, strict=True):
+        if field in given and in_jaas in login.options:
+            raise ConfigurationError(_JAAS, f"cannot be combined with {option}")
+        if in_jaas in login.options:
+            value = login.options[in_jaas]
+            found[target] = value if target == "password" else value.reveal()
+        elif field in given:
+            found[target] = given[field]
+    return found
+
+
+def _iam_tokens(given: Mapping[str, object]) -> bool:
+    """Whether OAUTHBEARER's tokens are AWS's, as Java names their handler."""
+    handler = str(given.get("sasl_login_callback_handler_class", ""))
+    return handler.lower().endswith("iamoauthbearerlogincallbackhandler")
+
+
+def _iam(login: _Login, hosts: Iterable[str]) -> TokenProvider:
+    try:
+        return msk_iam.provider(login.module or _IAM_MODULE, login.options, hosts)
+    except ValueError as error:
+        raise ConfigurationError(_JAAS, str(error)) from None
+
+
+def _provider(given: Mapping[str, object], login: _Login) -> TokenProvider:
+    others = [option for field, option, _ in _CLIENT if field in given]
+    others += [_URL] if "sasl_oauthbearer_token_endpoint_url" in given else []
+    others += ["kafka.sasl.oauthbearer.scope"] if "sasl_oauthbearer_scope" in given else []
+    others += [f"{name} in {_JAAS}" for name in ("clientId", "clientSecret", "scope") if name in login.options]
+    if others:
+        raise ConfigurationError(_PROVIDER, f"cannot be combined with {others[0]}")
+    return TokenProvider(
+        function=str(given["sasl_oauthbearer_token_provider"]),
+        config=given.get("sasl_oauthbearer_config", Secret("")),  # type: ignore[arg-type]
+        extensions=given.get("sasl_oauthbearer_extensions", _extensions(login)),  # type: ignore[arg-type]
+    )
+
+
+def _endpoint(given: Mapping[str, object], login: _Login) -> dict[str, object]:
     if "sasl_oauthbearer_token_endpoint_url" not in given:
         return {}
     url, allowed = given["sasl_oauthbearer_token_endpoint_url"], given.get("sasl_oauthbearer_allowed_urls", ())
@@ -133,17 +186,22 @@ def _token_endpoint(given: Mapping[str, object], login: Mapping[str, Secret]) ->
             "an http:// URL would send the client secret and the token unencrypted",
             action="Use an https:// URL. To accept this, set kafka.sasl.oauthbearer.allowed.urls to the same URL.",
         )
+    scope = login.options.get("scope")
+    inside: dict[str, object] = {
+        "scope": None if scope is None else scope.reveal(),
+        "extensions": _extensions(login),
+    }
+    said = {name: given[option] for option, name in _ENDPOINT.items() if option in given}
+    trusted = tls.token_endpoint_trust(given, login.options)
+    return {"token_source": TokenEndpoint(**(inside | said | trusted))}  # type: ignore[arg-type]
+
+
+def _extensions(login: _Login) -> tuple[tuple[str, str], ...]:
     try:
-        inside: dict[str, object] = {
-            "scope": login["scope"].reveal() if "scope" in login else None,
-            "extensions": tuple(
-                parsers.sasl_extension(name.removeprefix(_EXTENSION), value.reveal())
-                for name, value in login.items()
-                if name.startswith(_EXTENSION)
-            ),
-        }
+        return tuple(
+            parsers.sasl_extension(name.removeprefix(_EXTENSION), value.reveal())
+            for name, value in login.options.items()
+            if name.startswith(_EXTENSION)
+        )
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
-    said = {name: given[option] for option, name in _ENDPOINT.items() if option in given}
-    trusted = tls.token_endpoint_trust(given, login)
-    return {"token_endpoint": TokenEndpoint(**(inside | said | trusted))}  # type: ignore[arg-type]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import sasl, tls
-from spark_kafka_eos.options.sasl import TokenEndpoint
+from spark_kafka_eos.options import msk_iam, sasl, tls
+from spark_kafka_eos.options.kerberos import Kerberos
 from spark_kafka_eos.options.secret import Secret
+from spark_kafka_eos.options.tokens import TokenEndpoint, TokenProvider
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -20,15 +21,16 @@ class Security:
 
     Certificates and keys are either a path to a PEM file (`*_location`) or PEM text (`*_pem`), never both. Without
     `ca_*`, the system's CAs are trusted. `certificate_*` is the client's certificate chain, for mutual TLS. A PEM
-    keystore contains chain and key in one file, so both locations are the same. With OAUTHBEARER, `username` and
-    `password` are the client id and secret for `token_endpoint`.
+    keystore contains chain and key in one file, so both locations are the same. With a token endpoint, `username`
+    and `password` are the client id and secret.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = None
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None = None
     username: str | None = None
     password: Secret | None = None
-    token_endpoint: TokenEndpoint | None = None
+    token_source: TokenEndpoint | TokenProvider | None = None
+    kerberos: Kerberos | None = None
     ca_location: str | None = None
     ca_pem: str | None = None
     certificate_location: str | None = None
@@ -46,14 +48,37 @@ class Security:
     def uses_sasl(self) -> bool:
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
+    @property
+    def who(self) -> str:
+        """Who logs in, for messages."""
+        if self.kerberos is not None:
+            return (
+                f"principal {self.kerberos.principal!r}" if self.kerberos.principal else "the Kerberos ticket's owner"
+            )
+        if isinstance(self.token_source, TokenProvider):
+            return f"the token of {self.token_source.function}"
+        return f"user {self.username!r}"
+
+    @property
+    def advice(self) -> str:
+        """What to check if a broker rejects it."""
+        if self.kerberos is not None:
+            return "Check kafka.sasl.kerberos.service.name, and the broker's log for the reason."
+        if isinstance(self.token_source, TokenProvider) and self.token_source.function == msk_iam.FUNCTION:
+            return "Check that the IAM policy allows kafka-cluster:Connect, and that the region is the cluster's."
+        if self.token_source is not None:
+            return "Check the broker's log for the reason (issuer, audience, scope, signature)."
+        return "Check the user name and the password."
+
     def librdkafka(self) -> dict[str, str | int | float | bool]:
         """The librdkafka configuration. It contains secrets in plain text: never log it."""
         config: dict[str, str | None] = {"security.protocol": self.protocol}
         if self.uses_sasl:
             config["sasl.mechanism"] = self.mechanism
             user, secret = ("sasl.username", "sasl.password")
-            if self.token_endpoint is not None:
-                config |= self.token_endpoint.librdkafka()
+            for source in (self.token_source, self.kerberos):
+                config |= {} if source is None else source.librdkafka()
+            if isinstance(self.token_source, TokenEndpoint):
                 user, secret = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret")
             config |= {user: self.username, secret: _revealed(self.password)}
         if self.uses_tls:
@@ -84,7 +109,7 @@ def security(given: Mapping[str, object]) -> Security:
     who, certificates = sasl.sasl(given), tls.trust(given) | tls.identity(given)
     if protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         sasl.require(who, protocol)
-    elif "password" in who:
+    elif who.keys() & {"password", "token_source", "kerberos"}:
         raise ConfigurationError(
             "kafka.security.protocol", f"credentials are set, but {protocol} does not authenticate"
         )

@@ -54,8 +54,16 @@ def field_of(name: str) -> str:
 
 SOURCE, SINK, BOTH = Side.SOURCE, Side.SINK, Side.BOTH
 _STORE_TYPES = ("PEM", "PKCS12", "JKS")
-_OAUTH = "org.apache.kafka.common.security.oauthbearer"
-_OAUTH_HANDLERS = tuple(f"{_OAUTH}.{place}OAuthBearerLoginCallbackHandler".lower() for place in ("", "secured."))
+# With the prefix that the library has on Databricks' runtimes.
+_OAUTH_HANDLERS = tuple(
+    f"{shaded}org.apache.kafka.common.security.oauthbearer.{place}OAuthBearerLoginCallbackHandler".lower()
+    for shaded in ("", "kafkashaded.")
+    for place in ("", "secured.")
+)
+_IAM_HANDLERS, _IAM_TOKEN_HANDLERS = (
+    tuple(f"{shaded}software.amazon.msk.auth.iam.{handler}".lower() for shaded in ("", "shadedmskiam."))
+    for handler in ("IAMClientCallbackHandler", "IAMOAuthBearerLoginCallbackHandler")
+)
 
 # A row is a line of facts and a line of help, which the formatter would split.
 # fmt: off
@@ -217,7 +225,8 @@ OPTIONS: tuple[Option, ...] = (
            f"One of {', '.join(MECHANISMS)}.", ("kafka.sasl.mechanisms",)),
     Option("kafka.sasl.jaas.config", BOTH, Secret,
            "Credentials in Java's format: username and password of PlainLoginModule or ScramLoginModule, client id and "
-           "secret of OAuthBearerLoginModule."),
+           "secret of OAuthBearerLoginModule, keytab or ticket cache of Krb5LoginModule, profile or role of "
+           "IAMLoginModule."),
     Option("kafka.sasl.username", BOTH, p.text,
            "The username, if not in JAAS."),
     Option("kafka.sasl.password", BOTH, Secret,
@@ -238,12 +247,28 @@ OPTIONS: tuple[Option, ...] = (
            "Whether to URL-encode client id and secret in the Authorization header, as RFC 6749 requires."),
     Option("kafka.sasl.oauthbearer.extensions", BOTH, p.sasl_extensions,
            'SASL extensions, `extension_name="value"` in JAAS: comma-separated `name=value` pairs.'),
+    Option("kafka.sasl.oauthbearer.token.provider", BOTH, p.function,
+           "OAUTHBEARER: [function that returns a token](security.md#tokens-from-your-own-function), as "
+           "`module:function`, instead of a token endpoint."),
+    Option("kafka.sasl.oauthbearer.config", BOTH, Secret,
+           "Text that this function is called with. Spark shows it in plans: put no secret into it."),
     Option("kafka.sasl.oauthbearer.method", BOTH,
            p.only("oidc", why="tokens are requested from the token endpoint"),
            "Only `oidc`."),
     Option("kafka.sasl.login.callback.handler.class", BOTH,
-           p.only(*_OAUTH_HANDLERS, why="Java classes are not loaded"),
-           "Only Kafka's own handler for OAUTHBEARER, `OAuthBearerLoginCallbackHandler`."),
+           p.only(*_OAUTH_HANDLERS, *_IAM_TOKEN_HANDLERS, why="Java classes are not loaded"),
+           "Only Kafka's own handler for OAUTHBEARER, `OAuthBearerLoginCallbackHandler`, and that of AWS MSK IAM, "
+           "`IAMOAuthBearerLoginCallbackHandler`."),
+    Option("kafka.sasl.client.callback.handler.class", BOTH,
+           p.only(*_IAM_HANDLERS, why="Java classes are not loaded"),
+           "Only the handler of AWS MSK IAM, `IAMClientCallbackHandler`."),
+    Option("kafka.sasl.kerberos.service.name", BOTH, p.text,
+           "GSSAPI: the brokers' service name, usually `kafka`."),
+    Option("kafka.sasl.kerberos.principal", BOTH, p.text,
+           "GSSAPI: the client's principal, if not in JAAS (librdkafka's name)."),
+    Option("kafka.sasl.kerberos.keytab", BOTH, p.text,
+           "GSSAPI: the client's keytab, if not in JAAS (librdkafka's name). The file must exist on the driver and the "
+           "executors."),
     Option("kafka.https.ca.location", BOTH, p.text,
            "CA certificates for the token endpoint, a PEM file; default: the system's CAs. Java uses "
            "`ssl.truststore.location` inside JAAS."),

@@ -16,6 +16,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from spark_kafka_eos.broker.oauth import librdkafka_callback
 from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions
@@ -105,7 +106,8 @@ class _Reader:
         self._shown = {tp: array("q") for tp in start}  # 8 bytes per offset, because a soak test reads for days
         self._position = dict(start)
         self._heard = time.monotonic()
-        config = client.librdkafka() | {
+        config = client.librdkafka() | librdkafka_callback(client.security)
+        config |= {
             "log_level": 2,  # relevant errors are raised, or visible in what was read
             "group.id": "nobody",
             "isolation.level": "read_committed",

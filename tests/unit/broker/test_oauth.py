@@ -17,7 +17,7 @@ from spark_kafka_eos.broker.authentication import sasl_exchange
 from spark_kafka_eos.broker.oauth import Tokens, request_token
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.options import Secret, Security
-from spark_kafka_eos.options.sasl import TokenEndpoint
+from spark_kafka_eos.options.tokens import TokenEndpoint
 from tests.certificates import issue
 from tests.oauth import OAuthServer, serve
 
@@ -53,7 +53,7 @@ def client(server, certificates):
             mechanism="OAUTHBEARER",
             username="spark",
             password=Secret(secret),
-            token_endpoint=TokenEndpoint(**endpoint),
+            token_source=TokenEndpoint(**endpoint),
         )
 
     return make

@@ -1,10 +1,13 @@
 """Java's .properties syntax, as java.util.Properties.load reads it."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from spark_kafka_eos.options import from_properties, sink_options, source_options
+from spark_kafka_eos.options.kerberos import Kerberos
+from spark_kafka_eos.options.tokens import TokenProvider
 
 CONF = Path(__file__).parents[3] / "conf"
 
@@ -72,6 +75,20 @@ def test_the_file_in_conf_for_a_user_and_password_works_as_it_is_shown(monkeypat
         security = source_options({"subscribe": "t", **given}).client.security
         assert (security.protocol, security.mechanism) == ("SASL_SSL", mechanism)
         assert security.username is not None
+
+
+def test_the_file_in_conf_for_msk_iam_works_as_it_is_shown():
+    security = source_options({"subscribe": "t", **from_properties(CONF / "client-msk-iam.properties")}).client.security
+    assert (security.protocol, security.mechanism) == ("SASL_SSL", "OAUTHBEARER")
+    assert isinstance(security.token_source, TokenProvider)
+    assert json.loads(security.token_source.config.reveal()) == {"region": "eu-west-1"}
+
+
+def test_the_file_in_conf_for_kerberos_works_as_it_is_shown():
+    given = from_properties(CONF / "client-kerberos.properties") | {"kafka.ssl.truststore.location": __file__}
+    given["kafka.sasl.jaas.config"] = given["kafka.sasl.jaas.config"].replace("/etc/kafka/orders.keytab", __file__)
+    security = source_options({"subscribe": "t", **given}).client.security
+    assert security.kerberos == Kerberos(service="kafka", principal="orders@EXAMPLE.COM", keytab=__file__)
 
 
 def test_the_files_in_conf_for_tls_work_as_they_are_shown():

@@ -45,7 +45,8 @@ def test_the_default_is_plaintext():
         ('a.PlainLoginModule required username="alice;', "expected `;` after the last option"),
         ("a.PlainLoginModule required username=alice;", "password missing"),
         ("a.PlainLoginModule required;", "password and username missing"),
-        ('a.Krb5LoginModule required keyTab="s3cret";', "Krb5LoginModule is not supported"),
+        ('a.Krb5LoginModule required keyTab="s3cret";', "Krb5LoginModule does not match kafka.sasl.mechanism PLAIN"),
+        ('a.OtherLoginModule required keyTab="s3cret";', "OtherLoginModule is not supported"),
     ],
 )
 def test_any_other_jaas_configuration_is_refused_without_being_shown(jaas, why):
@@ -81,7 +82,7 @@ def test_the_login_module_must_fit_the_mechanism():
 
 
 def test_a_mechanism_that_is_not_supported_is_refused():
-    refused("kafka.sasl.mechanism", "'GSSAPI' is not one of", sasl_mechanism="GSSAPI")
+    refused("kafka.sasl.mechanism", "'DIGEST-MD5' is not one of", sasl_mechanism="DIGEST-MD5")
 
 
 def test_jaas_and_a_password_beside_it_exclude_each_other():
@@ -96,6 +97,11 @@ def test_a_user_that_would_not_log_in_is_refused(protocol):
         security_protocol=protocol,
         sasl_jaas_config=PLAIN,
     )
+    why = "does not authenticate"
+    refused("kafka.security.protocol", why, security_protocol=protocol, sasl_mechanism="AWS_MSK_IAM")
+    provider = {"kafka.sasl.oauthbearer.token.provider": "a:b", "kafka.sasl.mechanism": "OAUTHBEARER"}
+    with pytest.raises(ConfigurationError, match=why):
+        source_options({"kafka.bootstrap.servers": "a:1", "subscribe": "t"} | provider)
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])

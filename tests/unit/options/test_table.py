@@ -111,7 +111,7 @@ def test_a_kafka_property_of_the_other_side_has_no_effect_so_that_one_file_serve
         ("kafka.interceptor.classes", "x", "interceptor"),
         ("kafka.ssl.cipher.suites", "x", "OpenSSL"),
         ("kafka.enable.ssl.certificate.verification", "false", "always verified"),
-        ("kafka.sasl.kerberos.service.name", "kafka", "SCRAM"),
+        ("kafka.sasl.oauthbearer.assertion.file", "x", r"token\.provider"),
     ],
 )
 def test_a_kafka_property_that_cannot_be_honoured_is_refused_with_the_reason(name, value, reason):
