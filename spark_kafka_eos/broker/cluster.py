@@ -172,10 +172,14 @@ class Cluster:
 
     def transaction_version(self) -> int:
         """The finalized feature `transaction.version`: 2 is KIP-890's protocol, 0 and 1 are the older one."""
-        connection = retry(
+        return int(self.some_broker().finalized_features.get("transaction.version", 0))
+
+    def some_broker(self) -> Connection:
+        """A connection to any broker; waits until one answers."""
+        connection: Connection = retry(
             "ApiVersions", self._any, lambda _: (), lambda _: None, budget=self.budget(), sleep=self.sleep
         )
-        return int(connection.finalized_features.get("transaction.version", 0))
+        return connection
 
     # -- connections
 

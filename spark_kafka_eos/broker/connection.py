@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +22,7 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from spark_kafka_eos.broker.responses import decode_response
-from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose
+from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose, lacking
 from spark_kafka_eos.core.error_codes import failure, name_of
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions
@@ -47,6 +47,7 @@ class Connection:
     def __init__(self, host: str, port: int, options: ClientOptions) -> None:
         self.host, self.port, self._options = host, port, options
         self.finalized_features: dict[str, int] = {}
+        self.supported_features: dict[str, int] = {}
         self._offered: dict[int, tuple[int, int]] = {}
         self._correlation_id = 0
         self._pending: deque[tuple[int, Decode]] = deque()
@@ -76,6 +77,11 @@ class Connection:
     @property
     def in_flight(self) -> int:
         return len(self._pending)
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """The APIs that this package uses and the broker does not offer, and what it offers instead."""
+        return lacking(self._offered)
 
     def call(self, request: Any, *, newest: int | None = None) -> Any:
         """Send `request` and wait for its response. `newest` limits the version of the API."""
@@ -171,6 +177,7 @@ class Connection:
         if response.error_code:
             raise failure("ApiVersions", response.error_code, self.where)
         self._offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        self.supported_features = {f.name: f.max_version for f in response.supported_features or ()}
         if response.finalized_features_epoch >= 0:
             self.finalized_features = {f.name: f.max_version_level for f in response.finalized_features or ()}
 

@@ -18,10 +18,12 @@ from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete
+from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION
+from spark_kafka_eos.core.abilities import Abilities
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.core.preflight import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
-from spark_kafka_eos.errors import AuthorizationFailed, UnknownTopic
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, UnknownTopic
 
 _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
@@ -31,16 +33,27 @@ _UNKNOWN_TOPIC_PATIENCE_MS = 5_000  # some brokers do not know a new topic for a
 _LIVE_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Assigning", "Reconciling", "NotReady")
 
 
+def abilities(cluster: Cluster) -> Abilities:
+    """What one of the brokers says of itself."""
+    broker = cluster.some_broker()
+    return Abilities(lacking=broker.lacking, metadata_version=broker.supported_features.get("metadata.version"))
+
+
 def topics(
-    cluster: Cluster, names: Sequence[str], settings: Sequence[str], *, awaited: Iterable[str] = ()
+    cluster: Cluster,
+    names: Sequence[str],
+    settings: Sequence[str],
+    *,
+    optional: Sequence[str] = (),
+    awaited: Iterable[str] = (),
 ) -> tuple[int, dict[str, TopicFacts | Unread | None]]:
     """The number of brokers, and each topic with these settings, None if it does not exist.
 
-    Topics in `awaited` have a few seconds to appear.
+    `optional` are settings that not every broker has. Topics in `awaited` have a few seconds to appear.
     """
     metadata = _metadata(cluster, names, frozenset(awaited))
     described = {topic.name: topic for topic in metadata.topics if not topic.error_code}
-    configured = _topic_settings(cluster, sorted(described), settings)
+    configured = _topic_settings(cluster, sorted(described), settings, optional)
     facts: dict[str, TopicFacts | Unread | None] = {}
     for topic in metadata.topics:
         if topic.error_code == _UNKNOWN_TOPIC:
@@ -81,12 +94,16 @@ def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
     return cluster.kept((name, topic), look_up)
 
 
-def coordinator_settings(cluster: Cluster, transactional_id: str, names: Sequence[str]) -> Settings | Unread:
-    """The named settings of the broker that coordinates `transactional_id`."""
+def coordinator_settings(
+    cluster: Cluster, transactional_id: str, names: Sequence[str], *, optional: Sequence[str] = ()
+) -> Settings | Unread:
+    """The named settings of the broker that coordinates `transactional_id`; not every broker has the `optional`
+    ones.
+    """
     try:
         node = str(cluster.coordinator("transaction", transactional_id))
         # A broker only returns its own settings; if the coordinator has moved, the response is INVALID_REQUEST.
-        request = _describe_configs(_BROKER, [node], names)
+        request = _describe_configs(_BROKER, [node], [*names, *optional])
         response = cluster.call_coordinator("transaction", transactional_id, request, lambda _: ())
     except AuthorizationFailed as error:
         return Unread(reason=error.name, grant="Write on TransactionalId")
@@ -136,6 +153,10 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
         described = cluster.call_coordinator("group", group_id, request, errors).groups[0]
     except AuthorizationFailed as error:
         return Unread(reason=error.name, grant="Read on Group")
+    except BrokerError as error:
+        if error.code != UNSUPPORTED_VERSION:
+            raise
+        return Unread(reason="the brokers lack DescribeGroups")
     state = described.group_state
     return GroupFacts(
         # This API returns "Dead" for a group with another protocol (KIP-848).
@@ -177,10 +198,12 @@ def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -
         return cluster.call_any(request, complete)
 
 
-def _topic_settings(cluster: Cluster, topics: Sequence[str], names: Sequence[str]) -> dict[str, Settings | Unread]:
+def _topic_settings(
+    cluster: Cluster, topics: Sequence[str], names: Sequence[str], optional: Sequence[str]
+) -> dict[str, Settings | Unread]:
     if not topics:
         return {}
-    response = cluster.call_any(_describe_configs(_TOPIC, topics, names), lambda _: ())
+    response = cluster.call_any(_describe_configs(_TOPIC, topics, [*names, *optional]), lambda _: ())
     return _read_settings(response, topics, names, "DescribeConfigs on Topic")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafka.protocol.api_key import ApiKey
+
 from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.errors import BrokerError
 
@@ -62,6 +64,18 @@ def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = No
         f"{api}: versions {oldest} to {top} are required, but the broker {said}",
         action="Upgrade the brokers to Kafka 3.3 or later.",
     )
+
+
+def lacking(offered: Mapping[int, tuple[int, int]]) -> dict[str, str]:
+    """The APIs of `RANGES` that a broker with these ranges, by API key, does not offer, and what it offers instead."""
+    missing = {}
+    for api, (oldest, newest) in RANGES.items():
+        theirs = offered.get(ApiKey[api].value)
+        if theirs is None:
+            missing[api] = "not offered"
+        elif max(oldest, theirs[0]) > min(newest, theirs[1]):
+            missing[api] = f"versions {theirs[0]} to {theirs[1]} offered, {oldest} to {newest} needed"
+    return missing
 
 
 def transactional(api: str, transaction_version: int) -> int:

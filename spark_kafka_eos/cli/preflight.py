@@ -25,7 +25,8 @@ from spark_kafka_eos.cli.query_options import (
 )
 from spark_kafka_eos.core.preflight import Finding, Severity
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
-from spark_kafka_eos.writing.preflight import examine, examine_source
+from spark_kafka_eos.writing.preflight import examine, examine_source, service_of
+from spark_kafka_eos.writing.probe import probe as send_probe
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
@@ -45,9 +46,14 @@ def preflight(
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; can be repeated.")
     ] = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also begin and abort a scratch transaction, as TRANSACTIONAL_ID.probe.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check a cluster, its topics and groups before a query starts. Changes nothing in the cluster.
+    """Check a cluster, its topics and groups before a query starts. Changes nothing in the cluster, unless --probe.
+
+    With --probe, a transaction is begun and aborted, which leaves a marker in each output topic, and no record.
 
     \b
     Exit code 0: the query would start
@@ -74,7 +80,10 @@ def preflight(
             where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
             raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
     check = context.obj or _examine  # a test hands in another
-    findings = check(options, list(dict.fromkeys(source or [])), elsewhere)
+    sources = list(dict.fromkeys(source or []))
+    findings = check(options, sources, elsewhere)
+    if probe and not _errors(findings):
+        findings.append(_probe(options, sources if elsewhere is None else []))
     if as_json:
         print(json.dumps(to_json(findings), indent=1))
     else:
@@ -94,6 +103,12 @@ def _examine(options: SinkOptions, sources: Sequence[str], elsewhere: ClientOpti
         with Cluster(elsewhere) as origin:
             findings += examine_source(origin, sources)
     return findings
+
+
+def _probe(options: SinkOptions, sources: Sequence[str]) -> Finding:
+    with Cluster(options.client) as cluster:
+        service = service_of(cluster)
+    return send_probe(options, sources, service)
 
 
 def table(findings: Sequence[Finding]) -> Table:

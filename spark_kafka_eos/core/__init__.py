@@ -5,5 +5,5 @@ read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fe
            metadata progress
 rows       partitioner murmur2
 kafka      error_codes acl_hints backoff
-preflight  checks before the first batch
+preflight  checks before the first batch; abilities, services and releases of brokers
 """

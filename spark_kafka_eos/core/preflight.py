@@ -5,14 +5,16 @@ Errors, if no batch could succeed or another process uses the group or the ledge
 - kafka.transaction.timeout.ms above the brokers' transaction.max.timeout.ms;
 - min.insync.replicas above the replication factor;
 - a group to which the sink commits offsets has active members, or offsets committed by another sink's transactions;
-- the ledger topic is not compacted: its entries would be deleted.
+- the ledger topic is not compacted: its entries would be deleted;
+- an output topic or the ledger topic is diskless.
 
 Warnings, if committed data could be lost:
 - a single replica, min.insync.replicas of 1, unclean leader election, too few in-sync replicas at the moment; for
 output
   topics, the ledger topic, and Kafka's internal topics with the offsets and the outcome of transactions;
 - the transactional.id has an open transaction: that of a crashed predecessor looks like that of a live producer;
-- the protocol before KIP-890; offsets that expire within days;
+- the protocol before KIP-890; offsets that expire within days, transactional ids that expire within an hour;
+- a topic that stores record batches in another compression, or in a format without transactions;
 - facts that could not be read because of a missing ACL that the query itself does not need.
 """
 
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from spark_kafka_eos.core.services import DISKLESS_SETTINGS
 from spark_kafka_eos.options import SinkOptions
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -30,8 +33,12 @@ OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 # The settings that findings depend on.
 BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
 TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy")
+# Those that not every release, or not every service, has.
+OPTIONAL_BROKER_SETTINGS = ("transactional.id.expiration.ms",)
+OPTIONAL_TOPIC_SETTINGS = ("compression.type", "message.format.version", *DISKLESS_SETTINGS)
 
 _SHORT_RETENTION_MINUTES = 3 * 24 * 60  # lag tools should still know a query that was stopped over a weekend
+_SHORT_EXPIRATION_MS = 60 * 60_000
 _LIVELESS = frozenset({"", "Empty", "Dead"})
 _NAMED = 3  # members named in a finding
 
@@ -230,6 +237,7 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
         )
     else:
         yield Finding(severity=Severity.OK, subject=subject, found=f"{timeout} (the brokers allow {largest})")
+    yield from _expiration(settings)
     retention = int(settings["offsets.retention.minutes"])
     short = retention < _SHORT_RETENTION_MINUTES
     yield Finding(
@@ -242,6 +250,19 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
         else "",
         action="Increase it on the brokers; Kafka's default is 10080 (7 days)" if short else "",
     )
+
+
+def _expiration(settings: Settings) -> Iterator[Finding]:
+    expiration = int(settings.get("transactional.id.expiration.ms", _SHORT_EXPIRATION_MS))
+    if expiration < _SHORT_EXPIRATION_MS:
+        yield Finding(
+            severity=Severity.WARNING,
+            subject="transactional.id.expiration.ms",
+            found=f"{expiration} ({_span(expiration)})",
+            meaning="The brokers forget a transactional id that has no batch for this time. The next batch gets a new "
+            "producer id, and its first attempt may be aborted and written again",
+            action="Increase it on the brokers; Kafka's default is 604800000 (7 days)",
+        )
 
 
 def _transaction(facts: Facts, options: SinkOptions) -> Finding:
@@ -272,6 +293,8 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
 
 def _group(name: str, facts: GroupFacts | Unread, resolve: str | None) -> Finding:
     subject = f"group {name}"
+    if isinstance(facts, Unread) and not facts.grant:
+        return Finding(severity=Severity.WARNING, subject=subject, found=f"could not be checked: {facts.reason}")
     if isinstance(facts, Unread):
         return _unauthorised(subject, facts.reason, "Read on it")
     if facts.operations is not None and "Read" not in facts.operations:
@@ -307,10 +330,13 @@ def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgemen
         yield from ((name, judgement) for judgement in _ledger(facts.topics[name]))
     for name in written:
         if isinstance(topic := facts.topics[name], TopicFacts):
-            yield from ((name, judgement) for judgement in (*_size(topic, options), *_durability(topic)))
+            yield from (
+                (name, judgement)
+                for judgement in (*_size(topic, options), *_storage(topic, options), *_durability(topic))
+            )
     for name in ledger_topics(options):
         if isinstance(topic := facts.topics[name], TopicFacts):
-            yield from ((name, judgement) for judgement in _durability(topic))
+            yield from ((name, judgement) for judgement in (*_diskless(topic), *_durability(topic)))
     for name in internal:
         match facts.topics[name]:
             case None:
@@ -372,6 +398,44 @@ def _size(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
             Severity.OK,
             f"max.message.bytes is {largest}, less than kafka.max.request.size: record batches are limited to it",
         )
+
+
+def _storage(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
+    """Whether the topic stores record batches as they are sent, and can take part in a transaction."""
+    yield from _diskless(topic)
+    settings = topic.settings
+    if isinstance(settings, Unread):
+        return
+    stored = settings.get("compression.type", "producer")
+    ours = "none" if stored == "uncompressed" else stored
+    if ours not in ("producer", options.compression_type):
+        yield _Judgement(
+            Severity.WARNING,
+            f"compression.type is {stored}, but the sink sends {options.compression_type}",
+            "The broker decompresses each record batch and compresses it again, which costs it CPU",
+            f"Set the topic's compression.type=producer, or kafka.compression.type={ours}",
+        )
+    oldest = settings.get("message.format.version", "")
+    if oldest.startswith(("0.8", "0.9", "0.10")):
+        yield _Judgement(
+            Severity.WARNING,
+            f"message.format.version is {oldest}",
+            "If the brokers' inter.broker.protocol.version is below 3.0, they store the topic in a format without "
+            "transactions, and refuse every batch with UNSUPPORTED_FOR_MESSAGE_FORMAT; above, they ignore the setting",
+            "Remove the setting from the topic",
+        )
+
+
+def _diskless(topic: TopicFacts) -> Iterator[_Judgement]:
+    settings = topic.settings
+    for name in DISKLESS_SETTINGS:
+        if not isinstance(settings, Unread) and settings.get(name) == "true":
+            yield _Judgement(
+                Severity.ERROR,
+                f"{name} is true",
+                "Diskless topics cannot take part in transactions: every batch would fail",
+                "Use a classic topic",
+            )
 
 
 def _durability(topic: TopicFacts) -> Iterator[_Judgement]:

@@ -45,6 +45,7 @@ from spark_kafka_eos.testing.proxy_frames import (
     expects_response,
     request_header,
     with_addresses,
+    without_apis,
 )
 from spark_kafka_eos.testing.proxy_rules import WITH_CODE, Action, Rule, parse_rule
 
@@ -126,7 +127,8 @@ class Proxy:
     """Listeners for every broker of the cluster at `bootstrap` (plaintext), and rules for the requests of its clients.
 
     A context manager. Without `bootstrap`, it has only the listeners that `relay` adds. `on_request` is called for each
-    request before it is forwarded, in the thread of the connection. Raises BrokerUnreachable if no broker answers at
+    request before it is forwarded, in the thread of the connection. To clients, the brokers seem to lack the APIs in
+    `lacking`. Raises BrokerUnreachable if no broker answers at
     the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is not a rule.
     """
 
@@ -136,8 +138,10 @@ class Proxy:
         rules: Iterable[Rule | str] = (),
         *,
         on_request: Callable[[Passed], None] = lambda _: None,
+        lacking: Iterable[str] = (),
     ) -> None:
         self._upstream = bootstrap
+        self._lacking = frozenset(lacking)
         self._on_request = on_request
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
@@ -236,7 +240,9 @@ class Proxy:
         return met
 
     def translate(self, request: RequestHeader, frame: bytes | bytearray) -> bytes | bytearray:
-        """The response with the listeners' addresses instead of the brokers'."""
+        """The response with the listeners' addresses instead of the brokers', and without the lacking APIs."""
+        if self._lacking and request.api == "ApiVersions":
+            return without_apis(request, frame, self._lacking)
         return with_addresses(request, frame, self._address)
 
     def _address(self, node: int, host: str, port: int) -> tuple[str, int]:

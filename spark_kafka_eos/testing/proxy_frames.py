@@ -11,7 +11,7 @@ Source: Kafka's protocol guide; kafka-python's classes, generated from Kafka's s
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -90,6 +90,14 @@ def with_addresses(header: RequestHeader, frame: bytes | bytearray, address: Add
     for broker, node_id in named:
         broker.host, broker.port = address(node_id, broker.host, broker.port)
     return bytes(response.encode(header=True)) if named else frame
+
+
+def without_apis(header: RequestHeader, frame: bytes | bytearray, apis: Collection[str]) -> bytes:
+    """The response `frame` to an ApiVersions request, from a broker that lacks these APIs."""
+    response = _response_class(header).decode(frame, version=header.version, header=True)
+    keys = {ApiKey[api].value for api in apis}
+    response.api_keys = [offered for offered in response.api_keys if offered.api_key not in keys]
+    return bytes(response.encode(header=True))
 
 
 def _brokers(api: str, response: Any) -> Iterator[tuple[Any, int]]:

@@ -8,5 +8,6 @@ ledger_keeper              read the ledger, write it in each batch's transaction
 commit idempotent          write one micro-batch, for each delivery guarantee
 calls                      allow one call per micro-batch
 checkpoint offset_log      read a micro-batch from Spark's checkpoint
-preflight report           checks before the first batch; what each step reports
+preflight probe            checks before the first batch; a scratch transaction
+report                     what each step reports
 """

@@ -11,9 +11,11 @@ from dataclasses import replace
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core import ledger
+from spark_kafka_eos.core import ledger, releases
 from spark_kafka_eos.core import preflight as judge
+from spark_kafka_eos.core.abilities import sink_findings, source_findings
 from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
+from spark_kafka_eos.core.services import Service, recognised
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, UnknownTopic
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -28,6 +30,10 @@ Examine = Callable[[Cluster, SinkOptions], list[Finding]]
 def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     """The findings of all checks. Changes nothing in the cluster, except that Kafka may create its internal topics."""
     transactional_id = options.transactional_id
+    abilities = describe.abilities(cluster)
+    found = list(sink_findings(abilities, service_of(cluster), transactions=bool(transactional_id)))
+    if any(finding.severity is Severity.ERROR for finding in found):
+        return found
     groups = {name: describe.group(cluster, name) for name in judge.groups(options)}
     if transactional_id and isinstance(of_source := groups.get(options.group_id), GroupFacts):
         committed = GroupCoordinator(cluster, options.group_id).fetch_all(require_stable=False)
@@ -35,23 +41,38 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     transaction = settings = None
     if transactional_id:
         transaction = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
-        settings = describe.coordinator_settings(cluster, transactional_id, judge.BROKER_SETTINGS)
+        settings = describe.coordinator_settings(
+            cluster, transactional_id, judge.BROKER_SETTINGS, optional=judge.OPTIONAL_BROKER_SETTINGS
+        )
     # The internal topics exist once a coordinator has been found.
     written, others = judge.written_topics(options), [*judge.ledger_topics(options), *judge.internal_topics(options)]
-    brokers, topics = describe.topics(cluster, [*written, *others], judge.TOPIC_SETTINGS, awaited=written)
+    brokers, topics = describe.topics(
+        cluster,
+        [*written, *others],
+        judge.TOPIC_SETTINGS,
+        optional=judge.OPTIONAL_TOPIC_SETTINGS,
+        awaited=written,
+    )
+    version = cluster.transaction_version()
     facts = Facts(
         brokers=brokers,
-        transaction_version=cluster.transaction_version(),
+        transaction_version=version,
         settings={} if settings is None else settings,
         transaction=transaction,
         groups=groups,
         topics=topics,
     )
-    return judge.findings(facts, options)
+    return [
+        *judge.findings(facts, options),
+        *(releases.findings(abilities, version) if transactional_id else ()),
+        *found,
+    ]
 
 
 def examine_source(cluster: Cluster, topics: Sequence[str]) -> list[Finding]:
     """The findings on `topics` that a query reads, on the cluster they are on."""
+    if lacking := list(source_findings(describe.abilities(cluster))):
+        return lacking
     _, facts = describe.topics(cluster, topics, (), awaited=topics)
     return judge.source_findings(facts)
 
@@ -71,6 +92,11 @@ def examine_staging(staging: Staging) -> Finding:
             action="Set stagingDir to a directory that the driver and all executors share",
         )
     return Finding(severity=Severity.OK, subject=subject, found="can be written by the driver")
+
+
+def service_of(cluster: Cluster) -> Service | None:
+    """The service behind these brokers, if it is one that is known to lack something."""
+    return recognised((host for host, _ in cluster.options.bootstrap_servers), cluster.cluster_id())
 
 
 def preflight(

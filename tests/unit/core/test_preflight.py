@@ -393,3 +393,50 @@ def test_the_topics_that_a_query_reads_must_exist_and_be_readable():
         (Severity.ERROR, "source topic f", "TOPIC_AUTHORIZATION_FAILED (29)", "Grant this principal Read on it"),
     ]
     assert not any("output" in each.meaning for each in found)
+
+
+# -- how topics store what is sent
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent", "action"),
+    [
+        ("producer", "zstd", None),
+        ("zstd", "zstd", None),
+        ("uncompressed", "none", None),
+        ("gzip", "none", "kafka.compression.type=gzip"),
+        ("uncompressed", "lz4", "kafka.compression.type=none"),
+    ],
+)
+def test_a_topic_that_compresses_again_is_a_warning(stored, sent, action):
+    facts = with_topic(settings=SETTINGS | {"compression.type": stored})
+    found = wrong(facts, sink(**{"kafka.compression.type": sent}))
+    assert [finding.action.endswith(action) for finding in found] == [True] * (action is not None)
+
+
+@pytest.mark.parametrize(
+    ("version", "old"), [("0.10.2-IV0", True), ("0.9.0", True), ("0.11.0", False), ("3.0-IV1", False)]
+)
+def test_a_format_without_transactions_is_a_warning(version, old):
+    found = wrong(with_topic(settings=SETTINGS | {"message.format.version": version}))
+    assert [finding.severity for finding in found] == [Severity.WARNING] * old
+
+
+@pytest.mark.parametrize("name", ["orders", "kafka-eos-ledger"])
+@pytest.mark.parametrize("setting", ["diskless.enable", "inkless.enable"])
+def test_a_diskless_topic_is_an_error(name, setting):
+    settings = SETTINGS | {"cleanup.policy": "compact", setting: "true"}
+    severity, subject, _ = only(with_topic(name, settings=settings))
+    assert (severity, subject) == (Severity.ERROR, f"topic {name}")
+
+
+def test_transactional_ids_that_expire_within_an_hour_are_a_warning():
+    severity, subject, _ = only(replace(HEALTHY, settings=BROKER | {"transactional.id.expiration.ms": "600000"}))
+    assert (severity, subject) == (Severity.WARNING, "transactional.id.expiration.ms")
+    assert wrong(replace(HEALTHY, settings=BROKER | {"transactional.id.expiration.ms": "604800000"})) == []
+
+
+def test_a_group_that_brokers_cannot_describe_stops_nothing():
+    severity, subject, found = only(with_group(Unread(reason="the brokers lack DescribeGroups")))
+    assert (severity, subject) == (Severity.WARNING, "group copy")
+    assert "lack DescribeGroups" in found.found

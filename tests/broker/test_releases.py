@@ -1,4 +1,8 @@
-"""The oldest supported release: every request of the package exists there, and a batch lives its whole life on it."""
+"""Every minor release of Kafka: every request of the package exists there, and a batch lives its whole life on it.
+
+Every run tests the oldest one, `make test-slow` those of which the other tests use no broker. What each run tested is a
+table at its end.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,35 @@ from spark_kafka_eos.core.preflight import Severity
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.preflight import examine
+from spark_kafka_eos.writing.probe import probe
 from spark_kafka_eos.writing.report import Appended
+from tests.conftest import KAFKA_OLDEST
 from tests.reading import ours
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.parametrize("either_kafka", ["kafka_oldest"], indirect=True, ids=["oldest"]),
-]
+pytestmark = pytest.mark.broker
+
+BETWEEN = ("3.4.1", "3.6.2", "3.7.2", "3.8.1", "4.0.1", "4.1.1", "4.2.0", "4.3.1")
 
 numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=[KAFKA_OLDEST, *(pytest.param(v, marks=pytest.mark.slow) for v in BETWEEN)])
+def either_kafka(request):
+    if request.param == KAFKA_OLDEST:
+        yield request.getfixturevalue("kafka_oldest")
+        return
+    with EmbeddedKafka(request.param) as broker:
+        yield broker
+
+
+@pytest.fixture
+def works(cell, either_kafka):
+    """`works(what)`: note it in the table."""
+    return lambda what: cell("Kafka releases", what, either_kafka.version, "yes")
 
 
 @pytest.fixture
@@ -32,7 +53,7 @@ def topic(either_kafka):
 
 
 def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_continues(
-    either_kafka, cluster, owner, topic, record_batch, consumed
+    either_kafka, cluster, owner, topic, record_batch, consumed, works
 ):
     source = TopicPartition(either_kafka.create_topic(f"{topic}-source"), 0)
     output = [TopicPartition(topic, number) for number in (0, 1)]
@@ -67,13 +88,22 @@ def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_continues(
     committed = GroupCoordinator(cluster, f"id-{topic}").fetch_offsets([source])[source]
     assert committed is not None and committed.offset == 30
     assert oldest_open(cluster, output, now_ms=0) == {}
+    works("KIP-890's protocol" if cluster.transaction_version() >= 2 else "the protocol before KIP-890")
+    works("commit, write again, skip, take over; ledger topic; source")
 
 
-def test_the_preflight_finds_everything_it_asks_for(either_kafka, cluster, topic):
+def test_the_preflight_finds_everything_it_asks_for_and_knows_the_release(either_kafka, cluster, topic, works):
     given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
-    findings = examine(cluster, sink_options(given))
+    options = sink_options(given)
+    findings = examine(cluster, options)
     warnings = {finding.subject for finding in findings if finding.severity is not Severity.OK}
-    assert warnings == {
-        f"topics {topic}, kafka-eos-ledger, __consumer_offsets, __transaction_state",
-        "transaction.version",
-    }
+    minor = ".".join(either_kafka.version.split(".")[:2])
+    single = {f.subject for f in findings if f.found == "replication factor 1"}
+    older, bugs = (
+        {"transaction.version"} if minor < "4" else set(),
+        {"Kafka release"} if "4" <= minor < "4.3" else set(),
+    )
+    assert warnings - single == older | bugs
+    assert [found.found.split(",")[0] for found in findings if found.subject == "Kafka release"] == [minor]
+    assert probe(options).severity is Severity.OK
+    works("preflight and probe")
