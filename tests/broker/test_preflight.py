@@ -123,6 +123,18 @@ def test_min_insync_replicas_above_the_replicas_stops_the_query(sink, topic):
     assert found.found == "min.insync.replicas is 2, but the replication factor is 1"
 
 
+def test_a_topic_that_compresses_again_is_a_warning(sink, topic):
+    (found,) = wrong(sink(topic("out", 1, {"compression.type": "gzip"})))
+    assert found.found == "compression.type is gzip, but the sink sends none"
+    assert wrong(sink(topic("out", 1, {"compression.type": "gzip"}), **{"kafka.compression.type": "gzip"})) == []
+
+
+@pytest.mark.parametrize("either_kafka", ["kafka39"], indirect=True, ids=["TV1"])  # Kafka 4 has no such setting
+def test_an_old_message_format_is_a_warning(sink, topic):
+    (found,) = wrong(sink(topic("out", 1, {"message.format.version": "0.10.2"})))
+    assert (found.severity, found.found) == (Severity.WARNING, "message.format.version is 0.10.2")
+
+
 def test_an_unknown_topic_stops_the_query(sink, name):
     assert only_error(sink(f"{name}-nowhere")).found == "does not exist"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from types import FrameType
 from typing import Annotated
 
@@ -13,10 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spark_kafka_eos.cli.errors import usage
+from spark_kafka_eos.cli.errors import FAILED, usage
 from spark_kafka_eos.lab.commands.fuzz import fuzz
 from spark_kafka_eos.lab.commands.simulate import simulate
 from spark_kafka_eos.lab.commands.soak import soak
+from spark_kafka_eos.lab.replay import LIBRDKAFKA, Outcome, replay
+from spark_kafka_eos.testing import jars
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Passed, Proxy
 from spark_kafka_eos.testing.proxy_rules import parse_rule
 
@@ -82,6 +86,33 @@ def proxy(
         except KeyboardInterrupt:
             if rules:
                 notes.print(summary(running))
+
+
+@chaos.command("replay-17754")
+def replay_17754(
+    kafka_version: Annotated[str, typer.Option(help="Kafka version; downloaded once.")] = jars.DEFAULT_VERSION,
+) -> None:
+    """Replay KAFKA-17754: an EndTxn that the network delays into the next transaction ends that one early.
+
+    Runs librdkafka and the connector on a broker with the protocol before KIP-890, and prints what a consumer with
+    read_committed sees of each. The exit code is 1 if the connector's transaction is torn.
+    """
+    newer = int(kafka_version.split(".")[0]) >= 4  # before, there is no other protocol to choose
+    with EmbeddedKafka(kafka_version, transaction_version=1 if newer else None) as kafka:
+        outcomes = list(replay(kafka))
+    Console(highlight=False).print(outcome_table(outcomes))
+    if any(outcome.torn and outcome.client != LIBRDKAFKA for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def outcome_table(outcomes: Iterable[Outcome]) -> Table:
+    """What each client's application did, what should be visible, and what is."""
+    table = Table("client", "ends of its transactions", "should be visible", "is visible", "transaction 2")
+    for outcome in outcomes:
+        expected, seen = (", ".join(sorted(values)) for values in (outcome.case.expected, outcome.seen))
+        torn = Text("torn", "bold red") if outcome.torn else Text("whole", "green")
+        table.add_row(outcome.client, str(outcome.case), expected, seen, torn)
+    return table
 
 
 def line(passed: Passed, seconds: float) -> Text:

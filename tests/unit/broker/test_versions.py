@@ -8,8 +8,9 @@ import kafka.protocol.metadata
 import kafka.protocol.producer
 import kafka.protocol.sasl
 import pytest
+from kafka.protocol.api_key import ApiKey
 
-from spark_kafka_eos.broker.versions import RANGES, choose, transactional
+from spark_kafka_eos.broker.versions import RANGES, choose, lacking, transactional
 from spark_kafka_eos.errors import BrokerError
 
 
@@ -36,6 +37,14 @@ def test_the_newest_version_both_sides_know_is_spoken(api, offered, newest, expe
 def test_a_broker_without_a_common_version_is_refused_with_both_ranges(offered, said):
     with pytest.raises(BrokerError, match=f"Fetch: versions 13 to 16 are required, but the broker .*{said}"):
         choose("Fetch", offered)
+
+
+def test_what_a_broker_lacks_is_listed_with_what_it_offers_instead():
+    all_of_them = {ApiKey[api].value: versions for api, versions in RANGES.items()}
+    assert lacking(all_of_them) == {}
+    fewer = all_of_them | {ApiKey.Fetch.value: (4, 11)}
+    del fewer[ApiKey.EndTxn.value]
+    assert lacking(fewer) == {"EndTxn": "not offered", "Fetch": "versions 4 to 11 offered, 13 to 16 needed"}
 
 
 @pytest.mark.parametrize(("api", "tv1", "tv2"), [("Produce", 11, 12), ("TxnOffsetCommit", 4, 5), ("EndTxn", 4, 5)])
