@@ -33,7 +33,7 @@ from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.writing.commit import commit_batch, committer
-from spark_kafka_eos.writing.files import files_at
+from spark_kafka_eos.writing.files import files_at, through_spark
 from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.report import EncodeReport
 from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
@@ -158,7 +158,10 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         """Once per process: the preflight, whether the checkpoint can be read here, and the first batch's source."""
         if self._options in _checked:
             return
-        read = self._read_checkpoint("metadata")
+        try:
+            read = self._read_checkpoint("metadata")
+        except OSError as error:
+            raise self._elsewhere(f"cannot read {self._checkpoint} ({error})") from error
         super().check()
         if read("commits/0") is None and read("offsets/0") is not None:
             from spark_kafka_eos.writing.preflight import check_source_cluster
@@ -208,22 +211,24 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         """Reads the checkpoint's files. Raises ConfigurationError if one that is expected shows that it is elsewhere.
 
         Without a session, a path without a scheme is ambiguous: Spark uses the cluster's default file system, but this
-        process uses its local disk, where another query's checkpoint may be.
+        process uses its local disk, where another query's checkpoint may be. With a scheme, Spark's settings of the
+        file system may lead elsewhere than Python's.
         """
         read = files_at(self._checkpoint, "checkpointLocation").read_text
-        missing = [] if urlsplit(self._checkpoint).scheme else [name for name in expected if read(name) is None]
+        missing = [name for name in expected if read(name) is None]
         if missing:
-            raise self._elsewhere(
-                f"{self._checkpoint} on the driver's local disk does not contain {missing[0]} of this query"
-            )
+            here = "as Python opens it" if urlsplit(self._checkpoint).scheme else "on the driver's local disk"
+            raise self._elsewhere(f"{self._checkpoint}, {here}, does not contain {missing[0]} of this query")
         return read
 
     def _elsewhere(self, what: str) -> ConfigurationError:
-        return ConfigurationError(
-            "checkpointLocation",
-            what,
-            action="Add the scheme of the file system to the path (hdfs://…, s3://…, file:///…).",
-        )
+        action = "Add the scheme of the file system to the path (hdfs://…, s3://…, file:///…)."
+        if urlsplit(self._checkpoint).scheme:
+            action = (
+                "Give Python the credentials and settings that Spark has for this file system, or choose another one."
+            )
+            action += through_spark("checkpointLocation")
+        return ConfigurationError("checkpointLocation", what, action=action)
 
 
 class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):

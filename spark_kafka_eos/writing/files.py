@@ -1,4 +1,4 @@
-"""Files in the checkpoint's file system: a plain path, `file:`, or any URI that pyarrow.fs or fsspec supports.
+"""Files in the checkpoint's file system: a plain path, `file:`, `dbfs:`, or any URI that pyarrow.fs or fsspec supports.
 
 Local files, the common case, do not need pyarrow. Each commit of the sink is a new process, in which importing pyarrow
 would take more time than everything else.
@@ -107,28 +107,66 @@ class ArrowFiles:
             self.filesystem.delete_dir(path)
 
 
+# Hadoop's name of a scheme: the one that pyarrow.fs knows.
+_SCHEMES = {"s3a": "s3"}
+
+
 def files_at(location: str, option: str) -> Files:
-    """The files below `location`. Raises ConfigurationError, with the name `option`, for an unknown scheme."""
+    """The files below `location`. Raises ConfigurationError, with the name `option`, if this process cannot open it."""
     scheme = urlsplit(location).scheme
     if scheme in ("", "file"):
         return LocalFiles(Path(_local_path(location)))
+    if scheme == "dbfs":
+        return LocalFiles(_mounted(location, option))
     import pyarrow as pa
     from pyarrow import fs
 
     try:
-        filesystem, root = fs.FileSystem.from_uri(location)
+        filesystem, root = fs.FileSystem.from_uri(_SCHEMES.get(scheme, scheme) + location[len(scheme) :])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as native:
         try:
             import fsspec
 
             filesystem, root = fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), location
-        except (ImportError, ValueError) as error:
+        except Exception as error:  # each file system has its own errors
             raise ConfigurationError(
                 option,
-                f"cannot open {location!r}: neither pyarrow.fs ({native}) nor fsspec ({error}) supports '{scheme}:'",
-                action=f"Install the fsspec package for '{scheme}:', or choose another location.",
+                f"cannot open {location!r}: neither pyarrow.fs ({_first_line(native)}) nor fsspec "
+                f"({_first_line(error)}) supports '{scheme}:'",
+                action=f"Install the fsspec package for '{scheme}:', or choose another location."
+                + through_spark(option),
             ) from error
     return ArrowFiles(filesystem, root.rstrip("/"))
+
+
+def fuse_path(location: str) -> Path:
+    """Where Databricks mounts a `dbfs:` URI: Unity Catalog volumes at their own path, everything else below `/dbfs`."""
+    path = _local_path(location)
+    return Path(path if path.startswith("/Volumes/") else f"/dbfs{path}")
+
+
+def _mounted(location: str, option: str) -> Path:
+    path = fuse_path(location)
+    mount = Path(*path.parts[:2])
+    if not mount.is_dir():
+        raise ConfigurationError(
+            option,
+            f"cannot open {location!r}: {mount} is not mounted in this process",
+            action="Choose a Unity Catalog volume (/Volumes/<catalog>/<schema>/<volume>/…), on compute that mounts it."
+            + through_spark(option),
+        )
+    return path
+
+
+def through_spark(option: str) -> str:
+    """The part of an error's action that applies to checkpoints only; empty for another option."""
+    if option != "checkpointLocation":
+        return ""
+    return " With a classic Spark session, TransactionalWriter in foreachBatch reads the checkpoint through Spark."
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _local_path(location: str) -> str:

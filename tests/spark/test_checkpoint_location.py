@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from tests.reading import read_committed
+from tests.s3 import s3_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -62,6 +64,51 @@ def test_an_old_checkpoint_that_is_on_the_local_disk_instead_is_not_believed(spa
     with pytest.raises(Exception, match="contains the checkpoint of query .*, but this is query .*Add the scheme"):
         run(numbers(cluster), options, checkpoint)
     assert written(options) == list(range(20))
+
+
+def with_store(spark: SparkSession, scheme: str, authority: str, folder: Path) -> SparkSession:
+    """A session to whose JVM `<scheme>://<authority>/` is this folder. Hadoop keeps it: each test needs its own."""
+    folder.mkdir()
+    session = spark.newSession()
+    session.conf.set(f"fs.{scheme}.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")
+    session.conf.set(f"fs.viewfs.mounttable.{authority}.linkFallback", f"file://{folder}")
+    return session
+
+
+def test_a_checkpoint_that_only_spark_can_open_is_read_through_spark_in_foreachbatch(spark, options, tmp_path):
+    session = with_store(spark, "store", "one", tmp_path / "store")
+    options["stagingDir"] = str(tmp_path / "staged")
+    for _ in range(2):
+        stream = numbers(session).writeStream.foreachBatch(TransactionalWriter(options))
+        stream.option("checkpointLocation", "store://one/checkpoint").trigger(
+            availableNow=True
+        ).start().awaitTermination()
+    assert (tmp_path / "store/checkpoint/commits/1").exists()
+    assert written(options) == list(range(40))
+
+
+def test_a_checkpoint_that_only_spark_can_open_is_refused_by_the_sink_with_what_to_do(spark, options, tmp_path):
+    session = with_store(spark, "store", "two", tmp_path / "store")
+    with pytest.raises(Exception, match="checkpointLocation.*cannot open 'store://two/checkpoint'") as raised:
+        run(numbers(session), options, "store://two/checkpoint")
+    assert "TransactionalWriter in foreachBatch reads the checkpoint through Spark" in str(raised.value)
+    assert "Nothing was committed" in str(raised.value)
+    assert (tmp_path / "store/checkpoint/metadata").exists()
+    assert written(options) == []
+
+
+def test_the_sink_reads_a_checkpoint_from_s3(spark, options, tmp_path):
+    """Spark's S3 file system is a stand-in, a folder; the sink reads the folder with pyarrow's S3 client."""
+    session = with_store(spark, "s3", "key:secret@bucket", tmp_path / "bucket")
+    options["stagingDir"] = str(tmp_path / "staged")
+    with s3_of(tmp_path / "bucket") as server:
+        # To pyarrow these are settings, to Spark a part of the folder's name.
+        settings = f"?region=eu-west-1&scheme=http&endpoint_override={quote(server, safe='')}"
+        (tmp_path / "bucket" / "checkpoint").symlink_to(f"checkpoint{settings}")
+        for _ in range(2):
+            run(numbers(session), options, f"s3://key:secret@bucket/checkpoint{settings}")
+    assert (tmp_path / "bucket" / "checkpoint" / "commits" / "1").exists()
+    assert written(options) == list(range(40))
 
 
 @pytest.mark.parametrize("way", ["sink", "foreachBatch"])

@@ -152,6 +152,22 @@ def test_a_checkpoint_that_is_not_on_this_disk_is_noticed_before_any_task(option
     assert (kafka.preflights, kafka.requests) == (0, [])
 
 
+@pytest.mark.parametrize(
+    ("location", "found"),
+    [("", "as Python opens it, does not contain metadata"), ("/file", r"cannot read file:.*Not a directory")],
+)
+def test_a_checkpoint_that_python_cannot_read_as_spark_does_is_noticed_before_any_task(
+    options, kafka, tmp_path, location, found
+):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "file").touch()
+    given = replace(options, checkpoint_location=f"file:{tmp_path}/empty{location}")
+    writer = StreamWriter(given, SCHEMA, connect=kafka.cluster, preflight=kafka.preflight)
+    with pytest.raises(ConfigurationError, match=f"{found}.*Give Python the credentials.*TransactionalWriter"):
+        writer.check()
+    assert (kafka.preflights, kafka.requests) == (0, [])
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_first_batch_whose_source_the_sinks_cluster_lacks_is_noticed_before_any_task(options, kafka, first):
     (Path(options.checkpoint_location) / "offsets" / "0").write_text('v1\n{}\n{"elsewhere": {"0": 1}}')

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from spark_kafka_eos.writing.files import ArrowFiles, Files, LocalFiles, files_at
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.writing.files import ArrowFiles, Files, LocalFiles, files_at, fuse_path
 
 
 @pytest.fixture(params=["local", "arrow"])
@@ -59,3 +60,53 @@ def test_a_plain_path_and_a_file_uri_are_this_machines(prefix: str, tmp_path: Pa
 def test_a_local_path_is_read_literally_as_spark_does(prefix: str, tmp_path: Path) -> None:
     name = "a b#c?d%20e"
     assert files_at(f"{prefix}{tmp_path}/{name}", "stagingDir") == LocalFiles(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("dbfs:/Volumes/main/sales/state/orders", "/Volumes/main/sales/state/orders"),
+        ("dbfs:///Volumes/main/sales/state/orders", "/Volumes/main/sales/state/orders"),
+        ("dbfs:/tmp/a b#c?d%20e", "/dbfs/tmp/a b#c?d%20e"),
+        ("dbfs:///tmp/orders", "/dbfs/tmp/orders"),
+    ],
+)
+def test_a_dbfs_location_is_where_databricks_mounts_it(location: str, path: str) -> None:
+    assert fuse_path(location) == Path(path)
+
+
+def test_a_volume_is_a_local_path() -> None:
+    path = "/Volumes/main/sales/state/orders"
+    assert files_at(path, "checkpointLocation") == LocalFiles(Path(path))
+
+
+def test_dbfs_without_its_mount_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"'checkpointLocation': cannot open 'dbfs:/a': /dbfs is not mounted"):
+        files_at("dbfs:/a", "checkpointLocation")
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "root"),
+    [
+        ("s3://bucket/state?region=eu-west-1", "S3FileSystem", "bucket/state"),
+        ("s3a://bucket/state?region=eu-west-1", "S3FileSystem", "bucket/state"),
+        ("gs://bucket/state/", "GcsFileSystem", "bucket/state"),
+        ("abfss://container@account.dfs.core.windows.net/state", "AzureFileSystem", "container/state"),
+    ],
+)
+def test_pyarrow_opens_the_object_stores_of_spark(location: str, kind: str, root: str) -> None:
+    files = files_at(location, "checkpointLocation")
+    assert isinstance(files, ArrowFiles)
+    assert (type(files.filesystem).__name__, files.root) == (kind, root)
+
+
+@pytest.mark.parametrize(
+    ("option", "way"),
+    [
+        ("checkpointLocation", r"TransactionalWriter in foreachBatch reads the checkpoint"),
+        ("stagingDir", r"location\.$"),
+    ],
+)
+def test_a_scheme_that_nothing_here_knows_is_refused_with_what_to_do(option: str, way: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"'{option}': cannot open 'wasbs://c@a/x'.*{way}"):
+        files_at("wasbs://c@a/x", option)
