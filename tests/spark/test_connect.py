@@ -1,4 +1,4 @@
-"""The foreachBatch writer on Spark Connect, where the driver's JVM is out of reach."""
+"""Source, sink and the foreachBatch writer on Spark Connect, where the driver's JVM is out of reach."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from spark_kafka_eos.testing.driver import python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
@@ -25,11 +26,23 @@ def topic(kafka: EmbeddedKafka) -> str:
 
 
 @pytest.fixture(scope="module")
-def errors(kafka: EmbeddedKafka, topic: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+def paid(kafka: EmbeddedKafka) -> str:
+    return kafka.create_topic("connect-orders-paid", 3)
+
+
+@pytest.fixture(scope="module")
+def errors(
+    kafka: EmbeddedKafka, topic: str, paid: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str | None]:
     """Each query's error, all of them run in one session."""
+    orders = kafka.create_topic("connect-orders", 2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(30):
+        producer.produce(orders, key=str(number), value=json.dumps({"paid": "true" if number % 3 == 0 else "false"}))
+    producer.flush()
     testing = {"SPARK_TESTING": "1"}  # a free port for the server instead of the one that everybody's has
     done = subprocess.run(
-        [sys.executable, JOB, kafka.bootstrap, topic, str(tmp_path_factory.mktemp("connect"))],
+        [sys.executable, JOB, kafka.bootstrap, topic, str(tmp_path_factory.mktemp("connect")), orders, paid],
         env={**os.environ, **python_environment(), **testing},
         stdout=subprocess.PIPE,
         check=True,
@@ -61,3 +74,10 @@ def test_a_stateful_batch_that_is_skipped_writes_its_state(errors: dict[str, str
 def test_each_record_is_there_once(kafka: EmbeddedKafka, topic: str, errors: dict[str, str | None]) -> None:
     values = sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, topic))
     assert values == [-50, -50, -25, -25, *range(100)]
+
+
+def test_the_readmes_example_writes_the_paid_orders_once_with_the_trigger_of_serverless_compute(
+    kafka: EmbeddedKafka, paid: str, errors: dict[str, str | None]
+) -> None:
+    assert errors["readme"] is None
+    assert sorted(int(m.key() or b"") for m in read_committed(kafka.bootstrap, paid)) == list(range(0, 30, 3))

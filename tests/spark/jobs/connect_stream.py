@@ -1,21 +1,25 @@
-"""foreachBatch queries on Spark Connect. Arguments: bootstrap, topic, a folder.
+"""Queries on Spark Connect. Arguments: bootstrap, topic, a folder, and the topics of the README's example.
 
 Prints one line of JSON: each query's error, null without one. `driver` and `executors` are the append modes; `twice`
 calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
-query once more, as if its first run had died before Spark noted the batch.
+query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example, with the
+only trigger that serverless compute has.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos import TransactionalWriter
+from tests.pages import ROOT
 
-bootstrap, topic, folder = sys.argv[1:]
+bootstrap, topic, folder, orders, paid = sys.argv[1:]
 (Path(folder) / "in").mkdir()
 errors: dict[str, str | None] = {}
 
@@ -65,5 +69,20 @@ run("counts", counts, writer("counts"))
 for left in ("1", ".1.crc"):
     (Path(folder) / "counts" / "commits" / left).unlink()
 run("replay", counts, writer("counts"), "counts")
+
+example = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+for shown, used in {
+    "localhost:9092": bootstrap,
+    "/tmp/": f"{folder}/",
+    'subscribe="orders"': f'subscribe="{orders}"',
+    'topic="orders-paid"': f'topic="{paid}"',
+    ".start()": ".trigger(availableNow=True).start()",
+}.items():
+    assert shown in example
+    example = example.replace(shown, used)
+names: dict[str, Any] = {}
+exec(example, names)
+names["query"].awaitTermination()
+errors["readme"] = None if names["spark"] is spark and not hasattr(spark, "_jvm") else "not over Spark Connect"
 print(json.dumps(errors))
 spark.stop()
