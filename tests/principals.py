@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from spark_kafka_eos.core.rights import Right
+
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional id": ResourceType.TRANSACTIONAL_ID,
 }
-
-
-class Right(NamedTuple):
-    """An ACL that allows `operation` (Kafka's name, as kafka-acls.sh takes it) on one resource."""
-
-    operation: str
-    resource: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.operation} on {self.resource} {self.name!r}"
 
 
 def add_user(bootstrap: str, user: str, password: str, rights: Iterable[Right]) -> None:

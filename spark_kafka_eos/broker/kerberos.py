@@ -61,18 +61,15 @@ def _credentials(kerberos: Kerberos) -> Any:
 
 def _failure(kerberos: Kerberos, where: str, error: Any) -> AuthenticationFailed | BrokerUnreachable:
     """The library's messages name principals, files and realms, and no keys."""
-    import gssapi
-
-    what = f"Kerberos login at {where} failed: {error.gen_message()}"
+    reasons = error.get_all_statuses(error.min_code, False) or error.get_all_statuses(error.maj_code, True)
+    what = f"Kerberos login at {where} failed: {'; '.join(reasons)}"
     if error.min_code & 0xFFFFFFFF == _KDC_UNREACHABLE:
         return BrokerUnreachable(what)
     if kerberos.keytab is not None:
-        return AuthenticationFailed(what, action=f"Check principal, keytab {kerberos.keytab} and krb5.conf.")
-    cache = kerberos.ticket_cache or "the default ticket cache"
-    if isinstance(error, gssapi.exceptions.ExpiredCredentialsError):
-        what = f"Kerberos login at {where} failed: the ticket in {cache} has expired"
+        action = f"Check principal, keytab {kerberos.keytab}, kafka.sasl.kerberos.service.name and krb5.conf."
+        return AuthenticationFailed(what, action=action)
     return AuthenticationFailed(
         what,
-        action=f"Renew the ticket in {cache} (kinit), on the driver and on each executor's machine, or set a keytab, "
-        "from which tickets are renewed automatically.",
+        action=f"Renew the ticket in {kerberos.ticket_cache or 'the default ticket cache'} (kinit), on the driver and on "
+        "each executor's machine, or set a keytab, from which tickets are renewed automatically.",
     )

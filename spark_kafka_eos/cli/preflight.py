@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.cli import acls
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
@@ -50,6 +51,12 @@ def preflight(
         bool, typer.Option("--probe", help="Also begin and abort a scratch transaction, as TRANSACTIONAL_ID.probe.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    print_acls: Annotated[
+        bool, typer.Option("--print-acls", help="Print the kafka-acls.sh commands that the query needs; check nothing.")
+    ] = False,
+    principal: Annotated[
+        str | None, typer.Option(help="With --print-acls: whom to allow. Default: the user of the options.")
+    ] = None,
 ) -> None:
     """Check a cluster, its topics and groups before a query starts. Changes nothing in the cluster, unless --probe.
 
@@ -79,8 +86,13 @@ def preflight(
         if not source:
             where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
             raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
-    check = context.obj or _examine  # a test hands in another
     sources = list(dict.fromkeys(source or []))
+    if print_acls:
+        acls.show(options, sources, elsewhere, principal=principal, as_json=as_json)
+        return
+    if principal is not None:
+        raise typer.BadParameter("requires --print-acls", param_hint="--principal")
+    check = context.obj or _examine  # a test hands in another
     findings = check(options, sources, elsewhere)
     if probe and not _errors(findings):
         findings.append(_probe(options, sources if elsewhere is None else []))

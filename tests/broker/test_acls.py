@@ -1,23 +1,30 @@
-"""The rights that docs/security.md names are enough, each of them is needed, and a missing one names itself."""
+"""What `preflight --print-acls` prints is enough, each right is needed, and a missing one names itself."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import subprocess
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.cli.main import app
+from spark_kafka_eos.core import rights
 from spark_kafka_eos.core.ledger import digest
+from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.testing.jars import perf_tools_class_path
+from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.writing.append import append
@@ -25,28 +32,18 @@ from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.preflight import preflight
 from spark_kafka_eos.writing.report import Appended
 from spark_kafka_eos.writing.transaction import decide_micro_batch
-from tests.principals import Right, add_user
+from tests.principals import add_user
 from tests.producing import produce
 from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 SOURCE, OUTPUT = "orders", "orders-clean"
 numbers = itertools.count(1)
 
 
-def documented() -> list[Right]:
-    """What the page's kafka-acls.sh commands grant."""
-    rights = []
-    for command in re.findall(r"^\$acls (.*)$", PAGE.read_text(), re.MULTILINE):
-        ((kind, name),) = re.findall(r"--(topic|group|transactional-id) (\S+)", command)
-        operations = re.findall(r"--operation (\w+)", command)
-        rights += [Right(operation, kind.replace("-", " "), name) for operation in operations]
-    return rights
-
-
-RIGHTS = documented()
+PLAIN = {"kafka.bootstrap.servers": "any:9092", "kafka.transactional.id": OUTPUT, "topic": OUTPUT}
+RIGHTS = [*rights.of_source([SOURCE]), *rights.of_sink(sink_options(PLAIN))]
 COMMITTED = Right("Describe", "group", OUTPUT)
 
 
@@ -129,7 +126,27 @@ def names(error, right):
     return f"Grant {right} to this principal" in str(error) or re.search(lookup, str(error))
 
 
-def test_the_documented_rights_are_enough(kafka, connection, output, protocol):
+def test_the_printed_commands_are_enough(kafka, connection, output, tmp_path):
+    """As an administrator would run them: by Kafka's own tool."""
+    given = connection([])
+    arguments = ["--bootstrap-servers", kafka.bootstrap, "--transactional-id", output, "--topic", output]
+    arguments += ["--source", SOURCE, "--principal", f"User:{output}", "--print-acls"]
+    script = CliRunner().invoke(app, ["preflight", *arguments]).stdout
+    (tmp_path / "admin.properties").touch()
+    (tmp_path / "kafka-acls.sh").write_text(
+        f'#!/bin/sh\nexec {java()} -cp "{perf_tools_class_path()}" org.apache.kafka.tools.AclCommand "$@"\n'
+    )
+    (tmp_path / "kafka-acls.sh").chmod(0o755)
+    required, optional = script.split("\n\n")
+    assert "# Required" in required and "# Optional" in optional
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["sh", "-e"], check=True, input=required, cwd=tmp_path, env={**os.environ, "PATH": path}, text=True)
+    assert copy(given, output) == 3
+    await_stable(kafka.bootstrap, output, behind=(0, 0))
+    assert written(kafka, output) == [b"1", b"2", b"3"]
+
+
+def test_the_required_rights_are_enough(kafka, connection, output, protocol):
     assert copy(connection(RIGHTS), output) == 3
     await_stable(kafka.bootstrap, output, behind=(0, 0))
     assert written(kafka, output) == [b"1", b"2", b"3"]
