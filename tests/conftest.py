@@ -156,6 +156,18 @@ class SecuredKafka:
     allowed: tuple[str, str] = _ALLOWED
     denied: tuple[str, str] = _DENIED
 
+    def properties(self) -> str:
+        """A `client.properties` file of `allowed`: TLS, and SCRAM as Kafka's own tools take it."""
+        user, password = self.allowed
+        return (
+            f"bootstrap.servers={self.kafka.bootstrap_of('SASL_SSL')}\n"
+            "security.protocol=SASL_SSL\n"
+            "sasl.mechanism=SCRAM-SHA-512\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="{user}" password="{password}";\n'
+            f"ssl.truststore.location={self.certificates.ca}\n"
+        )
+
 
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory, kafka_version: str) -> Iterator[SecuredKafka]:

@@ -1,5 +1,6 @@
-"""The job as it is run: spark-submit, a properties file with TLS and SASL, a line per batch, an exact copy."""
+"""The job as it is run: spark-submit with the files of conf/, TLS and SASL, a line per batch, an exact copy."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,15 +9,16 @@ from confluent_kafka import Producer
 
 from spark_kafka_eos.testing.driver import Driver, python_environment
 from spark_kafka_eos.verify.verification import verify
+from tests.pages import ROOT
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-JOB = Path(__file__).parents[2] / "jobs" / "copy_topic.py"
+JOB, CONF = ROOT / "jobs" / "copy_topic.py", ROOT / "conf"
 
 
 def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(secured, tmp_path: Path) -> None:
-    kafka, (user, password) = secured.kafka, secured.allowed
+    kafka, (_, password) = secured.kafka, secured.allowed
     kafka.create_topic("copied-from", partitions=3)
     kafka.create_topic("copied-to", partitions=2)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
@@ -24,19 +26,18 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
         producer.produce("copied-from", key=f"k{number % 50}", value=f"v{number}", headers={"n": str(number)})
     producer.flush()
     properties = tmp_path / "client.properties"
-    properties.write_text(
-        f"bootstrap.servers={kafka.bootstrap_of('SASL_SSL')}\n"
-        "security.protocol=SASL_SSL\n"
-        "sasl.mechanism=SCRAM-SHA-512\n"
-        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
-        f'username="{user}" password="{password}";\n'
-        f"ssl.truststore.location={secured.certificates.ca}\n"
-    )
+    properties.write_text(secured.properties())
 
     log = tmp_path / "driver.log"
     arguments = ["--properties", str(properties), "--from", "copied-from", "--to", "copied-to"]
     arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--available-now", "--max-offsets-per-trigger", "300"]
+    events = tmp_path / "events"
+    events.mkdir()
     conf = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    conf += ["--properties-file", str(CONF / "spark-defaults.conf")]
+    conf += ["--driver-java-options", f"-Dlog4j2.configurationFile={CONF / 'log4j2.properties'}"]
+    conf += ["--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"]
+    conf += ["--conf", "spark.eventLog.compress=false", "--conf", "spark.eventLog.rolling.enabled=false"]
     with Driver(JOB, arguments, conf=conf, env=python_environment(), log=log) as driver:
         driver.wait(meanwhile=lambda: None, timeout=240)
 
@@ -57,6 +58,11 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
         re.search(r"batch \d+ of query \S+ .* producer=\d+/\d+ mode=driver .* end=\d+ms", line) for line in committed
     )
     assert password not in log.read_text()
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} WARN ", log.read_text(), re.MULTILINE), (
+        "log4j2.properties"
+    )
+    assert not re.search(r"^\d\d/\d\d/\d\d ", log.read_text(), re.MULTILINE), "Spark's own log format"
+    assert defaults().items() <= settings_of(events).items()
     for copy in (False, True):
         proven = verify(
             kafka.bootstrap,
@@ -67,3 +73,19 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
         )
         assert proven.holds, proven
         assert {finding.verdict for finding in proven.findings[:2]} == {"holds"}, proven
+
+
+def defaults() -> dict[str, str]:
+    """The settings in conf/spark-defaults.conf."""
+    lines = (CONF / "spark-defaults.conf").read_text().splitlines()
+    found = dict(line.split() for line in lines if line and not line.startswith("#"))
+    assert len(found) >= 4
+    return found
+
+
+def settings_of(events: Path) -> dict[str, str]:
+    """The settings that an application ran with, from its event log."""
+    [log] = (path for path in events.iterdir() if path.is_file())
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    [update] = [event for event in told if event["Event"] == "SparkListenerEnvironmentUpdate"]
+    return {str(name): str(value) for name, value in dict(update["Spark Properties"]).items()}

@@ -39,6 +39,7 @@ PUBLIC = {
     "cluster_id",
     "follow",
     "from_properties",
+    "must_not_restart",
     "offsets_behind_latest",
 }
 

@@ -38,7 +38,9 @@ def run(job, *arguments):
         ([*COPY, "--append-mode", "nobody"], "option 'appendMode': "),
         ([*COPY, "--starting-offsets", "yesterday"], "option 'startingOffsets': "),
         ([COPY[0], *COPY[3:]], "option 'kafka.bootstrap.servers': is required"),
+        ([*COPY, "--properties", "nowhere.properties"], "No such file or directory: 'nowhere.properties'"),
         ([*DELAYS, "--append-mode", "nobody"], "option 'appendMode': "),
+        ([*DELAYS, "--properties", "nowhere.properties"], "No such file or directory: 'nowhere.properties'"),
         ([*DELAYS, "--max-offsets-per-trigger", "0"], "option 'maxOffsetsPerTrigger': "),
     ],
 )

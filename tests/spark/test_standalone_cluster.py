@@ -1,0 +1,157 @@
+"""The ways of docs/deploying.md to ship the package, on a real standalone cluster whose workers do not have it.
+
+The page's commands run as they are there, except that `pip install` is replaced by links to what is installed here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_eos.testing.driver import Driver, Kill, spark_submit
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from tests.pages import ROOT
+from tests.producing import produce
+from tests.reading import read_committed
+from tests.standalone import StandaloneCluster, bare_environment, install_package
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+
+RECORDS, BATCH = 4_000, 2_000
+PAGE = (ROOT / "docs" / "deploying.md").read_text()
+_SMALL = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.executor.memory": "512m"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with StandaloneCluster(tmp_path_factory.mktemp("standalone") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the page's commands are run: nothing here leads to this package or to the tests' Python."""
+    for name in ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Shipped:
+    """A job that is shipped as the section of the page says, from `site`. `python` stands for `python3.11`."""
+
+    def __init__(self, section: str, site: Path, python: Path | None = None) -> None:
+        [text] = re.findall(rf"^### {section}\n(.*?)^##", PAGE, re.MULTILINE | re.DOTALL)
+        blocks = [
+            block.replace("\\\n", " ") for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        ]
+        *self._before, self._command = blocks
+        self._site, self._python = site, python
+
+    def prepare(self) -> None:
+        """Run what the section runs before the job, except what installs packages."""
+        lines = [line for block in self._before for line in block.splitlines()]
+        for line in lines:
+            if not re.search(r" -m (venv|pip) ", line):
+                subprocess.run(["bash", "-ec", self._here(line)], check=True, cwd=self._site, timeout=120)
+
+    def submit(
+        self, url: str, bootstrap: str, topics: tuple[str, str], *arguments: str, conf: dict[str, str] | None = None
+    ) -> Driver:
+        """Start the section's spark-submit on this cluster, with more arguments for the job."""
+        source, target = topics
+        command = self._here(self._command).replace("spark://master:7077", url).replace("localhost:9092", bootstrap)
+        words = shlex.split(command.replace("--from orders --to orders-copy", f"--from {source} --to {target}"))
+        submit = words.index("spark-submit")
+        job = next(number for number, word in enumerate(words) if word.startswith("jobs/"))
+        settings = {**_SMALL, **(conf or {})}
+        return Driver(
+            ROOT / words[job],
+            [*words[job + 1 :], *arguments],
+            conf=[
+                *words[submit + 1 : job],
+                *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
+            ],
+            env=dict(word.split("=", 1) for word in words[:submit]) | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            log=self._site / "driver.log",
+            submit=spark_submit(),
+        )
+
+    def _here(self, command: str) -> str:
+        found = command.replace("/tmp/", f"{self._site}/").replace("/opt/", f"{self._site}/opt/")
+        return found if self._python is None else found.replace("python3.11", str(self._python))
+
+
+@pytest.fixture
+def topics(kafka: EmbeddedKafka, topic: Callable[..., str]) -> tuple[str, str]:
+    """A source with records in two partitions, and an empty target."""
+    source, target = topic("orders", partitions=2), topic("orders-copy", partitions=2)
+    for partition in (0, 1):
+        numbers = range(partition, RECORDS, 2)
+        produce(kafka.bootstrap, source, (b"%d" % number for number in numbers), partition=partition)
+    return source, target
+
+
+def exactly_once(kafka: EmbeddedKafka, target: str) -> bool:
+    return sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, target)) == list(range(RECORDS))
+
+
+def packed(site: Path) -> Shipped:
+    install_package(bare_environment(site / "environment", requires("spark-kafka-eos") or ()))
+    shipped = Shipped("A packed environment", site)
+    shipped.prepare()
+    return shipped
+
+
+def test_a_packed_environment_reaches_executors_and_a_batch_survives_the_loss_of_a_worker(
+    cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
+) -> None:
+    """Both executors append; one worker is killed with its executor when half of the second batch has been appended."""
+    kill, reached = Kill(point="half appended", batch=1), site / "reached"
+    conf = {f"spark.executorEnv.{name}": value for name, value in kill.environment(site).items()}
+    arguments = ["--append-mode", "executors", "--max-offsets-per-trigger", str(BATCH)]
+    with packed(site).submit(cluster.url, kafka.bootstrap, topics, *arguments, conf=conf) as driver:
+        driver.wait_until(reached.exists, meanwhile=lambda: None, timeout=240)
+        killed = cluster.kill_worker_of(int(reached.read_text()))
+        cluster.start_worker()
+        driver.wait(meanwhile=lambda: None, timeout=240)
+    assert killed >= 3, "the worker, its executor and a Python process at least"
+    assert exactly_once(kafka, topics[1])
+    assert re.search(r"batch 1 .* redone=1", (site / "driver.log").read_text())
+
+
+def test_a_zip_file_reaches_executors_that_have_the_compiled_packages(
+    cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
+) -> None:
+    bare_environment(site / "compiled", ["numpy", "pandas", "pyarrow", "google-crc32c"])
+    bare_environment(site / "pure", ["kafka-python"]).rename(site / "packages")
+    install_package(site / "packages")
+    shipped = Shipped("A ZIP file", site, python=site / "compiled" / "bin" / "python")
+    shipped.prepare()
+    with shipped.submit(cluster.url, kafka.bootstrap, topics, "--append-mode", "executors") as driver:
+        driver.wait(meanwhile=lambda: None, timeout=240)
+    assert exactly_once(kafka, topics[1])
+
+
+def test_with_the_package_on_every_node_nothing_is_shipped(
+    cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
+) -> None:
+    install_package(bare_environment(site / "opt" / "spark-kafka-eos", requires("spark-kafka-eos") or ()))
+    with Shipped("Installed on every node", site).submit(cluster.url, kafka.bootstrap, topics) as driver:
+        driver.wait(meanwhile=lambda: None, timeout=240)
+    assert exactly_once(kafka, topics[1])
+
+
+@pytest.mark.slow
+def test_a_packed_environment_reaches_the_sinks_tasks(
+    cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
+) -> None:
+    with packed(site).submit(cluster.url, kafka.bootstrap, topics) as driver:
+        driver.wait(meanwhile=lambda: None, timeout=240)
+    assert exactly_once(kafka, topics[1])
