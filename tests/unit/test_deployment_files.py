@@ -114,7 +114,7 @@ def test_the_job_leaves_a_fenced_driver_alone_and_restarts_any_other():
     spec = job["spec"]
     given = parser().parse_args(arguments_of_job())
     [fenced] = [rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
-    assert fenced == {"containerName": driver_of_job()["name"], "operator": "In", "values": [given.fenced_exit_code]}
+    assert fenced == {"containerName": driver_of_job()["name"], "operator": "In", "values": [2, given.fenced_exit_code]}
     assert spec["template"]["spec"]["restartPolicy"] == "Never", "podFailurePolicy demands it"
     assert spec["backoffLimit"] == 2**31 - 1
 
