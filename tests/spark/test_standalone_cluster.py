@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.driver import Driver, Kill, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.pages import ROOT
@@ -157,3 +158,25 @@ def test_a_packed_environment_reaches_the_sinks_tasks(
     with packed(site).submit(cluster.url, kafka.bootstrap, topics) as driver:
         driver.wait(meanwhile=lambda: None, timeout=240)
     assert exactly_once(kafka, topics[1])
+
+
+@pytest.mark.slow
+def test_large_blocks_on_a_disk_that_the_nodes_do_not_share_are_refused_by_name(
+    cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topic: Callable[..., str]
+) -> None:
+    """The checkpoint's path leads each process to its own working directory, as a path on a local disk does on several
+    machines."""
+    source, target = topic("orders", partitions=2), topic("orders-copy", partitions=2)
+    produce(kafka.bootstrap, source, [b"v" * 1_000] * 2_000)
+    install_package(bare_environment(site / "opt" / "spark-kafka-eos", requires("spark-kafka-eos") or ()))
+    here = ["--checkpoint", "/proc/self/cwd/checkpoint"]
+    with (
+        Shipped("Installed on every node", site).submit(
+            cluster.url, kafka.bootstrap, (source, target), *here
+        ) as driver,
+        pytest.raises(ToolFailed, match="exit code 1"),
+    ):
+        driver.wait(meanwhile=lambda: None, timeout=240)
+    log = (site / "driver.log").read_text()
+    assert "StagingLost" in log and "stagingDir" in log
+    assert read_committed(kafka.bootstrap, target) == []
