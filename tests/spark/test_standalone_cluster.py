@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.redone import redone
 from spark_kafka_eos.testing.driver import Driver, Kill, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.pages import ROOT
@@ -126,7 +127,7 @@ def test_a_packed_environment_reaches_executors_and_a_batch_survives_the_loss_of
         driver.wait(meanwhile=lambda: None, timeout=240)
     assert killed >= 3, "the worker, its executor and a Python process at least"
     assert exactly_once(kafka, topics[1])
-    assert re.search(r"batch 1 .* redone=1", (site / "driver.log").read_text())
+    assert list(redone((site / "driver.log").read_text().splitlines())) == [1], "the batch of the kill, and no other"
 
 
 def test_a_zip_file_reaches_executors_that_have_the_compiled_packages(
