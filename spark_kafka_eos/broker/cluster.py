@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import random
@@ -26,6 +27,8 @@ from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
 
+_log = logging.getLogger(__name__)
+
 CoordinatorKind = Literal["group", "transaction"]
 _Address = tuple[str, int]
 
@@ -35,6 +38,7 @@ _UNKNOWN_TOPIC = 3
 # Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
 _UNKNOWN_TOPIC_PATIENCE_MS = 5_000
 _METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
+_SAID_AFTER_S = 5  # until then, a cluster that was not reached yet is tried in silence
 
 
 class Cluster:
@@ -65,6 +69,7 @@ class Cluster:
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._id: str | None = None
         self._reached = False
+        self._unreached_since: float | None = None  # until it is said
 
     def __enter__(self) -> Self:
         return self
@@ -236,10 +241,22 @@ class Cluster:
             except BrokerUnreachable as error:
                 reasons.append(error.what)
         servers = ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
+        what = f"cannot connect to any broker (kafka.bootstrap.servers={servers}): {'; '.join(reasons)}"
+        self._say_unreached(what)
         raise BrokerUnreachable(
-            f"cannot connect to any broker (kafka.bootstrap.servers={servers}): {'; '.join(reasons)}",
+            what,
             action="Check the addresses and the brokers' advertised.listeners.",
         )
+
+    def _say_unreached(self, what: str) -> None:
+        """Warn once, before the budget is used up, if the first connection is not made."""
+        if self._reached or self._unreached_since == math.inf:
+            return
+        if self._unreached_since is None:
+            self._unreached_since = self.clock()
+        if self.clock() - self._unreached_since >= _SAID_AFTER_S:
+            _log.warning("%s; trying for up to kafka.request.timeout.ms (%d)", what, self.options.request_timeout_ms)
+            self._unreached_since = math.inf
 
     def _learn_nodes(self) -> Any:
         response = self._any().call(MetadataRequest(topics=[], allow_auto_topic_creation=False))

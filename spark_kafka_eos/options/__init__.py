@@ -5,6 +5,7 @@
     parsers.py                        from text to value
     java_regex.py                     subscribePattern, from Java's syntax to Python's
     client.py source.py sink.py       the parsed values, and constraints between options
+    unused.py                         where an option of the sink has no effect
     security.py                       TLS and SASL together
     sasl.py jaas.py                   credentials of every SASL mechanism, also in Java's format
     tokens.py msk_iam.py kerberos.py  OAUTHBEARER's tokens, AWS MSK IAM, GSSAPI
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.options.properties import from_properties
     from spark_kafka_eos.options.sink import SinkOptions, sink_options
     from spark_kafka_eos.options.source import SourceOptions, Timestamps, source_options
+    from spark_kafka_eos.options.unused import Write
 
 __all__ = [
     "ClientOptions",
@@ -38,6 +40,7 @@ __all__ = [
     "SinkOptions",
     "SourceOptions",
     "Timestamps",
+    "Write",
     "from_properties",
     "refuse_plain_keys",
     "sink_options",
@@ -50,6 +53,7 @@ __getattr__ = lazy(
         "SinkOptions": "spark_kafka_eos.options.sink",
         "SourceOptions": "spark_kafka_eos.options.source",
         "Timestamps": "spark_kafka_eos.options.source",
+        "Write": "spark_kafka_eos.options.unused",
         "from_properties": "spark_kafka_eos.options.properties",
         "sink_options": "spark_kafka_eos.options.sink",
         "source_options": "spark_kafka_eos.options.source",

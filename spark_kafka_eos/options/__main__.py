@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
-from spark_kafka_eos.options.reference import markdown, properties
+from spark_kafka_eos.options.reference import markdown, properties, unused
 from spark_kafka_eos.options.table import Side
 
 _HEAD = """# Options
@@ -21,6 +21,11 @@ _PARTS = {
     Side.BOTH: "Source and sink",
 }
 
+_UNUSED = """## Options of the sink that some writes do not use
+
+They are refused, or named in a warning, once.
+"""
+
 _IGNORED = """## Kafka's properties without effect
 
 They tune the Java clients' internals. The connector accepts them, so that one property file works for every client, and
@@ -34,8 +39,9 @@ Ignoring them would change the data, the guarantee or the security of the connec
 
 
 def page() -> str:
-    """The whole page: the options of the source, of the sink, and of both, then Kafka's other properties."""
+    """The whole page: the options of the source, of the sink, and of both, then those and Kafka's without effect."""
     tables = [f"## {title}\n\n{markdown(side)}\n" for side, title in _PARTS.items()]
+    tables.append(f"{_UNUSED}\n{unused()}\n")
     others = [f"{_IGNORED}\n{properties(WITHOUT_EFFECT)}\n", f"{_REFUSED}\n{properties(REFUSED)}\n"]
     return "\n".join([_HEAD, *tables, *others])
 

@@ -9,6 +9,7 @@ from spark_kafka_eos.options.client import ClientOptions
 from spark_kafka_eos.options.sink import SinkOptions
 from spark_kafka_eos.options.source import SourceOptions
 from spark_kafka_eos.options.table import OPTIONS, Option, Side
+from spark_kafka_eos.options.unused import UNUSED
 
 
 def markdown(side: Side) -> str:
@@ -27,6 +28,16 @@ def properties(reasons: Mapping[str, str]) -> str:
         f"| {', '.join(f'`{name}`' for name in sorted(listed))} | {_cell(reason)} |" for reason, listed in names.items()
     )
     return "\n".join(["| property | reason |", "|---|---|", *rows])
+
+
+def unused() -> str:
+    """A Markdown table of the sink's options without effect on some writes."""
+    rows = (
+        f"| `{row.option}{'' if row.value is None else f'={row.value}'}` | {row.write.value} | "
+        f"{'refused' if row.refused else 'warning'}: {_cell(row.why)} |"
+        for row in UNUSED
+    )
+    return "\n".join(["| option | in | |", "|---|---|---|", *rows])
 
 
 def default_of(row: Option) -> str:

@@ -9,7 +9,8 @@ from typing import Literal
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
-from spark_kafka_eos.options.table import SINK, take
+from spark_kafka_eos.options.table import SINK, say_without_effect, take
+from spark_kafka_eos.options.unused import Write, unused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +53,21 @@ class SinkOptions:
         return f"{self.transactional_id}.ledger"
 
 
-def sink_options(options: Mapping[str, object], *, default_transactional_id: str | None = None) -> SinkOptions:
+def sink_options(
+    options: Mapping[str, object], write: Write | None = None, *, default_transactional_id: str | None = None
+) -> SinkOptions:
     """Parse a writer's options; names are case-insensitive. Raises ConfigurationError naming the wrong option.
 
+    If it is known what the `write` is, an option without effect on it is refused, or logged once as a warning.
     `default_transactional_id` is for a batch write that is never repeated; `txnAppId`, which identifies a repeatable
     one, takes precedence.
     """
     parsed = take(options, SINK)
+    for row in () if write is None else unused(parsed, write):
+        where = f"{row.why} (this is {row.write.value.replace('`', '')})"
+        if row.refused:
+            raise ConfigurationError(row.option, f"has no effect here: {where}", action="Remove the option.")
+        say_without_effect(row.option, where)
     client = client_options(parsed)
     values = select(parsed, SinkOptions)
     transactional = values.get("delivery_guarantee") != "at-least-once"

@@ -357,14 +357,14 @@ def _row(given: str, side: Side) -> Option | None:
     if row is not None and row.side in (side, BOTH):
         return row
     if row is not None and row.name.startswith("kafka."):  # one property file works for both
-        _say_without_effect(given, f"it applies to the {row.side.value} only")
+        say_without_effect(given, f"it applies to the {row.side.value} only")
         return None
     if row is not None:
         raise ConfigurationError(row.name, f"is an option of the {row.side.value}, not of the {side.value}")
     if reason := REFUSED.get(given):
         raise ConfigurationError(given, reason)
     if reason := WITHOUT_EFFECT.get(given):
-        _say_without_effect(given, reason)
+        say_without_effect(given, reason)
         return None
     ours = {name.lower(): name for row in OPTIONS if row.side in (side, BOTH) for name in (row.name, *row.also)}
     near = difflib.get_close_matches(lowered, ours, n=1)
@@ -372,7 +372,8 @@ def _row(given: str, side: Side) -> Option | None:
 
 
 @functools.cache
-def _say_without_effect(given: str, reason: str) -> None:
+def say_without_effect(given: str, reason: str) -> None:
+    """Log once that an option, spelt as documented, has no effect."""
     _log.warning("option %s has no effect: %s", given, reason)
 
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
-from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options import Write, sink_options
 from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
@@ -67,9 +67,14 @@ class TransactionalWriter:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         require_spark()
-        self._options = sink_options(options)
+        self._options = sink_options(options, Write.FOREACH_BATCH)
         self._writer = MicroBatchWriter(self._options)
         self._last_commit: CommitReport | None = None
+        self._copied = False
+
+    def __getstate__(self) -> dict[str, object]:
+        self._copied = True
+        return self.__dict__ | {"_copied": False}
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
         with self.transaction(batch_df, batch_id) as transaction:
@@ -89,6 +94,13 @@ class TransactionalWriter:
     @property
     def last_commit(self) -> CommitReport | None:
         """The report of the last batch: outcome, records, producer id and epoch, append mode and its reason,
-        milliseconds per step, attempts.
+        milliseconds per step, attempts. None before the first batch.
+
+        Raises RuntimeError if only a copy of this writer knows it: Spark Connect writes the batches on the server.
         """
+        if self._last_commit is None and self._copied:
+            raise RuntimeError(
+                "last_commit is not known here: Spark Connect runs a copy of this writer on the server. Read "
+                "last_commit inside the function that you pass to foreachBatch."
+            )
         return self._last_commit

@@ -7,14 +7,18 @@ written again.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.core import recovery
+from spark_kafka_eos.errors import UnknownTopic
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
+
+_log = logging.getLogger(__name__)
 
 
 class IdempotentWrites:
@@ -22,7 +26,10 @@ class IdempotentWrites:
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._group = GroupCoordinator(cluster, options.group_id) if options.group_id else None
+        # The offsets of another cluster's topic would be taken for those of this cluster's.
+        here = options.group_id and not any(options.source_clusters)
+        self._group = GroupCoordinator(cluster, options.group_id) if here else None
+        self._fail_on_data_loss = options.fail_on_data_loss
         self._identity: ProducerIdentity | None = None
         self.milliseconds: dict[str, float] = {}
 
@@ -41,11 +48,18 @@ class IdempotentWrites:
         """Does nothing. Records are visible as soon as they are appended."""
 
     def commit(self, batch: MicroBatch, *, records: int) -> None:
-        """Commit the source offsets to `kafka.group.id`, if set, for lag tools."""
+        """Commit the source offsets to `kafka.group.id`, if set, for lag tools; not if a source is on another
+        cluster.
+        """
         del records
         started = time.perf_counter()
         if self._group is not None and batch.end:
-            self._group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})
+            try:
+                self._group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})
+            except UnknownTopic as error:
+                if self._fail_on_data_loss:
+                    raise
+                _log.warning("the source offsets are not committed, because a topic no longer exists: %s", error.what)
         self.milliseconds = {"offsets": (time.perf_counter() - started) * 1e3}
 
     def abort(self) -> None:

@@ -58,6 +58,11 @@ def test_the_driver_appends_and_the_executors_mode_is_refused(errors: dict[str, 
     assert "Set appendMode=driver or appendMode=auto" in str(errors["executors"])
 
 
+def test_the_report_of_a_commit_is_on_the_server_and_the_client_says_so(errors: dict[str, str | None]) -> None:
+    assert "Spark Connect runs a copy of this writer on the server" in str(errors["last_commit"])
+    assert errors["inside"] is None
+
+
 def test_a_second_call_for_a_batch_is_refused(errors: dict[str, str | None]) -> None:
     assert "a second call for batch 0" in str(errors["twice"])
 

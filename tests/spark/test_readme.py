@@ -51,7 +51,7 @@ def test_the_readmes_example_writes_the_paid_orders_once(
             6,
             ["payments", "payments-copy", "payments-loaded", "payments-marked", "payments-relaxed"],
         ),
-        ("docs/foreachbatch.md", 4, ["sensors", "sensors-loud", "sensors-even", "sensors-odd"]),
+        ("docs/foreachbatch.md", 5, ["sensors", "sensors-loud", "sensors-even", "sensors-odd", "sensors-remote"]),
         ("docs/clusters.md", 1, ["trades", "trades-mirror"]),
         ("docs/deploying.md", 3, []),
     ],

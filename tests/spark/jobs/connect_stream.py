@@ -3,7 +3,8 @@
 Prints one line of JSON: each query's error, null without one. `driver` and `executors` are the append modes; `twice`
 calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
 query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example, with the
-only trigger that serverless compute has.
+only trigger that serverless compute has. `last_commit` is what the client's writer says of its batches, and `inside`
+what the server's says, which the function that it runs checks.
 """
 
 import json
@@ -60,8 +61,24 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 files = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(f"{folder}/in")
 numbers = files.selectExpr("cast(n as string) as value")
 to_both, always_0 = writer("twice"), writer("constant")
-for mode in ("driver", "executors"):
-    run(mode, numbers, writer(mode, mode))
+by_mode = {mode: writer(mode, mode) for mode in ("driver", "executors")}
+for mode, its_writer in by_mode.items():
+    run(mode, numbers, its_writer)
+try:
+    errors["last_commit"] = f"no error, but {by_mode['driver'].last_commit}"
+except RuntimeError as error:
+    errors["last_commit"] = str(error)
+inside = writer("inside")
+
+
+def told(batch_df: DataFrame, batch_id: int) -> None:
+    before = inside.last_commit
+    assert before is None or before.batch_id == batch_id - 1, before
+    inside(batch_df.limit(0), batch_id)
+    assert inside.last_commit is not None and inside.last_commit.batch_id == batch_id
+
+
+run("inside", numbers, told)
 run("twice", numbers, twice)
 run("constant", numbers, constant)
 counts = files.selectExpr("n % 2 as odd").groupBy("odd").count().selectExpr("concat('-', count) as value")

@@ -298,3 +298,20 @@ def test_a_forked_process_inherits_no_connections():
     subprocess.run(
         [sys.executable, "-c", FORKED], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
+
+
+@pytest.mark.parametrize(("down_s", "warnings"), [(3, 0), (8, 1)])
+def test_a_cluster_that_is_not_reached_for_five_seconds_is_named_in_one_warning(broker, caplog, down_s, warnings):
+    comes_up, connect = broker.clock.now + down_s, broker.connect
+
+    def refuse(host, port, options):
+        if broker.clock.now < comes_up:
+            raise BrokerUnreachable(f"no connection to {host}:{port}: refused")
+        return connect(host, port, options)
+
+    broker.connect = refuse
+    broker.cluster(request_timeout_ms=30_000).topic("orders")
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == warnings
+    assert all("cannot connect to any broker (kafka.bootstrap.servers=" in text for text in said)
+    assert all("trying for up to kafka.request.timeout.ms (30000)" in text for text in said)

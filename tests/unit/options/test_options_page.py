@@ -14,7 +14,7 @@ def test_the_page_is_made_from_the_table_of_options() -> None:
 
 
 def test_every_option_has_a_row() -> None:
-    options, _ = page().split("## Kafka's properties without effect")
+    options, _ = page().split("## Options of the sink that some writes do not use")
     assert sum(line.startswith("| `") for line in options.splitlines()) == len(OPTIONS)
 
 

@@ -95,7 +95,7 @@ def test_an_option_of_the_other_side_is_refused_as_such(name, side, other):
 
 
 def test_a_kafka_property_of_the_other_side_has_no_effect_so_that_one_file_serves_both(caplog):
-    table._say_without_effect.cache_clear()
+    table.say_without_effect.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert take({"kafka.acks": "1"}, SOURCE) == {}
     assert "kafka.acks has no effect: it applies to the sink only" in caplog.text
@@ -134,7 +134,7 @@ def test_a_property_that_says_what_holds_anyway_is_accepted():
 
 
 def test_a_property_without_effect_is_accepted_and_named_once_in_the_log(caplog):
-    table._say_without_effect.cache_clear()
+    table.say_without_effect.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert take({"kafka.linger.ms": "5", "kafka.batch.size": "1"}, SINK) == {}
@@ -142,7 +142,7 @@ def test_a_property_without_effect_is_accepted_and_named_once_in_the_log(caplog)
 
 
 def test_a_warning_spells_an_option_as_its_documentation_does_since_spark_lower_cases_it(caplog):
-    table._say_without_effect.cache_clear()
+    table.say_without_effect.cache_clear()
     with caplog.at_level(logging.WARNING):
         take({"groupidprefix": "g", "fetchoffset.numretries": "3", "KAFKA.ACKS": "1"}, SOURCE)
     assert [record.args[0] for record in caplog.records] == ["groupIdPrefix", "fetchOffset.numRetries", "kafka.acks"]
