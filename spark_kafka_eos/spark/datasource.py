@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
-from spark_kafka_eos.spark.features import LIMITS, DataSource
+from spark_kafka_eos.spark.features import LIMITS, DataSource, require_packages
 from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class KafkaEosDataSource(DataSource):
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_plans": False}
+
+    def __init__(self, options: dict[str, str]) -> None:
+        require_packages()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

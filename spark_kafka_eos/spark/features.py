@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): ...
 
 
-__all__ = ["LIMITS", "DataSource", "StreamArrowWriter", "StreamReader", "require_spark"]
+__all__ = ["LIMITS", "DataSource", "StreamArrowWriter", "StreamReader", "require_packages", "require_spark"]
 
 _OLDEST = (3, 5)
 
@@ -38,6 +40,20 @@ def require_spark() -> None:
     """Raise ImportError if this PySpark is too old for everything here."""
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _OLDEST:
         raise ImportError(f"spark-kafka-eos needs PySpark 3.5 or later, but this is {pyspark.__version__}")
+
+
+def require_packages(find: Callable[[str], object] = find_spec) -> None:
+    """Raise ImportError if this Python has this package without those that it needs: it is not the one that pip
+    installed it for.
+    """
+    needed = {"pyarrow": "pyarrow", "numpy": "numpy", "kafka": "kafka-python", "google_crc32c": "google-crc32c"}
+    missing = [name for module, name in needed.items() if find(module) is None]
+    if missing:
+        raise ImportError(
+            f"format('kafka-eos') runs on {sys.executable}, which lacks {', '.join(missing)}: install spark-kafka-eos "
+            "with pip for that Python, or set the environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to "
+            "the Python that has it, before Spark starts."
+        )
 
 
 def __getattr__(name: str) -> type:

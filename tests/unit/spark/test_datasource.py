@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import pyspark_kafka_eos
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+from spark_kafka_eos.spark.features import require_packages
 from spark_kafka_eos.spark.schema import source_schema
 
 # An address of the reserved domain: whoever did I/O in a constructor would fail here.
@@ -32,6 +33,13 @@ def test_the_schema_follows_include_headers() -> None:
 def test_readers_are_built_and_pickled_without_a_broker(make: object) -> None:
     reader = make(KafkaEosDataSource(OPTIONS), source_schema(include_headers=False))  # type: ignore[operator]
     assert type(pickle.loads(pickle.dumps(reader))) is type(reader)
+
+
+def test_a_python_without_the_packages_that_are_needed_is_named_with_what_to_set() -> None:
+    with pytest.raises(ImportError) as caught:
+        require_packages(lambda module: None if module in ("pyarrow", "kafka") else module)
+    assert f"runs on {sys.executable}, which lacks pyarrow, kafka-python: install" in str(caught.value)
+    assert "PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON" in str(caught.value)
 
 
 def test_an_unknown_option_is_named_with_the_nearest_one() -> None:
