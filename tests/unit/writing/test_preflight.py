@@ -10,7 +10,8 @@ from spark_kafka_eos.core.preflight import Finding, Severity
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import ClientOptions, sink_options
-from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
+from spark_kafka_eos.writing.preflight import check_source_cluster, examine_staging, preflight
+from spark_kafka_eos.writing.staging import Staging
 from tests.model_kafka import KafkaModel
 
 CLUSTER = Cluster(ClientOptions(bootstrap_servers=(("b", 1),)))  # never connected
@@ -101,3 +102,23 @@ def test_warnings_are_logged_next_to_errors(caplog):
 
 def test_preflight_false_asks_nothing():
     preflight(CLUSTER, options(preflight=False), examine=lambda cluster, options: pytest.fail("asked"))
+
+
+def test_a_staging_directory_is_tried_and_left_empty(tmp_path):
+    finding = examine_staging(Staging(str(tmp_path / "new")))
+    assert finding.severity is Severity.OK
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "why"),
+    [("{here}/file/staging", "NotADirectoryError"), ("nowhere://staging", "neither pyarrow.fs .* supports 'nowhere:'")],
+)
+def test_a_staging_directory_that_cannot_be_used_is_one_of_the_errors(tmp_path, directory, why):
+    (tmp_path / "file").touch()
+    staging = Staging(directory.format(here=tmp_path))
+    with pytest.raises(
+        PreflightFailed, match=rf"(?s)found 2 errors:.*cannot be written \(.*{why}.*Set stagingDir"
+    ) as error:
+        preflight(CLUSTER, options(), staging, examine=lambda cluster, options: ERRORS[:1])
+    assert "topic a: does not exist" in str(error.value)
