@@ -56,7 +56,8 @@ class StagedMessage(WriterCommitMessage):
 
 
 # What this process has checked. Spark plans a query's micro-batches in one process unless a minute passes between them
-# (PythonWorkerFactory's idle workers), so a query pays for its preflight once, or when it hardly matters.
+# (PythonWorkerFactory's idle workers) or spark.python.worker.reuse is off. So a query pays for its preflight once, or
+# when it hardly matters.
 _checked: set[SinkOptions] = set()
 
 
