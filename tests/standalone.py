@@ -121,7 +121,7 @@ def bare_environment(folder: Path, requirements: Iterable[str] = ()) -> Path:
     packages.mkdir(parents=True)
     for found in _needed(requirements):
         for file in found.files or []:
-            if not {"..", "tests", "__pycache__"} & set(file.parts):  # scripts; half of NumPy and pandas; bytecode
+            if not {"..", "tests"} & set(file.parts):  # scripts; half of NumPy and pandas
                 _link(Path(str(found.locate_file(file))), packages / file)
     return packages
 
