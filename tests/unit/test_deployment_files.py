@@ -177,5 +177,7 @@ def test_the_images_python_steps_run_and_the_connector_is_there(tmp_path):
     subprocess.run(["bash", "-ec", step.replace("python3 -m", f"{sys.executable} -m")], check=True, timeout=600)
     code = "import google_crc32c, kafka, numpy, pandas, pyarrow, spark_kafka_eos; print(spark_kafka_eos.__file__)"
     python = tmp_path / "opt" / "spark-kafka-eos" / "bin" / "python"
-    found = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd="/", timeout=60).stdout
+    found = subprocess.run(
+        [python, "-I", "-c", code], check=True, capture_output=True, text=True, cwd="/", timeout=60
+    ).stdout
     assert str(tmp_path) in found
