@@ -38,10 +38,15 @@ test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=pa
 	$(WITH) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
-test-slow: $(READY) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
+test-slow: $(READY) build/gssapi ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
 	@mkdir -p build
-	$(BIN)/pytest -m slow --junitxml=build/slow-tests.xml $(ON) $(TESTS)
+	PYTHONPATH=$(CURDIR)/build/gssapi $(BIN)/pytest -m slow --junitxml=build/slow-tests.xml $(ON) $(TESTS)
 	$(if $(filter tests,$(TESTS)),$(if $(KAFKA),,$(BIN)/python .ci/slow_run.py write build/slow-tests.xml))
+
+# Only the slow tests use Kerberos: gssapi has no wheel for Linux, and takes a compiler and the system's library.
+build/gssapi: | $(READY)
+	@command -v krb5-config >/dev/null || { echo 'error: gssapi needs krb5-config (Debian: apt install gcc libkrb5-dev)' >&2; exit 1; }
+	$(BIN)/$(INSTALL) --target $@.partial gssapi==1.12.0 && mv $@.partial $@
 
 .PHONY: test-unit
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds

@@ -70,6 +70,6 @@ def _failure(kerberos: Kerberos, where: str, error: Any) -> AuthenticationFailed
         return AuthenticationFailed(what, action=action)
     return AuthenticationFailed(
         what,
-        action=f"Renew the ticket in {kerberos.ticket_cache or 'the default ticket cache'} (kinit), on the driver and on "
+        action=f"Renew the ticket in {kerberos.ticket_cache or 'the default ticket cache'} (kinit), on the driver and "
         "each executor's machine, or set a keytab, from which tickets are renewed automatically.",
     )

@@ -117,7 +117,10 @@ class _Reader:
             "fetch.wait.max.ms": 10,  # so that a follower has little lag, and a witness reaches the end soon
             "fetch.queue.backoff.ms": 1,
         }
-        self._consumer = Consumer(config)
+        try:
+            self._consumer = Consumer(config)
+        except KafkaException as error:  # for example, its wheels have no Kerberos
+            raise ToolFailed(f"librdkafka cannot be used with these options: {error.args[0].str()}") from None
         self._consumer.assign([RdTopicPartition(tp.topic, tp.partition, at) for tp, at in start.items()])
 
     @property

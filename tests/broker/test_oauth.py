@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from dataclasses import dataclass
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -14,64 +13,28 @@ from spark_kafka_eos.broker import oauth
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.oauth import Tokens
+from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions, source_options
-from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
-from tests.certificates import Certificates, issue
-from tests.oauth import ISSUER, OAuthServer, serve
+from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.verify.follower import witness
+from tests.copying import Copy
+from tests.oauth import SECRET, guarded_kafka
+from tests.producing import produce
 
 pytestmark = pytest.mark.broker
 
-CLIENT, SECRET = "spark", "hunter2"
 SESSION_MS = 2_000
-_KAFKA = "org.apache.kafka.common.security.oauthbearer"
-
-
-@dataclass(frozen=True)
-class Site:
-    kafka: EmbeddedKafka
-    server: OAuthServer
-    certificates: Certificates
-
-    def options(self, secret: str = SECRET, **changes: str) -> ClientOptions:
-        """As a user gives them; `changes` are Kafka's properties with `_` for `.`."""
-        properties = {
-            "bootstrap.servers": self.kafka.bootstrap_of("SASL_PLAINTEXT"),
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.login.callback.handler.class": f"{_KAFKA}.OAuthBearerLoginCallbackHandler",
-            "sasl.oauthbearer.token.endpoint.url": self.server.token_url,
-            "sasl.jaas.config": f'{_KAFKA}.OAuthBearerLoginModule required clientId="{CLIENT}" clientSecret="{secret}" '
-            f'scope="kafka" ssl.truststore.location="{self.certificates.ca}";',
-            "request.timeout.ms": "5000",
-            "delivery.timeout.ms": "5000",
-        }
-        properties |= {name.replace("_", "."): value for name, value in changes.items()}
-        given = {f"kafka.{name}": value for name, value in properties.items()}
-        return source_options({"subscribe": "any"} | given).client
 
 
 @pytest.fixture(scope="module")
 def listening(tmp_path_factory, kafka_version):
-    certificates = issue(tmp_path_factory.mktemp("oauth"))
-    with serve(OAuthServer({CLIENT: SECRET}), certificates) as server:
-        sasl = {
-            "sasl.enabled.mechanisms": "OAUTHBEARER",
-            "oauthbearer.sasl.jaas.config": f"{_KAFKA}.OAuthBearerLoginModule required;",
-            "oauthbearer.sasl.server.callback.handler.class": f"{_KAFKA}.OAuthBearerValidatorCallbackHandler",
-            "oauthbearer.sasl.oauthbearer.jwks.endpoint.url": server.keys_url,
-            "oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
-            "oauthbearer.sasl.oauthbearer.expected.issuer": ISSUER,  # from 4.4 on it must be said
-            "oauthbearer.connections.max.reauth.ms": SESSION_MS,
-        }
-        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={server.keys_url}"
-        options = (*JVM_OPTIONS, allowed)
-        with EmbeddedKafka(kafka_version, listeners={"SASL_PLAINTEXT": sasl}, jvm_options=options) as kafka:
-            kafka.create_topic("guarded")
-            yield Site(kafka=kafka, server=server, certificates=certificates)
+    with guarded_kafka(tmp_path_factory.mktemp("oauth"), kafka_version, session_ms=SESSION_MS) as site:
+        site.kafka.create_topic("guarded")
+        yield site
 
 
 @pytest.fixture
@@ -154,3 +117,33 @@ def test_appends_continue_when_the_session_ends_among_them(site, record_batch):
                 sequence += 1
             acks = appender.flush()
     assert sum(ack.records for ack in acks) == sequence
+
+
+def test_a_query_loses_nothing_while_tokens_and_sessions_end_among_its_batches(site, tmp_path):
+    """Tokens of a function that live 2 s, so they and the sessions end several times, also within a transaction."""
+    site.server.lifetime = 2.0
+    source, target, calls = "renewed-in", "renewed-out", tmp_path / "calls"
+    for topic in (source, target):
+        site.kafka.create_topic(topic, 2)
+    for partition in (0, 1):
+        produce(site.kafka.bootstrap, source, [b"%d" % number for number in range(5_000)], partition=partition)
+    given = site.provided(calls) | {"kafka.delivery.timeout.ms": "10000"}
+    client = source_options({"subscribe": source} | given).client
+    with Cluster(client) as cluster:
+        query = Copy(given["kafka.bootstrap.servers"], cluster, source, target, options=given)
+        query.write_as = lambda rows, _: rows
+        at = number = renewed = 0
+        while renewed < 4 or number < 10:
+            assert query.run(number, at, at + 10, max_attempts=1).outcome == "committed"
+            number, at, renewed = number + 1, at + 10, len(calls.read_text().splitlines())
+    written = read_topic(site.kafka.bootstrap, target, "read_committed")
+    values = sorted(int(message.value() or b"") for message in written)
+    assert values == sorted(2 * [*range(at)])
+
+
+def test_librdkafka_reads_with_the_same_token_provider(site, tmp_path):
+    client = source_options({"subscribe": "any"} | site.provided(tmp_path / "calls")).client
+    partition = TopicPartition("guarded", 0)
+    with Cluster(client) as cluster:
+        end = latest(cluster, [partition], isolation_level="read_committed")[partition]
+    assert witness(client, [OffsetRange(partition=partition, start=0, end=end)])[partition].end == end

@@ -15,6 +15,7 @@ from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.cli import main as cli
 from spark_kafka_eos.core.abilities import TRANSACTION_APIS
 from spark_kafka_eos.core.preflight import Severity
+from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.errors import PreflightFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
@@ -22,7 +23,7 @@ from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.preflight import examine_source, preflight
 from spark_kafka_eos.writing.probe import probe
-from tests.principals import Right, add_user
+from tests.principals import add_user
 from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
