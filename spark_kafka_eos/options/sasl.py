@@ -36,6 +36,14 @@ _MODULES = {
     kerberos.MODULE: "GSSAPI",
     _IAM_MODULE: MSK_IAM,
 }
+_ONLY_WITH = {
+    ("PLAIN", "SCRAM"): tuple((field, option) for field, option, _ in _USER),
+    ("OAUTHBEARER",): (
+        ("sasl_oauthbearer_token_endpoint_url", _URL),
+        ("sasl_oauthbearer_token_provider", _PROVIDER),
+        *((field, option) for field, option, _ in _CLIENT),
+    ),
+}
 _ENDPOINT = {
     "sasl_oauthbearer_token_endpoint_url": "url",
     "sasl_oauthbearer_scope": "scope",
@@ -57,8 +65,9 @@ def sasl(given: Mapping[str, object]) -> dict[str, object]:
     """The fields of Security for SASL, as far as they are set; `mechanism` is the one that brokers are asked for."""
     mechanism = given.get("sasl_mechanism")
     login = _login(given, mechanism)
-    _refuse_without_effect(given, mechanism)
-    if mechanism == MSK_IAM or _iam_tokens(given):
+    iam = mechanism == MSK_IAM or _iam_tokens(given)
+    _refuse_without_effect(given, MSK_IAM if iam else mechanism)
+    if iam:
         hosts = (host for host, _ in given.get("bootstrap_servers", ()))  # type: ignore[attr-defined]
         return {"mechanism": "OAUTHBEARER", "token_source": _iam(login, hosts)}
     chosen = {"mechanism": mechanism} if mechanism else {}
@@ -127,11 +136,14 @@ def _refuse_unknown(options: Mapping[str, Secret]) -> None:
             raise ValueError(f"{name} is not an option of {_OAUTH_MODULE}{known}")
 
 
-def _refuse_without_effect(given: Mapping[str, object], mechanism: object) -> None:
-    bearer = ("sasl_oauthbearer_token_endpoint_url", _URL), ("sasl_oauthbearer_token_provider", _PROVIDER)
-    for field, option in bearer:
-        if field in given and mechanism and mechanism != "OAUTHBEARER":
-            raise ConfigurationError(option, f"has no effect with {mechanism}")
+def _refuse_without_effect(given: Mapping[str, object], method: object) -> None:
+    """Credentials that `method`, a mechanism, would not use: the user believes that somebody else logs in."""
+    for mechanisms, options in _ONLY_WITH.items():
+        for field, option in options:
+            if field in given and method and not str(method).startswith(mechanisms):
+                raise ConfigurationError(option, f"has no effect with {method}")
+    if "sasl_oauthbearer_config" in given and "sasl_oauthbearer_token_provider" not in given:
+        raise ConfigurationError("kafka.sasl.oauthbearer.config", f"requires {_PROVIDER}")
 
 
 def _credentials(

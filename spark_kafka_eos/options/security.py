@@ -56,7 +56,8 @@ class Security:
                 f"principal {self.kerberos.principal!r}" if self.kerberos.principal else "the Kerberos ticket's owner"
             )
         if isinstance(self.token_source, TokenProvider):
-            return f"the token of {self.token_source.function}"
+            aws = self.token_source.function == msk_iam.FUNCTION
+            return "the AWS credentials" if aws else f"the token of {self.token_source.function}"
         return f"user {self.username!r}"
 
     @property

@@ -309,3 +309,23 @@ def test_librdkafka_gets_the_same_and_knows_every_name():
         "ssl.endpoint.identification.algorithm": "https",
     }
     AdminClient(config | {"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "method"),
+    [
+        (BEARER, "sasl.username", "OAUTHBEARER"),
+        (PROVIDED, "sasl.password", "OAUTHBEARER"),
+        (MSK, "sasl.oauthbearer.token.provider", "AWS_MSK_IAM"),
+        (MSK_BEARER, "sasl.oauthbearer.client.credentials.client.secret", "AWS_MSK_IAM"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "sasl.password", "GSSAPI"),
+    ],
+)
+def test_credentials_that_would_not_log_in_are_refused(given, field, method):
+    refused(f"kafka.{field}", f"has no effect with {method}", given | {field: "s3cret:s3cret"})
+
+
+def test_a_text_for_the_function_requires_the_function():
+    refused(
+        "kafka.sasl.oauthbearer.config", "requires .*token.provider", BEARER | {"sasl.oauthbearer.config": "s3cret"}
+    )
