@@ -6,6 +6,7 @@ Prints one line of JSON: the error of the first try, and how many rows there wer
 import json
 import sys
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -16,7 +17,7 @@ spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "fals
 reader = spark.read.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
 try:
     first = f"{reader.load().count()} rows"
-except PySparkException as error:
+except (PySparkException, Py4JJavaError) as error:
     first = str(error)
 spark.dataSource.register(KafkaEosDataSource)
 print(json.dumps([first, reader.load().count()]))
