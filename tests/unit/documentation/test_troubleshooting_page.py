@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -58,3 +61,27 @@ def test_a_message_that_the_code_does_not_have_is_noticed():
 def test_the_page_covers_what_stops_a_query():
     for name in ("LedgerRefused", "ProducerFenced", "PreflightFailed", "CommitOutcomeUnknown", "DataLoss"):
         assert any(quote.startswith(f"{name}: ") for quote in QUOTED)
+
+
+def test_the_command_that_asks_a_python_for_the_package_asks_the_one_that_spark_would_take(tmp_path):
+    command = next(
+        block for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "found" in block
+    )
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\nexit 7\n")
+    other.chmod(0o755)
+
+    def ask(**variables: str) -> tuple[int, str]:
+        path = os.pathsep.join(sys.path)
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            env={"PYTHONPATH": path} | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    assert ask(PYSPARK_PYTHON=sys.executable) == (0, "found\n")
+    assert ask(PYSPARK_PYTHON=str(other), PYSPARK_DRIVER_PYTHON=sys.executable) == (0, "found\n")
+    assert ask(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=str(other)) == (7, "")
