@@ -26,8 +26,9 @@ from spark_kafka_eos.cli.query_options import (
 )
 from spark_kafka_eos.core.preflight import Finding, Severity
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
-from spark_kafka_eos.writing.preflight import examine, examine_source, service_of
+from spark_kafka_eos.writing.preflight import examine, examine_source, examine_staging, service_of
 from spark_kafka_eos.writing.probe import probe as send_probe
+from spark_kafka_eos.writing.staging import staging_of
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
@@ -94,6 +95,8 @@ def preflight(
         raise typer.BadParameter("requires --print-acls", param_hint="--principal")
     check = context.obj or _examine  # a test hands in another
     findings = check(options, sources, elsewhere)
+    if options.staging_dir is not None:
+        findings.append(examine_staging(staging_of(options, options.staging_dir)))
     if probe and not _errors(findings):
         findings.append(_probe(options, sources if elsewhere is None else []))
     if as_json:

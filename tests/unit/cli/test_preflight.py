@@ -157,3 +157,11 @@ def test_options_are_name_and_value_where_the_value_may_hold_anything():
 def test_anything_else_is_not_an_option(text):
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         parse_options([text])
+
+
+@pytest.mark.parametrize(("path", "exit_code"), [("new", 0), ("file/new", 1)])
+def test_a_staging_directory_that_is_named_is_tried(tmp_path, path, exit_code):
+    (tmp_path / "file").touch()
+    done = run(*GIVEN, "--option", f"stagingDir={tmp_path}/{path}", "--json")
+    (staging,) = [found for found in json.loads(done.stdout)["findings"] if "staging directory" in found["subject"]]
+    assert (done.exit_code, staging["severity"]) == (exit_code, "error" if exit_code else "ok")
