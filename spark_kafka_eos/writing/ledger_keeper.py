@@ -79,11 +79,16 @@ class LedgerKeeper:
         self._told.clear()
         self.topic.ensure()
         committed = self._ledger_group.fetch_all()
+        pointer = committed.get(self.topic.at)
+        record = self.topic.read(None if pointer is None else pointer.offset)
+        if pointer is None and record.value is not None:
+            # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
+            # this waits for it.
+            self._ledger_group.fetch_offsets([self.topic.at])
+            committed = self._ledger_group.fetch_all()
         self._note_told(
             self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
         )
-        pointer = committed.get(self.topic.at)
-        record = self.topic.read(None if pointer is None else pointer.offset)
         self._position = record.position
         self._entry = ledger.newest(record.value, committed, self.topic.at)
 

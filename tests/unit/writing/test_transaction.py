@@ -290,6 +290,22 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
 
 
+def test_the_first_pointer_that_is_still_pending_costs_no_attempt(kafka, transaction):
+    """Of all offsets, a broker leaves out one whose first commit is pending, instead of calling it unstable."""
+    run(transaction, 0)
+
+    def meet(request, answer):
+        response = answer()
+        if request.group_id == OPTIONS.ledger_group and request.topics is None:
+            kafka.meets.pop("OffsetFetch")
+            response.topics = []
+        return response
+
+    kafka.meets["OffsetFetch"] = meet
+    assert run(owner(kafka), 1).redone == ()
+    assert "OffsetFetch" not in kafka.meets
+
+
 def test_the_ledger_is_asked_again_only_where_its_word_was_needed(kafka, transaction):
     for number in range(3):
         run(transaction, number)
