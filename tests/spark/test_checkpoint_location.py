@@ -97,6 +97,31 @@ def test_a_checkpoint_that_only_spark_can_open_is_refused_by_the_sink_with_what_
     assert written(options) == []
 
 
+@pytest.fixture
+def databricks(spark: SparkSession) -> SparkSession:
+    """A session whose default file system is `dbfs:`, with folders that are also mounted, as `/Volumes` is there. Here
+    its `/` is that of this machine, and there is no `/dbfs`."""
+    session = spark.newSession()
+    session.conf.set("fs.dbfs.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")
+    session.conf.set("fs.defaultFS", "dbfs://databricks/")
+    session.conf.set("fs.viewfs.mounttable.databricks.linkFallback", "file:///")
+    return session
+
+
+def test_a_mounted_path_without_a_scheme_is_read_where_it_is_mounted(databricks, options, tmp_path):
+    for _ in range(2):
+        run(numbers(databricks), options, str(tmp_path / "checkpoint"))
+    assert (tmp_path / "checkpoint" / "commits" / "1").exists()
+    assert written(options) == list(range(40))
+
+
+def test_a_dbfs_location_that_is_not_mounted_is_refused_before_any_task(databricks, options, tmp_path):
+    with pytest.raises(Exception, match="cannot open 'dbfs:.*/dbfs is not mounted in this process") as raised:
+        run(numbers(databricks), options, f"dbfs:{tmp_path}/checkpoint")
+    assert "TransactionalWriter in foreachBatch" in str(raised.value)
+    assert written(options) == []
+
+
 def test_the_sink_reads_a_checkpoint_from_s3(spark, options, tmp_path):
     """Spark's S3 file system is a stand-in, a folder; the sink reads the folder with pyarrow's S3 client."""
     session = with_store(spark, "s3", "key:secret@bucket", tmp_path / "bucket")

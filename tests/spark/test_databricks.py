@@ -6,20 +6,30 @@ the cells (`run`). `%pip` is not run, because the package is installed. Spark is
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_kafka_eos.testing.driver import python_environment
+from spark_kafka_eos.testing.jars import built_in_connector, files
 from tests.conftest import SecuredKafka
 from tests.pages import ROOT
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
+JOB = Path(__file__).parent / "jobs" / "databricks_over_connect.py"
 NOTEBOOK = ROOT / "notebooks" / "databricks.py"
 FIRST_LINE = "# Databricks notebook source\n"
 
@@ -60,40 +70,52 @@ def run(cell: str, namespace: dict[str, object]) -> None:
     exec(compile(cell, str(NOTEBOOK), "exec"), namespace)
 
 
+def widgets(secured: SecuredKafka, folder: Path) -> dict[str, str]:
+    """Values for the notebook's widgets, with new topics."""
+    names = {
+        name: f"databricks-{name}-{uuid.uuid4().hex[:8]}" for name in ("input", "foreachbatch", "format", "migrated")
+    }
+    return {
+        "bootstrap_servers": secured.kafka.bootstrap_of("SASL_PLAINTEXT"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "volume": str(folder),
+        **{f"{name}_topic": secured.kafka.create_topic(topic, 2) for name, topic in names.items()},
+    }
+
+
 def test_the_notebook_copies_every_record_once_and_migrates_a_query(
     spark: SparkSession, secured: SecuredKafka, tmp_path: Path
 ) -> None:
-    broker = secured.kafka
-    topics = {f"{name}_topic": broker.create_topic(f"databricks-{name}", 2) for name in ("foreachbatch", "format")}
-    topics |= {
-        "input_topic": broker.create_topic("databricks-in", 3),
-        "migrated_topic": broker.create_topic("dbx-old", 2),
-    }
+    values = widgets(secured, tmp_path)
     user, password = secured.allowed
-    namespace: dict[str, object] = {"spark": spark}
-    dbutils = Dbutils(
-        {
-            "bootstrap_servers": broker.bootstrap_of("SASL_PLAINTEXT"),
-            "security_protocol": "SASL_PLAINTEXT",
-            "volume": str(tmp_path),
-            **topics,
-        },
-        {("kafka", "user"): user, ("kafka", "password"): password},
-        namespace,
-    )
-    namespace["dbutils"] = dbutils
-
+    names: dict[str, Any] = {"spark": spark}
+    names["dbutils"] = Dbutils(values, {("kafka", "user"): user, ("kafka", "password"): password}, names)
     *before, migration = cells()
     for cell in before:
-        run(cell, namespace)
-    assert set(namespace["counts"].values()) == {1000}  # type: ignore[attr-defined]
-    assert namespace["writer"].last_commit.records == 1000  # type: ignore[attr-defined]
+        run(cell, names)
+    assert set(names["counts"].values()) == {1000}
+    assert names["writer"].last_commit.records == 1000
 
     with pytest.raises(PySparkException, match="LedgerRefused") as refused:
-        run(migration, namespace)
-    dbutils.values["resolve"] = re.search(r"write:none/[\w.]+", str(refused.value))[0]  # type: ignore[index]
-    run(migration, namespace)
-    for topic, copies in ((topics["format_topic"], 1), (topics["migrated_topic"], 2)):
-        values = sorted(bytes(message.value() or b"").decode() for message in read_committed(broker.bootstrap, topic))
-        assert values == sorted([f"order {number}" for number in range(1000)] * copies)
+        run(migration, names)
+    values["resolve"] = re.search(r"write:none/[\w.]+", str(refused.value))[0]  # type: ignore[index]
+    run(migration, names)
+    for topic, copies in ((values["format_topic"], 1), (values["migrated_topic"], 2)):
+        written = read_committed(secured.kafka.bootstrap, topic)
+        found = sorted(bytes(message.value() or b"").decode() for message in written)
+        assert found == sorted([f"order {number}" for number in range(1000)] * copies)
     assert password not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_the_notebook_copies_every_record_once_over_spark_connect(secured: SecuredKafka, tmp_path: Path) -> None:
+    """As in standard access mode and on serverless compute: no JVM, and the writer runs in another process."""
+    jars = ",".join(map(str, files(built_in_connector(pyspark.__version__))))
+    done = subprocess.run(
+        [sys.executable, JOB, json.dumps(widgets(secured, tmp_path)), *secured.allowed, jars],
+        env={**os.environ, **python_environment(), "SPARK_TESTING": "1"},  # a free port for the server
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=280,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [[1000, 1000, 1000], None]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.pages import ROOT
@@ -56,13 +58,26 @@ def test_a_pipeline_killed_in_mid_batch_writes_each_record_once(
     assert committed_batches(checkpoint) > len(kills)
 
 
-def run(pipeline: Path, env: dict[str, str] | None = None) -> Driver:
-    """`spark-pipelines run` in the pipeline's folder."""
+@pytest.mark.slow
+def test_a_full_refresh_is_refused_instead_of_writing_everything_again(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    orders, paid = kafka.create_topic("pipeline-in-refresh", 1), kafka.create_topic("pipeline-out-refresh", 1)
+    pipeline = write_pipeline(tmp_path, kafka.bootstrap, orders, paid)
+    produce(kafka.bootstrap, orders, 0)
+    with run(pipeline) as first:
+        first.wait(meanwhile=nothing, timeout=240)
+    with run(pipeline, arguments=["--full-refresh-all"]) as refresh, pytest.raises(ToolFailed, match="exit code 1"):
+        refresh.wait(meanwhile=nothing, timeout=240)
+    assert "LedgerRefused" in (pipeline / "log").read_text()
+    assert len(read_committed(kafka.bootstrap, paid)) == ORDERS / 3
+
+
+def run(pipeline: Path, env: dict[str, str] | None = None, arguments: Sequence[str] = ()) -> Driver:
+    """`spark-pipelines run` of this pipeline."""
     # A driver that lives half a minute is not worth optimising; SPARK_TESTING gives the server any free port.
     settings = {"SPARK_TESTING": "1", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
     return Driver(
         pipeline / "spark-pipeline.yml",
-        [],
+        arguments,
         conf=["--remote", "local[2]", "--conf", "spark.ui.enabled=false", "run", "--spec"],
         env=python_environment() | settings | (env or {}),
         log=pipeline / "log",
