@@ -169,8 +169,8 @@ query.lastProgress
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC All three topics have the same number of records. Run the cells above again: the numbers stay the same, because
-# MAGIC each query continues where it ended.
+# MAGIC All three topics have the same number of records, at the latest a moment after the queries have ended. Run both
+# MAGIC queries again: the numbers stay the same, because each query continues where it ended.
 
 # COMMAND ----------
 
