@@ -1,7 +1,7 @@
 """Every minor release of Kafka: every request of the package exists there, and a batch lives its whole life on it.
 
-Every run tests the oldest one, `make test-slow` those of which the other tests use no broker. What each run tested is a
-table at its end.
+Every run tests those of which other tests have a broker, `make test-slow` the others. What each run tested is a table at
+its end; `.ci/tested.py` makes docs/tested.md of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.preflight import examine
 from spark_kafka_eos.writing.probe import probe
 from spark_kafka_eos.writing.report import Appended
-from tests.conftest import KAFKA_OLDEST
 from tests.reading import ours
 
 pytestmark = pytest.mark.broker
@@ -32,10 +31,13 @@ BETWEEN = ("3.4.1", "3.6.2", "3.7.2", "3.8.1", "4.0.1", "4.1.1", "4.2.0", "4.3.1
 numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=[KAFKA_OLDEST, *(pytest.param(v, marks=pytest.mark.slow) for v in BETWEEN)])
+SHARED = ("kafka_oldest", "kafka35", "kafka39", "kafka")
+
+
+@pytest.fixture(scope="module", params=[*SHARED, *(pytest.param(v, marks=pytest.mark.slow) for v in BETWEEN)])
 def either_kafka(request):
-    if request.param == KAFKA_OLDEST:
-        yield request.getfixturevalue("kafka_oldest")
+    if request.param in SHARED:
+        yield request.getfixturevalue(request.param)
         return
     with EmbeddedKafka(request.param) as broker:
         yield broker
@@ -44,7 +46,7 @@ def either_kafka(request):
 @pytest.fixture
 def works(cell, either_kafka):
     """`works(what)`: note it in the table."""
-    return lambda what: cell("Kafka releases", what, either_kafka.version, "yes")
+    return lambda what: cell("Kafka releases", what, f"Kafka {either_kafka.version}")
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """What each supported release of Spark can do, in one table. Run on the installed PySpark, and by `make test-releases`
-on older ones.
+on older ones; `.ci/tested.py` makes docs/tested.md of it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,21 +34,22 @@ HAS_FORMAT = find_spec("pyspark.sql.datasource") is not None
 SOURCES = ["kafka", "kafka-eos"] if HAS_FORMAT else ["kafka"]
 WAYS = ["driver", "executors", "sink"] if HAS_FORMAT else ["driver", "executors"]
 HERE = Path(pyspark.__file__).parent
-NEWEST = (
-    Path(sysconfig.get_path("purelib")) / "pyspark"
-)  # of this environment, whichever release comes first in the path
-
-# On the newest release, test_crashes.py kills more.
-KILLED = pytest.mark.slow if HERE == NEWEST else pytest.mark.spark
+# This environment's, whichever release comes first in the path.
+NEWEST = Path(sysconfig.get_path("purelib")) / "pyspark"
+CORE = ("executors", "half appended")
 
 
-def note(cell: Cell, feature: str, outcome: str = "ok") -> None:
-    cell("Spark releases", feature, f"Spark {pyspark.__version__}", outcome)
+@pytest.fixture
+def note(cell: Cell, kafka_version: str) -> Callable[..., None]:
+    """`note(feature, outcome="ok")`: this test's cell in the column of what runs here."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    column = f"Spark {pyspark.__version__}, Kafka {kafka_version}, Python {python}"
+    return lambda feature, outcome="ok": cell("Spark releases", feature, column, outcome)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic, tmp_path, cell, source, way) -> None:
+def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic, tmp_path, note, source, way) -> None:
     inputs, output = topic("release-in", partitions=2), topic("release-out", partitions=3)
     sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": output, "topic": output}
 
@@ -66,23 +69,30 @@ def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic,
         run()
     run()  # there is nothing new
     assert sorted(int(message.value() or b"") for message in read_committed(bootstrap, output)) == list(range(300))
-    note(cell, f"{'sink' if way == 'sink' else f'foreachBatch, {way}'}, from {source}")
+    note(f"{'sink' if way == 'sink' else f'foreachBatch, {way}'}, from {source}")
 
 
-@KILLED
-@pytest.mark.parametrize("killed_at", ["half appended", "ended"])
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "driver"])
-def test_a_killed_query_goes_on_with_nothing_lost_and_nothing_twice(kafka, tmp_path, cell, way, killed_at) -> None:
+# One of them in every run of an older release. On the newest, test_crashes.py kills more.
+@pytest.mark.parametrize(
+    ("way", "killed_at"),
+    [
+        pytest.param(way, killed_at, marks=[] if (way, killed_at) == CORE and HERE != NEWEST else pytest.mark.slow)
+        for way in WAYS
+        if way != "driver"
+        for killed_at in ("half appended", "ended")
+    ],
+)
+def test_a_killed_query_goes_on_with_nothing_lost_and_nothing_twice(kafka, tmp_path, note, way, killed_at) -> None:
     copy_with_a_kill(kafka, tmp_path, way, killed_at, HERE)
-    note(cell, f"killed and restarted, {way}")
+    note(f"killed and restarted, {way}")
 
 
 if HERE != NEWEST:
 
-    @pytest.mark.parametrize("killed_at", ["half appended", "ended"])
-    def test_a_checkpoint_of_this_release_goes_on_in_the_newest(kafka, tmp_path, cell, killed_at) -> None:
+    @pytest.mark.parametrize("killed_at", ["half appended", pytest.param("ended", marks=pytest.mark.slow)])
+    def test_a_checkpoint_of_this_release_goes_on_in_the_newest(kafka, tmp_path, note, killed_at) -> None:
         copy_with_a_kill(kafka, tmp_path, "driver", killed_at, NEWEST)
-        note(cell, "killed, and restarted on the newest release")
+        note("killed, and restarted on the newest release")
 
 
 def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_with: Path) -> None:
@@ -147,7 +157,7 @@ def environment(home: Path) -> dict[str, str]:
 
 if HAS_FORMAT:
 
-    def test_a_batch_is_written_and_read(spark, bootstrap, topic, cell) -> None:
+    def test_a_batch_is_written_and_read(spark, bootstrap, topic, note) -> None:
         name = topic("release-batch", partitions=2)
         rows = spark.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
         rows.write.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("topic", name).mode(
@@ -157,9 +167,9 @@ if HAS_FORMAT:
             spark.read.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
         )
         assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(100))
-        note(cell, "batch write and batch read")
+        note("batch write and batch read")
 
-    def test_options_that_limit_a_micro_batch_hold_or_are_refused(spark, bootstrap, topic, tmp_path, cell) -> None:
+    def test_options_that_limit_a_micro_batch_hold_or_are_refused(spark, bootstrap, topic, tmp_path, note) -> None:
         name = topic("release-limit")
         produce(bootstrap, name, [b"%d" % number for number in range(100)])
         sizes: list[int] = []
@@ -175,10 +185,10 @@ if HAS_FORMAT:
         else:
             with pytest.raises(StreamingQueryException, match="maxOffsetsPerTrigger.*needs Spark 4.2"):
                 query.awaitTermination()
-        note(cell, "maxOffsetsPerTrigger of kafka-eos", "ok" if LIMITS else "refused")
+        note("maxOffsetsPerTrigger of kafka-eos", "ok" if LIMITS else "refused")
 
 
-def test_the_listener_tells_how_far_a_query_is(spark, bootstrap, topic, tmp_path, cell) -> None:
+def test_the_listener_tells_how_far_a_query_is(spark, bootstrap, topic, tmp_path, note) -> None:
     name = topic("release-listener")
     produce(bootstrap, name, [b"%d" % number for number in range(10)])
     listener = ProgressListener({"kafka.bootstrap.servers": bootstrap, "subscribe": name}, spark=spark)
@@ -195,4 +205,4 @@ def test_the_listener_tells_how_far_a_query_is(spark, bootstrap, topic, tmp_path
     finally:
         spark.streams.removeListener(listener)
         listener.close()
-    note(cell, "ProgressListener")
+    note("ProgressListener")
