@@ -14,8 +14,14 @@ ON := $(if $(KAFKA),--kafka-version $(KAFKA))
 SPARK ?=
 PYSPARK = $(if $(SPARK),build/spark-$(SPARK))
 WITH = $(if $(SPARK),PYTHONPATH=$(CURDIR)/$(PYSPARK))
-# The last releases of the older ones that are supported, for test-releases.
+# The last releases of the older ones that are supported, for test-releases; each with a release of Kafka.
 RELEASES := 3.5.9 4.0.5 4.1.4 4.2.1
+KAFKA_3.5.9 := 3.3.2
+KAFKA_4.0.5 := 3.9.1
+KAFKA_4.1.4 := 4.3.1
+KAFKA_4.2.1 := 4.4.0
+# And the newest PySpark on the newer releases of Python, where they are installed, for test-pythons.
+PYTHONS := 3.12 3.13
 # Each has its own brokers and Spark, about 4 GB. A file's tests stay together: they share topics' brokers and sessions.
 JOBS ?= 2
 
@@ -101,17 +107,40 @@ test-lowest: $(READY) ## Run the unit tests and a core of the others on the lowe
 	build/lowest/bin/pytest -W ignore::DeprecationWarning --ignore tests/unit/ci --ignore tests/unit/documentation $(CORE)
 
 .PHONY: test-releases
-test-releases: $(READY) $(RELEASES:%=build/spark-%) ## Run what is promised for every release of Spark on the older ones: RELEASES
-	$(foreach release,$(RELEASES),$(MAKE) test SPARK=$(release) TESTS=tests/spark/test_releases.py &&) true
+test-releases: $(RELEASES:%=test-release-%) ## Run what is promised for every release of Spark on the older ones: RELEASES; ALL=yes kills more
+
+# Two at a time: make -j 2 test-releases
+test-release-%: build/spark-%
+	PYTHONPATH=$(CURDIR)/build/spark-$* $(BIN)/pytest $(if $(ALL),-m "slow or not slow") --junitxml=build/spark-$*.xml \
+	  --kafka-version $(KAFKA_$*) tests/spark/test_releases.py
 
 build/spark-%: | $(READY)
-	$(BIN)/$(INSTALL) --target $@.partial pyspark==$* && mv $@.partial $@
+	@mkdir -p build
+	$(BIN)/$(INSTALL) --no-compile --target $@.partial pyspark==$* && mv $@.partial $@
 
-.PHONY: test-wheel
-test-wheel: $(READY) ## Build the wheel, install it into an environment of its own, and run a job on a broker with it
-	rm -rf build/wheel && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
-	$(TOOL) --clear build/installed && build/installed/bin/$(INSTALL) "$$(ls build/wheel/*.whl)[testing]"
-	cd build/installed && bin/kafka-eos --help >wheel-help.txt && bin/python -P ../../.ci/wheel_job.py
+.PHONY: test-pythons
+test-pythons: $(PYTHONS:%=test-python-%) ## Run the unit tests, and what is promised for every release of Spark, on newer releases of Python: PYTHONS
+
+test-python-%:
+	$(MAKE) VENV=build/python-$* PYTHON=python$* build/python-$*/.ready
+	build/python-$*/bin/pytest --junitxml=build/python-$*.xml tests/unit tests/spark/test_releases.py
+
+.PHONY: tested
+tested: ## Write docs/tested.md from the reports of test, test-releases and test-pythons in build/
+	$(BIN)/python .ci/tested.py write build/*.xml
+
+.PHONY: release
+release: $(READY) ## Build wheel and sdist in dist/, check them, and run a job with each, installed into an environment of its own
+	rm -rf dist && $(TOOL) build/packaging && build/packaging/bin/$(INSTALL) build check-wheel-contents twine
+	build/packaging/bin/python -m build --outdir dist .
+	build/packaging/bin/twine check --strict dist/*
+	build/packaging/bin/check-wheel-contents --toplevel spark_kafka_eos,pyspark_kafka_eos dist/*.whl
+	set -e; for built in $(CURDIR)/dist/*; do $(MAKE) test-installed BUILT=$$built; done
+
+.PHONY: test-installed
+test-installed: # of BUILT, a wheel or sdist
+	$(TOOL) --clear build/installed && build/installed/bin/$(INSTALL) "$(BUILT)[testing]"
+	cd build/installed && bin/kafka-eos --help >help.txt && bin/python -P ../../.ci/installed_job.py
 
 .PHONY: audit
 audit: $(READY) ## Look up known vulnerabilities of requirements-dev.txt; needs an advisory service on the network

@@ -1,7 +1,7 @@
 """Every minor release of Kafka: every request of the package exists there, and a batch lives its whole life on it.
 
-Every run tests those of which other tests have a broker, `make test-slow` the others. What each run tested is a table at
-its end; `.ci/tested.py` makes docs/tested.md of it.
+Every run tests those of which other tests have a broker, `make test-slow` the others. What each run tested is a table
+at its end; `.ci/tested.py` makes docs/tested.md of it.
 """
 
 from __future__ import annotations

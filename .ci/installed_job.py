@@ -35,4 +35,4 @@ with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory() as checkpoint:
     assert found == {(b"%d" % n, b"%d" % (2 * n)) for n in range(100)}, len(found)
     assert read.count() == 100
     spark.stop()
-print("the wheel writes, streams and reads: 100 rows exactly once")
+print("the installed package writes, streams and reads: 100 rows exactly once")
