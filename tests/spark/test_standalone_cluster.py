@@ -130,6 +130,7 @@ def test_a_packed_environment_reaches_executors_and_a_batch_survives_the_loss_of
     assert list(redone((site / "driver.log").read_text().splitlines())) == [1], "the batch of the kill, and no other"
 
 
+@pytest.mark.slow
 def test_a_zip_file_reaches_executors_that_have_the_compiled_packages(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
