@@ -54,7 +54,7 @@ def _cluster(column: str) -> str:
 
 def markdown(record: dict[str, Table]) -> str:
     """The tables, each with a head row for every part of its columns' names."""
-    return "\n".join(line for name, table in record.items() if table for line in _lines(name, table))
+    return "\n".join(line for name in TABLES if record[name] for line in _lines(name, record[name]))
 
 
 def _lines(name: str, table: Table) -> list[str]:

@@ -91,16 +91,17 @@ def test_every_folder_of_tests_is_a_suite_of_the_verdict():
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Path:
-    """A checkout whose `make` notes the environment it is called with and leaves build/tests.xml as it is."""
+    """A checkout whose `make` notes the environment it is called with and leaves the reports in build/ as they are."""
     checkout, tools = tmp_path / "checkout", tmp_path / "tools"
     for folder in (checkout / ".ci", checkout / ".venv" / "bin", checkout / "build", tools):
         folder.mkdir(parents=True)
-    for name in ("run", "verdict.py", "slow_run.py"):
+    for name in ("run", "verdict.py", "tested.py", "tested.json", "slow_run.py"):
         (checkout / ".ci" / name).write_text((ROOT / ".ci" / name).read_text())
     (checkout / "tests").symlink_to(ROOT / "tests")
     (checkout / ".venv" / "bin" / "python").symlink_to(sys.executable)
     (tools / "make").write_text('#!/bin/sh\nenv > "build/env-$1"\necho "== 2 passed in 1s =="\n')
     (tools / "make").chmod(0o755)
+    report(checkout / "build", {}).rename(checkout / "build" / "spark-4.0.5.xml")
     report(checkout / "build", whole_run())
     return checkout
 
