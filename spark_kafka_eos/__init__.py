@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
     from spark_kafka_eos.writing.report import CommitReport
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AttemptsExhausted",
