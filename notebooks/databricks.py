@@ -128,18 +128,26 @@ query.awaitTermination()
 # MAGIC %md
 # MAGIC ## Monitoring
 # MAGIC
-# MAGIC The writer's report on the last micro-batch, Spark's progress, and the lag. The report is `None` in standard
-# MAGIC access mode and on serverless, where the writer runs in another process.
+# MAGIC Spark's progress and the lag.
 
 # COMMAND ----------
 
 from spark_kafka_eos import offsets_behind_latest
 
-print(writer.last_commit)
 print(query.lastProgress)
 print(offsets_behind_latest(query.lastProgress))
 spark.streams.removeListener(listener)
 listener.close()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC The writer's report on the last micro-batch. In standard access mode and on serverless this is an error, because the
+# MAGIC writer runs in another process: read the report inside your own `foreachBatch` function there.
+
+# COMMAND ----------
+
+writer.last_commit
 
 # COMMAND ----------
 

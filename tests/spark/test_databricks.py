@@ -121,5 +121,5 @@ def test_the_notebook_copies_every_record_once_over_spark_connect(secured: Secur
         check=True,
         timeout=280,
     )
-    assert done.stdout.splitlines()[-1] == b"the last report: None"
+    assert b"no report: " in done.stdout
     assert written(secured, values["foreachbatch_topic"]) == written(secured, values["format_topic"]) == SAMPLES
