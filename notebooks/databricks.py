@@ -142,8 +142,8 @@ listener.close()
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The writer's report on the last micro-batch. In standard access mode and on serverless this is an error, because the
-# MAGIC writer runs in another process: read the report inside your own `foreachBatch` function there.
+# MAGIC The writer's report on the last micro-batch. In standard access mode and on serverless this is an error, because
+# MAGIC the writer runs in another process: read the report inside your own `foreachBatch` function there.
 
 # COMMAND ----------
 

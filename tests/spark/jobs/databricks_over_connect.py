@@ -1,5 +1,5 @@
-"""The Databricks notebook over Spark Connect, without its migration and with the error that it announces. Arguments: its
-widgets as JSON, user, password, the built-in connector's jars."""
+"""The Databricks notebook over Spark Connect, without its migration and with the error that it announces. Arguments:
+its widgets as JSON, user, password, the built-in connector's jars."""
 
 import json
 import sys

@@ -126,7 +126,6 @@ def test_cleaning_never_fails_and_reports_what_remains(tmp_path: Path, caplog):
     assert sorted(message.split(" (")[0] for message in caplog.messages) == [
         f"cannot remove staging files in {directory}/{folder}" for folder in ("1-a", "3-c")
     ]
-    assert all("symbolic link" in message for message in caplog.messages)
 
 
 def test_cleaning_a_directory_that_cannot_be_listed_does_not_fail_either(caplog):
