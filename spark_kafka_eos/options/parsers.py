@@ -91,6 +91,13 @@ def text(value: str) -> str:
     return value.strip()
 
 
+def location(value: str) -> str:
+    """A path or URL. It is printed in logs and errors, so it must not contain a password; the error does not either."""
+    if urlsplit(value).password is not None:
+        raise ValueError("contains a password; configure it in Spark's file systems (spark.hadoop.fs.…) instead")
+    return text(value)
+
+
 def topic(value: str) -> str:
     """A legal topic name (Kafka's `Topic.validate`)."""
     name = value.strip()

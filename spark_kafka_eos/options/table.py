@@ -143,7 +143,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("appendMode", SINK, p.one_of("auto", "driver", "executors"),
            "Which processes send to Kafka. `auto`: the executors on a cluster with classic Spark and no speculation, "
            "except for small batches (estimated at 1 MB or less); else the driver."),
-    Option("stagingDir", SINK, p.text,
+    Option("stagingDir", SINK, p.location,
            "Directory for encoded blocks until the driver sends them. Default: next to the checkpoint; for a batch "
            "write, [the driver's temporary directory](deploying.md#checkpoint-and-staging)."),
     Option("maxAttempts", SINK, p.number(1, 100),
@@ -170,7 +170,7 @@ OPTIONS: tuple[Option, ...] = (
            "Together with txnVersion, makes a batch write idempotent: running it again writes nothing twice."),
     Option("txnVersion", SINK, p.number(0, p.LONG_MAX),
            "Version of this batch write; must increase with each write of the same txnAppId."),
-    Option("checkpointLocation", SINK, p.text,
+    Option("checkpointLocation", SINK, p.location,
            "The query's checkpoint, from which the sink reads the source offsets of each batch."),
     # -- Kafka
     Option("kafka.bootstrap.servers", BOTH, p.addresses,

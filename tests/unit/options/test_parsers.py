@@ -29,6 +29,15 @@ def test_anything_else_is_not_an_address(text):
         p.addresses(text)
 
 
+def test_a_location_with_a_password_is_refused_without_printing_it():
+    assert (
+        p.location("abfss://container@account.example/checkpoints") == "abfss://container@account.example/checkpoints"
+    )
+    with pytest.raises(ValueError, match="contains a password") as refused:
+        p.location("s3a://key:secret@bucket/checkpoints")
+    assert "secret" not in str(refused.value)
+
+
 def test_a_number_outside_its_bounds_is_refused_with_the_bounds():
     assert p.number(1, 5)("5") == 5
     for text in ("0", "6"):
