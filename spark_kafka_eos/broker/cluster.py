@@ -145,6 +145,14 @@ class Cluster:
             description = TopicDescription(name=topic.name, id=topic.topic_id, partitions=partitions)
             self._topics[topic.name] = self.clock(), newest(before.get(topic.name), description)
 
+    def exists(self, topic: str, *, patience_ms: int | None = None) -> bool:
+        """Look up `topic`; `patience_ms` as of `refresh`."""
+        try:
+            self.refresh([topic], patience_ms=patience_ms)
+        except UnknownTopic:
+            return False
+        return True
+
     def leader(self, partition: TopicPartition) -> int:
         """The node id of the partition's leader; waits for an election. Raises UnknownTopic."""
         description = self._partition(partition)

@@ -54,12 +54,17 @@ def optional(options: SinkOptions) -> list[Right]:
 
 
 def _of_transactions(transactional_id: str) -> list[Right]:
-    probe = f"{transactional_id}.probe"
+    probe = probe_id(transactional_id)
     return [
         Right("DescribeConfigs", "cluster", "kafka-cluster"),
         Right("Write", "transactional id", probe),
         Right("Read", "group", probe),
     ]
+
+
+def probe_id(transactional_id: str) -> str:
+    """The transactional id and the group of the scratch transaction of `preflight --probe`."""
+    return f"{transactional_id}.probe"
 
 
 def commands(rights: Sequence[Right]) -> list[str]:

@@ -420,22 +420,15 @@ class Positions:
         Only once are other brokers asked for some seconds before a missing topic counts as deleted.
         """
         gone = {tp.topic for tp in self._gone} - {tp.topic for tp in self._partitions}
-        there = [name for name in topics if name not in gone or self._exists(name)]
+        there = [name for name in topics if name not in gone or self._cluster.exists(name, patience_ms=0)]
         try:
             self._cluster.refresh(there, elsewhere=elsewhere)
         except UnknownTopic:
-            there = [name for name in there if self._exists(name)]
+            there = [name for name in there if self._cluster.exists(name, patience_ms=0)]
             read_before = {tp.topic for tp in self._known}
             if self._options.subscribe_pattern is None and not read_before.issuperset(set(topics).difference(there)):
                 raise
         return there
-
-    def _exists(self, topic: str) -> bool:
-        try:
-            self._cluster.refresh([topic], patience_ms=0)
-        except UnknownTopic:
-            return False
-        return True
 
     def _is_outdated(self, topics: Collection[str]) -> bool:
         """Whether a topic has fewer partitions than were read before. It loses none, unless it is created again."""

@@ -210,7 +210,7 @@ class LedgerKeeper:
         try:
             group.commit_in_transaction(identity, offsets, transaction_version=version)
         except UnknownTopic as error:
-            left = {tp: at for tp, at in offsets.items() if self._exists(tp.topic)}
+            left = {tp: at for tp, at in offsets.items() if self._cluster.exists(tp.topic)}
             if len(left) == len(offsets):
                 raise
             gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - left.keys()}))
@@ -219,13 +219,6 @@ class LedgerKeeper:
             _log.warning("the offsets of %s are not committed, because the topic no longer exists", gone)
             if left:
                 group.commit_in_transaction(identity, left, transaction_version=version)
-
-    def _exists(self, topic: str) -> bool:
-        try:
-            self._cluster.refresh([topic])
-        except UnknownTopic:
-            return False
-        return True
 
 
 def _starts(batch: MicroBatch, clusters: Sequence[str], own: str) -> list[TopicPartition]:

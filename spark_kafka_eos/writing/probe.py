@@ -17,8 +17,9 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.preflight import Finding, Severity, ledger_topics, written_topics
+from spark_kafka_eos.core.rights import probe_id
 from spark_kafka_eos.core.services import Service
-from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, UnknownTopic
+from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 
@@ -44,7 +45,8 @@ def probe(options: SinkOptions, sources: Sequence[str] = (), service: Service | 
         except _Failed as failed:
             return _finding(failed, accepted, options, service)
     protocols = "both protocols" if newest >= 2 else "the protocol before KIP-890"
-    found = f"begun and aborted as {_name(options)}, in {protocols}; accepted: {', '.join(dict.fromkeys(accepted))}"
+    steps = ", ".join(dict.fromkeys(accepted))
+    found = f"begun and aborted as {probe_id(options.transactional_id)}, in {protocols}; accepted: {steps}"
     return Finding(severity=Severity.OK, subject=_SUBJECT, found=found)
 
 
@@ -61,7 +63,9 @@ class _Attempt:
 
     def __init__(self, cluster: Cluster, options: SinkOptions, version: int, accepted: list[str]) -> None:
         self._cluster, self._options, self._version, self._accepted = cluster, options, version, accepted
-        self._coordinator = TransactionCoordinator(cluster, _name(options), _TIMEOUT_MS, transaction_version=version)
+        self._coordinator = TransactionCoordinator(
+            cluster, probe_id(options.transactional_id), _TIMEOUT_MS, transaction_version=version
+        )
 
     def run(self, sources: Sequence[str]) -> None:
         identity = self._step("InitProducerId", self._coordinator.init_producer_id)
@@ -76,9 +80,9 @@ class _Attempt:
         self._step("InitProducerId after the abort", lambda: self._coordinator.init_producer_id(following))
 
     def _fill(self, identity: ProducerIdentity, sources: Sequence[str]) -> None:
-        ledger = [name for name in ledger_topics(self._options) if self._exists(name)]
+        ledger = [name for name in ledger_topics(self._options) if self._cluster.exists(name, patience_ms=0)]
         written = [*written_topics(self._options), *ledger]
-        group = GroupCoordinator(self._cluster, _name(self._options))
+        group = GroupCoordinator(self._cluster, probe_id(self._options.transactional_id))
         if self._version < 2:
             partitions = [TopicPartition(name, 0) for name in written]
             self._step("AddPartitionsToTxn", lambda: self._coordinator.add_partitions(identity, partitions))
@@ -91,13 +95,6 @@ class _Attempt:
                 lambda: group.commit_in_transaction(identity, offsets, transaction_version=self._version),
             )
 
-    def _exists(self, topic: str) -> bool:
-        try:
-            self._cluster.refresh([topic], patience_ms=0)
-        except UnknownTopic:
-            return False
-        return True
-
     def _step(self, name: str, send: Callable[[], _Result]) -> _Result:
         try:
             result = send()
@@ -109,6 +106,7 @@ class _Attempt:
 
 def _finding(failed: _Failed, accepted: Sequence[str], options: SinkOptions, service: Service | None) -> Finding:
     error, known = failed.error, "" if service is None else f"{service.name}: {service.verdict}"
+    name = probe_id(options.transactional_id)
     before = f"accepted before: {', '.join(dict.fromkeys(accepted))}" if accepted else "nothing was accepted"
     if isinstance(error, AuthorizationFailed):
         return Finding(
@@ -116,8 +114,7 @@ def _finding(failed: _Failed, accepted: Sequence[str], options: SinkOptions, ser
             subject=_SUBJECT,
             found=f"not allowed: {error.what}; {before}",
             meaning="The query itself does not need this",
-            action=f"Grant this principal Write on the transactional id {_name(options)} and Read on the group "
-            f"{_name(options)}",
+            action=f"Grant this principal Write on the transactional id {name} and Read on the group {name}",
         )
     return Finding(
         severity=Severity.ERROR,
@@ -127,7 +124,3 @@ def _finding(failed: _Failed, accepted: Sequence[str], options: SinkOptions, ser
         f"the latest after {_TIMEOUT_MS // 1000} s",
         action=known or error.action.removesuffix("."),
     )
-
-
-def _name(options: SinkOptions) -> str:
-    return f"{options.transactional_id}.probe"
