@@ -83,6 +83,14 @@ def test_a_file_of_slow_tests_is_not_expected_and_one_with_others_beside_them_is
     assert {"tests/faults/test_matrix.py", "tests/broker/test_random_workload.py"} <= expected
 
 
+def test_the_slowest_files_come_first_with_the_time_of_all_their_cases(tmp_path):
+    file = report(tmp_path, {})
+    times = [("broker.test_a", 2), ("broker.test_a", 3), ("spark.test_b", 4), ("unit.core.test_c", 0.5)]
+    cases = [f'<testcase classname="tests.{name}" name="test_it" time="{time}"/>' for name, time in times]
+    file.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+    assert verdict.slowest(file, most=2) == [("broker.test_a", 5.0), ("spark.test_b", 4.0)]
+
+
 def test_every_folder_of_tests_is_a_suite_of_the_verdict():
     assert {file.relative_to(ROOT / "tests").parts[0] for file in (ROOT / "tests").rglob("test_*.py")} == set(
         verdict.LEAST
