@@ -8,7 +8,8 @@
     fetch.py fetch_response.py offsets.py   read offset ranges; earliest and latest offsets
     describe.py     reads the facts for the preflight
     leaders.py open_transactions.py         requests to many leaders; open transactions of a partition
-    datagrams.py    sends read statistics from tasks to the driver
+    datagrams.py    sends statistics of tasks and commits to the driver
+    endpoint.py     serves metrics to Prometheus
     deferred.py     loads kafka-python's protocol classes without its clients
 
 Not obvious:

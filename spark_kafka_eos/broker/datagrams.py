@@ -1,8 +1,9 @@
-"""Sends read statistics from tasks to the driver, one signed datagram per range.
+"""Sends statistics to the driver's listener: signed datagrams, one per range that a task reads and per batch's outcome.
 
-Python data sources have no accumulators in Spark. Sending a datagram never blocks and never fails a task. If one is
-lost, the number of offsets shows it (`core.progress`). Datagrams are signed with a key that is only known inside Spark,
-so that no other ones count. They contain offsets and sizes, but nothing of the records.
+Python data sources have no accumulators in Spark, and Spark runs the sink's commit in a process of its own. Sending a
+datagram never blocks and never fails a task or a commit. If one of a task is lost, the number of offsets shows it
+(`core.progress`). Datagrams are signed with a key that is only known inside Spark, so that no other ones count. They
+contain offsets, sizes, durations and names of errors, but nothing of the records.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import secrets
 import selectors
 import socket
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
+from spark_kafka_eos.core.outcome import BatchOutcome
 from spark_kafka_eos.core.progress import RangeTally
 from spark_kafka_eos.model import TopicPartition
 
@@ -29,19 +32,28 @@ _SIGNATURE_BYTES = hashlib.sha256().digest_size
 _LARGEST = 65_535
 _BATCHES_KEPT = 64  # of all queries; older ones are dropped
 _QUERIES_KEPT = 64
+_OUTCOMES_KEPT = 256  # to recognise one that arrives twice
 # More than the kernel buffers, so that `take` finds all that has arrived, but not what a flood adds meanwhile.
 _TAKEN_AT_ONCE = 1_000
 _READ_AT_ONCE = 64  # without giving `take` a chance in between
 
 
 class Collector:
-    """Listens on `bind` (on a free port if `port` is 0) for tasks, which need `address_and_key`. Call `close` at the
-    end.
+    """Listens on `bind` (on a free port if `port` is 0) for tasks and commits, which need `address_and_key`. Call
+    `close` at the end.
 
-    Raises OSError if it cannot listen.
+    `committed` gets each batch's outcome when it arrives, on a thread of the collector or in `take`. Raises OSError if
+    it cannot listen.
     """
 
-    def __init__(self, *, bind: str, host: str, port: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        bind: str,
+        host: str,
+        port: int = 0,
+        committed: Callable[[BatchOutcome], None] = lambda _: None,
+    ) -> None:
         family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_DGRAM)[0]
         self._socket = socket.socket(family, kind, protocol)
         self._socket.setblocking(False)
@@ -51,6 +63,8 @@ class Collector:
         # As keys, because a datagram may arrive twice.
         self._batches: OrderedDict[tuple[str, int], dict[RangeTally, None]] = OrderedDict()
         self._taken: OrderedDict[str, int] = OrderedDict()  # by query: the last batch that `take` returned
+        self._committed = committed
+        self._outcomes: deque[bytes] = deque(maxlen=_OUTCOMES_KEPT)
         self._closed = False
         self.address_and_key = f"{host}:{self._socket.getsockname()[1]}:{self._key}"
         self._wake, self._awake = socket.socketpair()
@@ -104,7 +118,13 @@ class Collector:
             self._batches.popitem(last=False)
 
     def _note(self, text: bytes) -> None:
-        query, batch, *tally = json.loads(text)
+        told = json.loads(text)
+        if isinstance(told, dict):
+            if text not in self._outcomes:
+                self._outcomes.append(text)
+                self._committed(BatchOutcome(**told))
+            return
+        query, batch, *tally = told
         if batch <= self._taken.get(query, -1):
             return  # late, or recorded and sent again
         topic, partition, start, end, size, aborted = tally
@@ -115,16 +135,25 @@ class Collector:
 
 
 def tell(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:
-    """Send statistics to the collector. A process logs only one failure."""
+    """Send a task's statistics to the collector. A process logs only one failure."""
+    fields = ([query_id, batch_id, *t.partition, t.start, t.end, t.bytes, t.aborted] for t in tallies)
+    _send(address_and_key, fields)
+
+
+def tell_outcome(address_and_key: str, outcome: BatchOutcome) -> None:
+    """Send a batch's outcome to the collector. A process logs only one failure."""
+    _send(address_and_key, [asdict(outcome)])
+
+
+def _send(address_and_key: str, messages: Iterable[object]) -> None:
     host, port, key = address_and_key.rsplit(":", 2)
     try:
         family, kind, protocol, _, address = _resolve(host, port)
         with socket.socket(family, kind, protocol) as sender:
             sender.setblocking(False)
             sender.connect(address)
-            for tally in tallies:
-                fields = [query_id, batch_id, *tally.partition, tally.start, tally.end, tally.bytes, tally.aborted]
-                text = json.dumps(fields).encode()
+            for message in messages:
+                text = json.dumps(message).encode()
                 sender.send(_sign(key, text) + text)
     except OSError as error:
         _complain(f"{host}:{port}", str(error))
@@ -142,4 +171,4 @@ def _resolve(host: str, port: str) -> tuple[int, int, int, str, Any]:
 
 @functools.cache
 def _complain(where: str, why: str) -> None:
-    log.warning("cannot send read statistics to the progress listener at %s: %s", where, why)
+    log.warning("cannot send statistics to the progress listener at %s: %s", where, why)

@@ -56,6 +56,11 @@ class OpenTransaction:
     open_ms: int | None = None
 
 
+def unread(end: Offsets, marks: Mapping[TopicPartition, Marks]) -> dict[TopicPartition, int]:
+    """By partition, how many offsets lie between `end` and the last stable offset, if that is known."""
+    return {tp: max(0, marks[tp].last_stable_offset - offset) for tp, offset in end.items() if tp in marks}
+
+
 def standstills(
     before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, Marks], now: float
 ) -> dict[TopicPartition, Standstill]:

@@ -58,6 +58,8 @@ class SourceOptions:
     max_bytes_per_partition: int = 128 << 20
     fail_on_data_loss: bool = True
     commit_offsets: bool = False
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
     include_headers: bool = False
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()

@@ -109,6 +109,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("commitOffsets", SOURCE, p.flag,
            "Commit the offsets of completed micro-batches to `kafka.group.id`, for lag tools, if the sink is not "
            "`kafka-eos`."),
+    Option("metricsPort", SOURCE, p.number(0, 65_535),
+           "Of [`ProgressListener`](monitoring.md#prometheus), which takes the source's options: serve metrics for "
+           "Prometheus on this port of the driver; 0 is a free port, which is logged. Requires the extra `metrics`. "
+           "Has no effect on the source itself."),
+    Option("metricsHost", SOURCE, p.text,
+           "The address to serve metrics on; `0.0.0.0` is every one of the driver's. There is no login."),
     # -- how much at a time
     Option("maxOffsetsPerTrigger", SOURCE, p.number(1, p.LONG_MAX),
            "Maximum number of offsets per micro-batch, divided among partitions in proportion to their backlog."),

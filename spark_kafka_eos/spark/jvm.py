@@ -20,6 +20,7 @@ from spark_kafka_eos.core.backoff import Budget
 from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.spark.worker import COLLECTOR
 from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.writing.files import files_at
 
@@ -89,6 +90,10 @@ class RunningQuery:
         read = _reader(self._session, self.checkpoint_location)
         self._require_running(batch_id, read)
         return micro_batch(read, batch_id, first_start=self._planned_starts() if batch_id == 0 else None)
+
+    def collector(self) -> str | None:
+        """Where the session's listener hears how a batch ended (`worker.COLLECTOR`); None if there is none."""
+        return None if self._execution is None else self._session.conf.get(COLLECTOR, None)
 
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only

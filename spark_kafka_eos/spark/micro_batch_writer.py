@@ -32,6 +32,7 @@ from spark_kafka_eos.writing.blocks import Layout
 from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
 from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
+from spark_kafka_eos.writing.outcome import telling
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel, folder_of, staging_of
@@ -73,7 +74,8 @@ class MicroBatchWriter:
         batch = query.micro_batch(batch_id)
         call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
         with self._calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
-            report = self._commit_rows(batch_df.sparkSession, query, batch, rows, topic, attempt)
+            commit = functools.partial(self._commit_rows, batch_df.sparkSession, query, batch, rows, topic, attempt)
+            report = telling(query.collector(), self._options, batch, commit)
         if report.outcome == "committed" and (count := offsets(batch)):
             self._bytes_per_offset = report.bytes / count
         if report.outcome == "skipped" and query.needs_evaluation():

@@ -32,9 +32,11 @@ from pyspark.sql.streaming.listener import (
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.datagrams import Collector
+from spark_kafka_eos.broker.endpoint import Endpoint
 from spark_kafka_eos.broker.open_transactions import oldest_open
-from spark_kafka_eos.core.lag import Marks, OpenTransaction, Standstill, lasting, standstills
+from spark_kafka_eos.core.lag import Marks, OpenTransaction, Standstill, lasting, standstills, unread
 from spark_kafka_eos.core.progress import QueryFigures, SourceRead, figures, kafka_sources
+from spark_kafka_eos.core.query_metrics import QUERY_METRICS, QueryMetrics
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import SourceOptions, source_options
@@ -83,7 +85,9 @@ class ProgressListener(StreamingQueryListener):
     `options` are the source's options, of this package or of the built-in source: how to connect to Kafka, and what a
     query reads before its first batch. An open transaction is reported once it has held a last stable offset for
     `patience` seconds. On a classic session (`spark`, by default the active one), tasks report read statistics to the
-    driver on UDP `port` (by default a free one). Use one listener per session. Raises ConfigurationError.
+    driver on UDP `port` (by default a free one). With the option `metricsPort` it serves metrics of all queries of the
+    session for Prometheus; `metrics_address` is where, `host:port`. Use one listener per session. Raises
+    ConfigurationError.
     """
 
     questions = Questions  # a class with other answers, in a subclass for tests
@@ -105,6 +109,12 @@ class ProgressListener(StreamingQueryListener):
         self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
         self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
+        self._metrics = QueryMetrics()
+        self._endpoint: Endpoint | None = None
+        if (port_of_metrics := self._options.metrics_port) is not None:
+            host = self._options.metrics_host
+            self._endpoint = Endpoint(QUERY_METRICS, self._metrics.series, host=host, port=port_of_metrics)
+        self.metrics_address = None if self._endpoint is None else self._endpoint.address
         self._collector = self._collect(spark or SparkSession.getActiveSession(), port)
 
     def last(self, query_id: object) -> QueryFigures | None:
@@ -114,18 +124,21 @@ class ProgressListener(StreamingQueryListener):
         return self._last.get(str(query_id))
 
     def close(self) -> None:
-        """Close the connections. Call `removeListener` first."""
+        """Close the connections, and the endpoint for metrics. Call `removeListener` first."""
         self._kafka.close()
-        if self._collector is not None:
-            self._collector.close()
+        for opened in (self._collector, self._endpoint):
+            if opened is not None:
+                opened.close()
 
     # -- called by Spark, one at a time
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Does nothing, because Spark waits for this call before it starts the query."""
+        """Notes the query's name. No more, because Spark waits for this call before it starts the query."""
+        self._metrics.started(str(event.id), event.name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
+        self._metrics.completed(str(progress.id), progress.name, now=self._clock(), phases=progress.durationMs)
         reads = self._reads[str(progress.runId)] = tuple(kafka_sources(json.loads(progress.json)))
         if reads:
             self._publish(str(progress.id), str(progress.runId), reads, name=progress.name, batch_id=progress.batchId)
@@ -143,6 +156,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._reads.pop(str(event.runId), None)
+        self._metrics.ended(str(event.id), failed=event.exception is not None)
 
     # -- requests to Kafka
 
@@ -164,6 +178,11 @@ class ProgressListener(StreamingQueryListener):
         self._last[query_id] = shown
         if len(self._last) > _QUERIES_KEPT:
             del self._last[next(iter(self._last))]
+        now = self._clock()
+        held = {one.partition: self._held_seconds(one, now) for one in held_by}
+        ends = {tp: end for read in self._reads.get(run_id, ()) for tp, end in read.end.items()}  # none before a batch
+        self._metrics.read(shown, lag=unread(ends, marks or {}), held=held)
+        self._metrics.kafka_answered(marks is not None)
         usual = logging.DEBUG if batch_id is None else logging.INFO
         log.log(logging.WARNING if shown.held else usual, "%s", shown)
 
@@ -181,6 +200,11 @@ class ProgressListener(StreamingQueryListener):
             holders = self._ask(_HOLDERS, lambda: self._kafka.oldest_open(held, int(now * 1000))) or {}
             self._held = now, tuple(holders[tp] for tp in sorted(holders))
         return tuple(one for one in self._held[1] if one.partition in held)
+
+    def _held_seconds(self, held: OpenTransaction, now: float) -> float:
+        """For how long the transaction has been open, at least as long as its LSO was seen to stand still."""
+        seen = now - self._standstills[held.partition].since
+        return max(seen, (held.open_ms or 0) / 1e3)
 
     def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """The result of `ask`; None while Kafka does not answer, which is logged once."""
@@ -204,7 +228,7 @@ class ProgressListener(StreamingQueryListener):
             return None
         bind, host = driver_addresses(session)
         try:
-            collector = Collector(bind=bind, host=host, port=port)
+            collector = Collector(bind=bind, host=host, port=port, committed=self._metrics.committed)
         except OSError as error:
             log.warning("no read statistics of tasks: cannot open UDP port %d of %s: %s", port, bind, error)
             return None

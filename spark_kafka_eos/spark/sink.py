@@ -12,10 +12,11 @@ nothing twice.
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -30,12 +31,14 @@ from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.rows import check_schema
+from spark_kafka_eos.spark.worker import COLLECTOR
 from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at, through_spark
 from spark_kafka_eos.writing.ledger_keeper import Decide
-from spark_kafka_eos.writing.report import EncodeReport
+from spark_kafka_eos.writing.outcome import telling
+from spark_kafka_eos.writing.report import CommitReport, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
 from spark_kafka_eos.writing.temporary import TemporaryStaging
 from spark_kafka_eos.writing.transaction import decide_batch_write, decide_micro_batch
@@ -46,13 +49,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """A write task's message to the commit: where its blocks are. In a stream also the folder of its files and its
-    query (None if Spark does not provide it).
+    """A write task's message to the commit: where its blocks are. In a stream also the folder of its files, its query
+    (None if Spark does not provide it), and the address and key of the session's listener, which the commit does not
+    know otherwise (`worker.COLLECTOR`).
     """
 
     report: EncodeReport
     folder: str = ""
     query_id: str | None = None
+    collector: str | None = field(default=None, repr=False)
 
 
 # What this process has checked. Spark plans a query's micro-batches in one process unless a minute passes between them
@@ -114,8 +119,7 @@ class _Sink:
         messages: Sequence[WriterCommitMessage | None],
         batch: MicroBatch,
         decide: Decide | None,
-    ) -> None:
-        show(self._options.log_level)
+    ) -> CommitReport:
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
             raise StagingLost(
@@ -124,7 +128,7 @@ class _Sink:
             )
         batch = pinned(batch, reports)
         with self._connect(self._options.client) as cluster:
-            commit_batch(
+            return commit_batch(
                 committer(self._options, cluster, decide),
                 batch,
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
@@ -178,12 +182,17 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         context = task_context()
         folder = f"{context.getLocalProperty('streaming.sql.batchId') or 'unnumbered'}-{self._call}"
         query_id = context.getLocalProperty("sql.streaming.queryId")
-        return StagedMessage(self._stage(iterator, folder), folder, query_id)
+        return StagedMessage(
+            self._stage(iterator, folder), folder, query_id, collector=context.getLocalProperty(COLLECTOR)
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
+        show(self._options.log_level)
         batch = self._micro_batch(messages, batchId)
-        self._commit(messages, batch, decide_micro_batch(self._options))
+        collectors = {message.collector for message in messages if isinstance(message, StagedMessage)} - {None}
+        commit = functools.partial(self._commit, messages, batch, decide_micro_batch(self._options))
+        telling(next(iter(collectors), None), self._options, batch, commit)
         self._clean(messages)
         self._staging.clean_before(batchId)
 
@@ -262,6 +271,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the whole write or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
+        show(self._options.log_level)
         app_id, version = self._options.txn_app_id, self._options.txn_version
         batch = MicroBatch(
             query_id=app_id or self._run,

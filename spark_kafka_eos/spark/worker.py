@@ -6,8 +6,8 @@ import functools
 import gc
 import sys
 
-# Address and key for read statistics (`broker.datagrams`). Spark passes the session's settings to its tasks, and
-# redacts this one in the event log and the UI because of its name (spark.redaction.regex).
+# Address and key for statistics of tasks and commits (`broker.datagrams`). Spark passes the session's settings to its
+# tasks, and redacts this one in the event log and the UI because of its name (spark.redaction.regex).
 COLLECTOR = "spark.kafka-eos.progress.token"
 
 

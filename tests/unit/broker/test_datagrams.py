@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import resource
 import socket
 import threading
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from spark_kafka_eos.broker import datagrams as module
-from spark_kafka_eos.broker.datagrams import Collector, tell
+from spark_kafka_eos.broker.datagrams import Collector, tell, tell_outcome
+from spark_kafka_eos.core.outcome import BatchOutcome
 from spark_kafka_eos.core.progress import RangeTally
 from spark_kafka_eos.model import TopicPartition
 
@@ -55,6 +57,41 @@ def test_a_datagram_that_is_sent_again_counts_once_and_takes_no_memory(collector
     collector.take("another", 1)
     assert list(collector._batches) == [("query", 8)]
     assert collector.take("query", 8) == [TALLY]
+
+
+def test_a_batchs_outcome_arrives_at_once_and_is_noted_once_even_if_it_is_sent_again():
+    arrived: queue.SimpleQueue[BatchOutcome] = queue.SimpleQueue()
+    collector = Collector(bind="127.0.0.1", host="127.0.0.1", committed=arrived.put)
+    outcome = BatchOutcome(
+        query_id="query",
+        batch_id=7,
+        transactional_id="orders",
+        outcome="committed",
+        ended_at=1.5,
+        milliseconds={"end": 2.5},
+        retries={"NOT_COORDINATOR": 1},
+    )
+    next_one = replace(outcome, batch_id=8)
+    try:
+        for told in (outcome, outcome, next_one):
+            tell_outcome(collector.address_and_key, told)
+        assert [arrived.get(timeout=30), arrived.get(timeout=30)] == [outcome, next_one]
+        assert collector.take("query", 7) == []
+    finally:
+        collector.close()
+    assert arrived.empty()
+
+
+def test_an_outcome_with_another_key_is_not_noted(collector):
+    arrived: list[BatchOutcome] = []
+    collector._committed = arrived.append
+    address = collector.address_and_key.rpartition(":")[0]
+    outcome = BatchOutcome(query_id="q", batch_id=7, transactional_id="t", outcome="committed", ended_at=1.5)
+    tell_outcome(f"{address}:{'0' * 64}", outcome)
+    tell(collector.address_and_key, "query", 7, [TALLY])
+    while not collector.take("query", 7):
+        pass
+    assert arrived == []
 
 
 def test_a_flood_does_not_block_the_caller(collector):

@@ -71,6 +71,9 @@ class Query:
     def __call__(self, frame: object, location: object) -> Query:
         return self
 
+    def collector(self) -> None:
+        """No listener."""
+
     def micro_batch(self, number: int) -> MicroBatch:
         start, end = {ORDERS: 10 * number}, {ORDERS: 10 * number + 10}
         return MicroBatch(query_id="q", batch_id=number, digest=f"{number}", start=start, end=end)

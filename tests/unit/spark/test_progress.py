@@ -8,11 +8,17 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+)
 
 from spark_kafka_eos import ProgressListener
+from spark_kafka_eos.core import query_metrics
 from spark_kafka_eos.core.lag import Marks, OpenTransaction
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.spark.progress import Questions
 
@@ -28,6 +34,9 @@ class Kafka(Questions):
     def __init__(self, options=None):
         self.answers = {"marks": STABLE, "held": HELD}
         self.asked = []
+
+    def close(self):
+        """There are no connections."""
 
     def partitions(self):
         self.asked.append("read")
@@ -190,3 +199,67 @@ def test_a_broker_that_is_not_there_keeps_spark_waiting_for_seconds_at_most():
     assert (
         max(client.request_timeout_ms, client.socket_connection_setup_timeout_ms, client.delivery_timeout_ms) == 5_000
     )
+
+
+# -- metrics
+
+STARTED = QueryStartedEvent(id=QUERY, runId=RUN, name="copy", timestamp="2026-01-01T00:00:00.000Z", jobTags=set())
+
+
+def shown(listener, metric):
+    return dict(listener._metrics.series().values(metric))
+
+
+def ended(exception):
+    return QueryTerminatedEvent(id=QUERY, runId=RUN, exception=exception, errorClassOnException=None)
+
+
+def test_a_querys_life_is_in_the_metrics(listener, kafka, now):
+    listener.onQueryStarted(STARTED)
+    assert shown(listener, query_metrics.RUNNING) == {("copy",): 1}
+    listener.onQueryProgress(batch(3))
+    assert shown(listener, query_metrics.LAST_BATCH) == {("copy",): 1_000.0}
+    assert shown(listener, query_metrics.RECORDS_READ) == {("copy",): 4}
+    assert shown(listener, query_metrics.LAG) == {("copy", "t"): 5}, "the batch ended at 4, and 9 is stable"
+    assert shown(listener, query_metrics.KAFKA_UP) == {(): 1}
+    listener.onQueryTerminated(ended("boom"))
+    assert shown(listener, query_metrics.RUNNING) == {("copy",): 0}
+    assert shown(listener, query_metrics.FAILURES) == {("copy",): 1}
+
+
+def test_a_query_that_is_stopped_has_not_failed(listener):
+    listener.onQueryStarted(STARTED)
+    listener.onQueryTerminated(ended(None))
+    assert shown(listener, query_metrics.FAILURES) == {("copy",): 0}
+
+
+def test_an_idle_query_without_a_batch_has_no_lag_that_is_known_but_is_held(listener, kafka, now):
+    kafka.answers["marks"] = STUCK
+    listener.onQueryStarted(STARTED)
+    listener.onQueryIdle(IDLE)
+    now.seconds += 20.0
+    listener.onQueryIdle(IDLE)
+    assert shown(listener, query_metrics.LAG) == {}
+    assert shown(listener, query_metrics.LSO_LAG) == {("copy", "t"): 5}
+    assert shown(listener, query_metrics.OPEN_AGE) == {("copy", "t"): 20.0}, "the coordinator does not say its age"
+
+
+def test_while_kafka_does_not_answer_the_metrics_say_so_and_show_no_lag(listener, kafka):
+    listener.onQueryProgress(batch(0))
+    kafka.answers["marks"] = BrokerUnreachable("nobody there")
+    listener.onQueryProgress(batch(1))
+    assert shown(listener, query_metrics.KAFKA_UP) == {(): 0}
+    assert shown(listener, query_metrics.LAG) == {}
+    assert shown(listener, query_metrics.RECORDS_READ) == {("copy",): 8}
+
+
+def test_the_endpoint_is_opened_only_with_its_option_and_closed_with_the_listener(now):
+    options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
+    assert Listener(options).metrics_address is None
+    listening = Listener(options | {"metricsPort": 0})
+    host, _, port = str(listening.metrics_address).rpartition(":")
+    assert host == "127.0.0.1", "nobody else, unless asked for"
+    with pytest.raises(ConfigurationError, match="metricsPort"):
+        Listener(options | {"metricsPort": port})
+    listening.close()
+    Listener(options | {"metricsPort": port}).close()
