@@ -233,13 +233,25 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a batch wrote: `records` of the output and the `bytes` of their record batches; none if all were filtered.
+
+    `milliseconds` is the time from the batch's begin until its ledger entry was sent, so without its EndTxn.
+    """
+
+    records: int
+    bytes: int
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
     """The last micro-batch committed under a transactional.id.
 
     `serial` numbers the commits under that id across queries, so the entry with the higher number is the later one; it
     is 0 in old entries, which had no number. `sources` has each source's progress in Spark's order, None for a source
     that is not Kafka; it is None if the entry does not contain it. `incomplete`: only some DataFrames of this batch
-    were committed.
+    were committed. `written` is for people and decides nothing; None in entries of 0.2.0 and older.
     """
 
     query_id: str
@@ -248,3 +260,4 @@ class LedgerEntry:
     serial: int = 0
     sources: tuple[SourceProgress | None, ...] | None = None
     incomplete: bool = False
+    written: Written | None = None

@@ -7,4 +7,5 @@ watch      outcome metrics query_metrics
 rows       partitioner murmur2
 kafka      error_codes acl_hints backoff
 preflight  checks before the first batch; abilities, services and releases of brokers
+operator   queries: what Kafka knows of a query
 """

@@ -2,14 +2,18 @@
 
     the record   in the compacted topic `ledgerTopic`, partition 0, key = transactional.id; it never expires
                  {"v": 2, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
-                  "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}}, null, …]}
+                  "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}}, null, …],
+                  "written": {"records": n, "bytes": n, "ms": n}}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
-                 metadata: the same fields without "sources"
+                 metadata: the same fields without "sources" and "written"
 
 `serial` increases by one with each commit, so the later of the two is known if one was lost. An entry of version 1 was
 only in the group: for partition 0 of an output topic, offset = batch id + 1, without serial and sources. It is valid
 until there is an entry of version 2.
+
+"written" is for people. Releases up to 0.2.0 neither write nor read it, and nothing is decided by it, so an entry is
+valid without it, and whatever it contains.
 
 Unreadable content is refused, never treated as "no entry". A broker accepts at most 4,096 bytes of metadata
 (`offset.metadata.max.bytes`).
@@ -30,6 +34,7 @@ from spark_kafka_eos.model import (
     OffsetAndMetadata,
     SourceProgress,
     TopicPartition,
+    Written,
     offsets_from_json,
     offsets_to_json,
 )
@@ -70,6 +75,9 @@ def encode_record(entry: LedgerEntry) -> bytes:
             None if source is None else {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
             for source in entry.sources
         ]
+    if entry.written is not None:
+        size = entry.written
+        fields["written"] = {"records": size.records, "bytes": size.bytes, "ms": size.milliseconds}
     return _json(fields).encode()
 
 
@@ -184,6 +192,7 @@ def _decode(text: str) -> LedgerEntry:
                 serial=serial,
                 sources=_sources(fields.get("sources")),
                 incomplete=fields.get("incomplete") is True,
+                written=_written(fields.get("written")),
             )
     raise NotAnEntry("a field is missing")
 
@@ -203,6 +212,13 @@ def _source(value: object) -> SourceProgress:
             with contextlib.suppress(ValueError, TypeError):  # raised below, with the value
                 return SourceProgress(cluster=cluster, offsets=offsets_from_json(offsets))
     raise NotAnEntry(f"a source's progress is invalid: {value!r}")
+
+
+def _written(value: object) -> Written | None:
+    match value:
+        case {"records": int(records), "bytes": int(size), "ms": int(milliseconds)}:
+            return Written(records=records, bytes=size, milliseconds=milliseconds)
+    return None
 
 
 def _unreadable(content: str) -> Unreadable:

@@ -7,6 +7,7 @@ appended exactly once, or raises. After TransactionAborted, the same batch is wr
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
 from spark_kafka_eos.errors import AttemptsExhausted, TransactionAborted
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
 from spark_kafka_eos.writing.ledger_keeper import Decide
@@ -36,7 +37,7 @@ class Committer(Protocol):
 
     def appending(self) -> None: ...
 
-    def commit(self, batch: MicroBatch, *, records: int) -> None: ...
+    def commit(self, batch: MicroBatch, *, written: Written) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -64,6 +65,7 @@ def commit_batch(
     Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown, AttemptsExhausted and whatever `write` raises. Unless
     the error says otherwise, nothing was committed, and what was appended is aborted.
     """
+    started = time.monotonic()
     redone: list[str] = []
     choice = Choice(mode=append_mode, reason=append_reason)
     while True:
@@ -75,7 +77,9 @@ def commit_batch(
         try:
             transaction.appending()
             appended = write(identity)
-            transaction.commit(batch, records=appended.records)
+            took_ms = int((time.monotonic() - started) * 1e3)
+            written = Written(records=appended.records, bytes=appended.bytes, milliseconds=took_ms)
+            transaction.commit(batch, written=written)
         except TransactionAborted as error:
             transaction.abort()
             redone.append(error.what)

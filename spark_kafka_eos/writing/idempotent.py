@@ -15,7 +15,7 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.errors import UnknownTopic
-from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity
+from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -47,11 +47,11 @@ class IdempotentWrites:
     def appending(self) -> None:
         """Does nothing. Records are visible as soon as they are appended."""
 
-    def commit(self, batch: MicroBatch, *, records: int) -> None:
+    def commit(self, batch: MicroBatch, *, written: Written) -> None:
         """Commit the source offsets to `kafka.group.id`, if set, for lag tools; not if a source is on another
         cluster.
         """
-        del records
+        del written
         started = time.perf_counter()
         if self._group is not None and batch.end:
             try:

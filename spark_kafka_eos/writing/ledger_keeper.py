@@ -27,6 +27,7 @@ from spark_kafka_eos.model import (
     ProducerIdentity,
     SourceProgress,
     TopicPartition,
+    Written,
 )
 from spark_kafka_eos.options import SinkOptions
 
@@ -136,13 +137,15 @@ class LedgerKeeper:
 
     # -- writing
 
-    def send(self, identity: ProducerIdentity, batch: MicroBatch, *, incomplete: bool) -> LedgerEntry:
+    def send(
+        self, identity: ProducerIdentity, batch: MicroBatch, *, incomplete: bool, written: Written | None = None
+    ) -> LedgerEntry:
         """Add the ledger's record, its pointer and the source offsets to the open transaction; return the new entry.
 
         Raises TransactionAborted if the verdict on the batch was based on an outdated answer.
         """
         clusters = self._clusters(batch)
-        entry = self._next_entry(batch, clusters, incomplete)
+        entry = self._next_entry(batch, clusters, incomplete, written)
         pointer = {self.topic.at: ledger.encode_pointer(entry, self._position)}
         value, now_ms = ledger.encode_record(entry), int(time.time() * 1e3)
         with self.topic.append(self._coordinator, identity, value, timestamp_ms=now_ms) as record:
@@ -180,7 +183,9 @@ class LedgerKeeper:
             )
         return tuple(name or own for name in named)
 
-    def _next_entry(self, batch: MicroBatch, clusters: Sequence[str], incomplete: bool) -> LedgerEntry:
+    def _next_entry(
+        self, batch: MicroBatch, clusters: Sequence[str], incomplete: bool, written: Written | None
+    ) -> LedgerEntry:
         last = self._entry
         return LedgerEntry(
             query_id=batch.query_id,
@@ -192,6 +197,7 @@ class LedgerKeeper:
                 for cluster, source in zip(clusters, sources_of(batch), strict=True)
             ),
             incomplete=incomplete,
+            written=written,
         )
 
     def _source_offsets(self, batch: MicroBatch, clusters: Sequence[str]) -> _Offsets:

@@ -43,7 +43,7 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
 )
 from spark_kafka_eos.failpoints import failpoint
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, ProducerIdentity
+from spark_kafka_eos.model import LedgerEntry, MicroBatch, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.fence import Fence
 from spark_kafka_eos.writing.ledger_keeper import Decide, LedgerKeeper
@@ -133,24 +133,24 @@ class SharedTransaction:
         self._transaction.apply(Event.APPEND)
         self._appending_since = self._clock()
 
-    def commit(self, batch: MicroBatch, *, records: int | None = None, incomplete: bool = False) -> None:
+    def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
         """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
 
-        Call it only if the barrier found that every append was acknowledged exactly once. `records` is their number,
-        None if unknown. `incomplete`: see LedgerEntry. Raises TransactionAborted if the transaction was aborted and the
-        batch may be retried, CommitOutcomeUnknown if no broker answers.
+        Call it only if the barrier found that every append was acknowledged exactly once. `written` is what they add
+        up to, None if unknown. `incomplete`: see LedgerEntry. Raises TransactionAborted if the transaction was aborted
+        and the batch may be retried, CommitOutcomeUnknown if no broker answers.
         """
         self._transaction.apply(Event.ALL_APPENDED)
         failpoint("all appended", batch.batch_id)
         started = time.perf_counter()
-        if self._decide is None and records == 0:
+        if self._decide is None and written is not None and written.records == 0:
             return  # nothing is open, so EndTxn would fail
         entry: LedgerEntry | None = None
         try:
             if self._decide is None:
                 self._ledger.send_source_offsets(self.identity, batch)
             else:
-                entry = self._ledger.send(self.identity, batch, incomplete=incomplete)
+                entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
         except ProducerFenced as error:
             raise self._fenced(error) from error
         self._transaction.apply(Event.OFFSETS_SENT)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -7,14 +8,16 @@ from hypothesis import strategies as st
 from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.ledger import NotAnEntry, Unreadable, newest
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, SourceProgress, TopicPartition
+from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, SourceProgress, TopicPartition, Written
 
 QUERY = "8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11"
 AT = TopicPartition("kafka-eos-ledger", 0)
 PROGRESS = SourceProgress(cluster="A", offsets={TopicPartition("orders", 0): 600, TopicPartition("orders", 1): 0})
 ENTRY = LedgerEntry(query_id=QUERY, batch_id=41, digest="0011223344556677", serial=42, sources=(PROGRESS, None))
+WRITTEN = Written(records=600, bytes=54_321, milliseconds=812)
 V1 = OffsetAndMetadata(offset=42, metadata=f'{{"v":1,"query":"{QUERY}","batch":41,"digest":"0011223344556677"}}')
 
+COUNT = st.integers(0, 2**62)
 progress = st.builds(
     SourceProgress,
     cluster=st.text(max_size=30),
@@ -30,6 +33,7 @@ entries = st.builds(
     serial=st.integers(1, 2**62),
     sources=st.none() | st.lists(st.none() | progress, max_size=3).map(tuple),
     incomplete=st.booleans(),
+    written=st.none() | st.builds(Written, records=COUNT, bytes=COUNT, milliseconds=COUNT),
 )
 
 
@@ -62,6 +66,23 @@ def test_the_format_of_a_record_stays_readable() -> None:
             '"sources":[{"cluster":"A","offsets":{"orders":{"0":600,"1":0}}},null]}'
         ).encode()
     )
+
+
+def test_what_a_batch_wrote_is_added_to_what_release_0_2_0_wrote_and_reads() -> None:
+    """That release looks its fields up by name, and leaves others alone."""
+    old, new = (json.loads(ledger.encode_record(replace(ENTRY, written=written))) for written in (None, WRITTEN))
+    assert new.pop("written") == {"records": 600, "bytes": 54_321, "ms": 812}
+    assert new == old
+
+
+def test_what_a_batch_wrote_is_left_out_of_the_pointer() -> None:
+    assert ledger.encode_pointer(replace(ENTRY, written=WRITTEN), 7) == ledger.encode_pointer(ENTRY, 7)
+
+
+@pytest.mark.parametrize("written", ["null", "[]", '"x"', "{}", '{"records": "600", "bytes": 1, "ms": 1}'])
+def test_an_entry_counts_whatever_is_said_of_what_the_batch_wrote(written: str) -> None:
+    record = ledger.encode_record(ENTRY)[:-1] + f',"written":{written}}}'.encode()
+    assert ledger.decode_record(record) == ENTRY
 
 
 def test_the_format_of_version_1_stays_readable() -> None:

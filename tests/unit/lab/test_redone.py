@@ -8,7 +8,7 @@ import pytest
 from spark_kafka_eos.core.recovery import Write
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.lab.redone import redone
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity, Written
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended
 
@@ -46,7 +46,7 @@ class Aborting:
     def appending(self) -> None:
         """Nothing to prepare."""
 
-    def commit(self, batch: MicroBatch, *, records: int) -> None:
+    def commit(self, batch: MicroBatch, *, written: Written) -> None:
         """Nothing to commit."""
 
     def abort(self) -> None:

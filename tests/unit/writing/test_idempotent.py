@@ -5,19 +5,20 @@ import logging
 import pytest
 
 from spark_kafka_eos.errors import UnknownTopic
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.model import MicroBatch, TopicPartition, Written
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
 from tests.model_kafka import KafkaModel, refused
 
 IN = TopicPartition("in", 0)
 BATCH = MicroBatch(query_id="q", batch_id=0, digest="", start={IN: 0}, end={IN: 3})
+WRITTEN = Written(records=3, bytes=300, milliseconds=1)
 UNKNOWN_TOPIC = 3
 
 
 def commit(kafka: KafkaModel, **options: str) -> None:
     given = {"kafka.bootstrap.servers": "b:1", "deliveryGuarantee": "at-least-once", "kafka.group.id": "g"}
-    IdempotentWrites(sink_options(given | options), kafka.cluster()).commit(BATCH, records=3)
+    IdempotentWrites(sink_options(given | options), kafka.cluster()).commit(BATCH, written=WRITTEN)
 
 
 @pytest.fixture

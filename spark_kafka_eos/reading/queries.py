@@ -1,0 +1,146 @@
+"""The queries of a cluster, as their ledgers tell: read by those who look on, without any query's help."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from spark_kafka_eos.broker import describe
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.ledger_records import LedgerRecord, LedgerRecords, Records
+from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.queries import Commit, PartitionLag, QueryStatus, SourceLag, entry_of
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.reading.unread import Bounds, bounds, first_times
+
+
+class QueryReader:
+    """Reads the state of a cluster's queries; keep it to look again, because it then reads only what is new.
+
+    `ledger_topics` are looked through for transactional.ids, and `only` is the one to look for. `sources` are further
+    clusters that queries read from, by any connection: they are told apart by their ids. Of each id, the last `keep`
+    commits are read. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        ledger_topics: Iterable[str] = (LEDGER_TOPIC,),
+        only: str | None = None,
+        sources: Sequence[Cluster] = (),
+        keep: int = 1,
+    ) -> None:
+        self._cluster, self._sources, self._keep, self._only = cluster, sources, keep, only
+        self._ledgers = {name: self._ledger(name) for name in ledger_topics}
+        self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
+
+    def read(self, *, lag: bool = True, times: bool = False, owners: bool = True) -> list[QueryStatus]:
+        """The queries, sorted by transactional.id; none if there is no ledger topic.
+
+        `lag` asks for the ends of the source partitions, `times` also for the oldest unread records, `owners` asks the
+        transaction coordinators. What of that cannot be read is unknown in the result. Raises AuthorizationFailed if
+        the ledger topic may not be read, CorruptRecordBatch, BrokerError, BrokerUnreachable.
+        """
+        self.missing = [topic for topic, ledger in self._ledgers.items() if not ledger.read()]
+        found = [
+            (name, topic, records) for topic, ledger in self._ledgers.items() for name, records in ledger.by_id.items()
+        ]
+        statuses = [
+            _status(name, topic, records)
+            for name, topic, records in sorted(found, key=lambda each: each[:2])
+            if records.pending or (records.committed and records.committed[-1].value is not None)
+        ]
+        if lag:
+            statuses = self._with_lag(statuses, times=times)
+        return [self._with_owner(status) for status in statuses] if owners else statuses
+
+    def _ledger(self, name: str) -> LedgerRecords:
+        return LedgerRecords(self._cluster, name, keep=self._keep, only=self._only)
+
+    def _with_lag(self, statuses: Sequence[QueryStatus], *, times: bool) -> list[QueryStatus]:
+        wanted: dict[str, set[TopicPartition]] = {}
+        for _, source in _sources(statuses):
+            wanted.setdefault(source.cluster, set()).update(source.offsets)
+        clusters = {each.cluster_id(): each for each in (*self._sources, self._cluster)} if wanted else {}
+        told = {name: _bounds(clusters.get(name), name, partitions) for name, partitions in wanted.items()}
+        found = [
+            replace(status, sources=tuple(source and _lag(source, *told[source.cluster]) for source in status.sources))
+            for status in statuses
+        ]
+        return self._with_times(found, clusters) if times else found
+
+    def _with_times(self, statuses: Sequence[QueryStatus], clusters: Mapping[str, Cluster]) -> list[QueryStatus]:
+        found = []
+        for status in statuses:  # each by itself: several may read the same partition, and are at different offsets
+            sources = [
+                source and _timed(source, clusters[source.cluster]) if source and source.partitions else source
+                for source in status.sources
+            ]
+            found.append(replace(status, sources=tuple(sources)))
+        return found
+
+    def _with_owner(self, status: QueryStatus) -> QueryStatus:
+        try:
+            now_ms = int(time.time() * 1e3)
+            owner = describe.transaction(self._cluster, status.transactional_id, now_ms=now_ms)
+        except KafkaEosError as error:
+            owner = Unread(reason=error.what)
+        return replace(status, owner=owner)
+
+
+def _status(name: str, topic: str, records: Records) -> QueryStatus:
+    commits = tuple(_commit(record, record.value) for record in records.committed if record.value is not None)
+    pending = next((_commit(record, record.value) for record in records.pending[-1:] if record.value is not None), None)
+    status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
+    told = (status.entry and status.entry.sources) or ()
+    sources = tuple(None if each is None else SourceLag(cluster=each.cluster, offsets=each.offsets) for each in told)
+    return replace(status, sources=sources)
+
+
+def _commit(record: LedgerRecord, value: bytes) -> Commit:
+    return Commit(
+        entry=entry_of(value),
+        offset=record.offset,
+        at_ms=record.timestamp_ms,
+        producer_id=record.producer_id,
+        epoch=record.epoch,
+    )
+
+
+def _bounds(
+    cluster: Cluster | None, name: str, partitions: Collection[TopicPartition]
+) -> tuple[Mapping[TopicPartition, Bounds], Mapping[TopicPartition, str]]:
+    if cluster is None:
+        return {}, dict.fromkeys(partitions, f"it is on another cluster, {name}")
+    try:
+        return bounds(cluster, partitions)
+    except KafkaEosError as error:
+        return {}, dict.fromkeys(partitions, error.what)
+
+
+def _lag(source: SourceLag, known: Mapping[TopicPartition, Bounds], unknown: Mapping[TopicPartition, str]) -> SourceLag:
+    partitions = {
+        tp: PartitionLag(committed=at, earliest=known[tp].earliest, marks=known[tp].marks)
+        for tp, at in sorted(source.offsets.items())
+        if tp in known
+    }
+    return replace(source, partitions=partitions, unknown={tp: unknown[tp] for tp in source.offsets if tp in unknown})
+
+
+def _timed(source: SourceLag, cluster: Cluster) -> SourceLag:
+    unread = {tp: lag for tp, lag in source.partitions.items() if lag.unread}
+    start = {tp: max(lag.committed, lag.earliest) for tp, lag in unread.items()}
+    times = first_times(cluster, start, {tp: lag.marks.last_stable_offset for tp, lag in unread.items()})
+    timed = {tp: replace(lag, oldest_unread_ms=times.get(tp)) for tp, lag in source.partitions.items()}
+    return replace(source, partitions=timed)
+
+
+def _sources(statuses: Iterable[QueryStatus]) -> Iterator[tuple[QueryStatus, SourceLag]]:
+    for status in statuses:
+        for source in status.sources:
+            if source is not None:
+                yield status, source
