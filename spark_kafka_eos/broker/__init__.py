@@ -11,6 +11,7 @@
     leaders.py open_transactions.py         requests to many leaders; open transactions of a partition
     datagrams.py    sends statistics of tasks and commits to the driver
     endpoint.py     serves metrics to Prometheus
+    recorder.py     records a batch's requests
     deferred.py     loads kafka-python's protocol classes without its clients
 
 Not obvious:

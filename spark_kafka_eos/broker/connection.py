@@ -16,11 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from spark_kafka_eos.broker.recorder import Sent, connecting, sending
 from spark_kafka_eos.broker.responses import decode_response
 from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose, lacking
 from spark_kafka_eos.core.error_codes import failure, name_of
@@ -37,6 +38,14 @@ _SESSION_SHARE = 0.85  # of a SASL session's lifetime; then the connection is re
 Decode = Callable[[memoryview], Any]
 
 
+class _Pending(NamedTuple):
+    """A request in flight."""
+
+    correlation_id: int
+    decode: Decode
+    sent: Sent
+
+
 class Connection:
     """A connection that is ready to use: connected, API versions known, authenticated.
 
@@ -50,10 +59,12 @@ class Connection:
         self.supported_features: dict[str, int] = {}
         self._offered: dict[int, tuple[int, int]] = {}
         self._correlation_id = 0
-        self._pending: deque[tuple[int, Decode]] = deque()
+        self._pending: deque[_Pending] = deque()
         self._early: dict[int, Any] = {}
         self._expires = float("inf")
-        self._socket: socket.socket | None = self._connect()
+        self._socket: socket.socket | None = None
+        with connecting(self.where):
+            self._socket = self._connect()
         try:
             self._first_contact()
             if options.security.uses_sasl:
@@ -100,7 +111,7 @@ class Connection:
         while correlation_id not in self._early:
             if not self._pending:
                 raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
-            expected, decode = self._pending[0]
+            expected, decode, sent = self._pending[0]
             frame = self._receive_frame()
             answered = int.from_bytes(frame[:4], "big", signed=True)
             if answered != expected:
@@ -110,6 +121,7 @@ class Connection:
             except (struct.error, LookupError, ValueError) as error:
                 raise self._lost(f"malformed response: {error}") from error
             self._pending.popleft()
+            sent.answered(response)
             self._early[expected] = response
         return self._early.pop(correlation_id)
 
@@ -128,6 +140,8 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        for request in self._pending:
+            request.sent.unanswered()
         self._pending.clear()
         self._early.clear()
 
@@ -224,14 +238,17 @@ class Connection:
         response_class: Any = ResponseClassRegistry.get_response_class(request.header)
         if self._socket is None:
             raise BrokerUnreachable(f"{self.where}: the connection is closed")
+        sent = sending(request, self.where)
         try:
             self._send_all(frame)
         except OSError as error:
+            sent.unanswered()
             raise self._lost(f"sending {request.name} failed: {error or type(error).__name__}") from error
         except BaseException:  # half a request may have been sent
+            sent.unanswered()
             self.close()
             raise
-        self._pending.append((correlation_id, decode or partial(decode_response, response_class)))
+        self._pending.append(_Pending(correlation_id, decode or partial(decode_response, response_class), sent))
         return correlation_id
 
     def _send_all(self, frame: bytes | bytearray) -> None:

@@ -6,9 +6,10 @@ does not allow it, and decode varints of any length, in time quadratic to it.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spark_kafka_eos.errors import BrokerUnreachable
@@ -18,6 +19,7 @@ from spark_kafka_eos.model import TopicPartition
 # some ASCII character, such as a space, earlier. Without the look-behind, the search would begin anew at each byte of
 # a run that is too short.
 _ENDLESS = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]{1000}")
+_NO_ERROR = (0, 55)
 _NEVER_NULL = ("int8", "int16", "uint16", "int32", "int64", "float64", "bool", "uuid", "bitfield")
 
 
@@ -48,6 +50,39 @@ def incomplete(
     said = [f"does not contain {missing}"] if missing else []
     said += [f"contains {others}, which was not requested"] if others else []
     return BrokerUnreachable(f"a broker's response to {api} {' and '.join(said)}")
+
+
+def error_of(response: Any) -> int:
+    """The first error code in a response, 0 if there is none or if it is not one of kafka-python's.
+
+    OPERATION_NOT_ATTEMPTED does not count: it only says that there is another error.
+    """
+    response_class: Any = type(response)
+    return next((code for code in _codes(response, _error_paths(response_class)) if code not in _NO_ERROR), 0)
+
+
+def _codes(value: Any, paths: Iterable[tuple[str, ...]]) -> Iterator[int]:
+    for name, *inner in paths:
+        content = getattr(value, name)
+        if not inner:
+            yield content or 0
+        elif content is not None:
+            for each in content if isinstance(content, list) else (content,):
+                yield from _codes(each, [tuple(inner)])
+
+
+@functools.cache
+def _error_paths(response_class: Any) -> tuple[tuple[str, ...], ...]:
+    """The names that lead to each error code of a response, outer ones first."""
+    return tuple(_paths(getattr(response_class, "fields", {})))
+
+
+def _paths(fields: Any) -> Iterator[tuple[str, ...]]:
+    for name, field in fields.items():
+        if name.endswith("error_code"):
+            yield (name,)
+        elif field.is_struct() or field.is_struct_array():
+            yield from ((name, *inner) for inner in _paths(field.fields))
 
 
 def _refuse_endless_varints(frame: memoryview) -> None:

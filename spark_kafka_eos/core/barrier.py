@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from spark_kafka_eos.core.trace import Trace
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 
@@ -26,6 +27,7 @@ class AppendReport:
 
     The record counts are per partition: `encoded` by the encode tasks that reported to this task, `sent` by this task,
     `acked` by the brokers. `milliseconds` has the time of the steps `encode` and `append`. `error` stopped the task.
+    `trace` has its requests to brokers.
     """
 
     stage_id: int
@@ -37,6 +39,7 @@ class AppendReport:
     bytes: int = 0
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     error: KafkaEosError | None = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.broker.cluster import shared_cluster
+from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.core.barrier import AppendReport
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity
@@ -39,7 +40,8 @@ def append_stage(
     blocks = rows.mapInArrow(shuffling_task(options.client, where, slots), SHUFFLED)
     appended = shuffle(blocks, slots).mapInArrow(_append_task(options, identity, batch_id), REPORT)
     try:
-        reports: list[AppendReport] = [pickle.loads(row.report) for row in appended.collect()]
+        with phase("job"):
+            reports: list[AppendReport] = [pickle.loads(row.report) for row in appended.collect()]
     except Exception as error:
         if not cannot_run_again(error):
             raise

@@ -32,6 +32,7 @@ from spark_kafka_eos.writing.blocks import Layout
 from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
 from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
+from spark_kafka_eos.writing.observers import observer
 from spark_kafka_eos.writing.outcome import telling
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
@@ -135,6 +136,7 @@ class MicroBatchWriter:
                 max_attempts=self._options.max_attempts,
                 append_mode=choice.mode,
                 append_reason=choice.reason,
+                observe=observer(self._options),
             )
         except BaseException:
             # The state of the producer is unknown now, so the next attempt starts with InitProducerId.

@@ -37,6 +37,7 @@ from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at, through_spark
 from spark_kafka_eos.writing.ledger_keeper import Decide
+from spark_kafka_eos.writing.observers import observer
 from spark_kafka_eos.writing.outcome import telling
 from spark_kafka_eos.writing.report import CommitReport, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
@@ -135,6 +136,7 @@ class _Sink:
                 max_attempts=self._options.max_attempts,
                 append_mode="driver",
                 append_reason="as the sink always does",
+                observe=observer(self._options),
             )
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos import failpoints
+from spark_kafka_eos.broker import recorder
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_KEPT_BY_TASK = 25  # requests in its report, the first ones, and as many of the last ones
 WRITTEN_AGAIN = "The whole batch is written again under a new producer epoch."
 
 
@@ -133,7 +135,8 @@ class StagedWrite:
 
     def __call__(self, identity: ProducerIdentity) -> Appended:
         if self._reports is None:
-            self._reports = self._stage()
+            with recorder.phase("job"):
+                self._reports = self._stage()
         reports = self._reports
         for report in reports:
             if report.error is not None:
@@ -142,14 +145,15 @@ class StagedWrite:
             raise TooLargeToTravel
         expected = total(report.records for report in reports)
         started = time.perf_counter()
-        acks = append(
-            self._cluster,
-            identity,
-            ((block.partition, block.records, data) for block, data in self._staging.read(reports)),
-            partitions=expected,
-            transaction_timeout_ms=self._options.transaction_timeout_ms,
-            batch_id=self._batch_id,
-        )
+        with recorder.phase("append"):
+            acks = append(
+                self._cluster,
+                identity,
+                ((block.partition, block.records, data) for block, data in self._staging.read(reports)),
+                partitions=expected,
+                transaction_timeout_ms=self._options.transaction_timeout_ms,
+                batch_id=self._batch_id,
+            )
         if records_by_partition(acks) != expected:
             raise TransactionAborted(
                 f"{sum(ack.records for ack in acks)} records were acknowledged, but {sum(expected.values())} were "
@@ -202,14 +206,16 @@ def append_attempt(
                 yield each.partition, each.records, each.data
 
     started = time.perf_counter()
-    try:
-        acks = append(cluster, identity, blocks(), transaction_timeout_ms=transaction_timeout_ms, batch_id=batch_id)
-    except KafkaEosError as error:
-        # The report of a straggler is lost, so its executor's log is the only trace.
-        _log.warning("append task %d of batch %d, epoch %d: %s", slot, batch_id, identity.epoch, error)
-        return replace(report, sent=dict(sent), error=error)
+    with recorder.recording(kept=_KEPT_BY_TASK) as requests:
+        try:
+            acks = append(cluster, identity, blocks(), transaction_timeout_ms=transaction_timeout_ms, batch_id=batch_id)
+        except KafkaEosError as error:
+            # The report of a straggler is lost, so its executor's log is the only trace.
+            _log.warning("append task %d of batch %d, epoch %d: %s", slot, batch_id, identity.epoch, error)
+            return replace(report, sent=dict(sent), error=error, trace=requests.trace())
     return replace(
         report,
+        trace=requests.trace(),
         encoded=total(each.records for each in encoded),
         sent=dict(sent),
         acked=records_by_partition(acks),
@@ -226,6 +232,7 @@ def judge(reports: Sequence[AppendReport], attempts: Callable[[set[int]], Mappin
 
     `attempts` returns the attempts of the stages with these ids.
     """
+    recorder.add_tasks([(report.slot, report.trace) for report in reports if report.trace is not None])
     errors = [report.error for report in reports if report.error is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, TransactionAborted)):
         raise error  # an error that no retry can fix comes first

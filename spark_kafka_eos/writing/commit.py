@@ -7,18 +7,19 @@ appended exactly once, or raises. After TransactionAborted, the same batch is wr
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import Literal, Protocol
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.recorder import Recorder, phase, recording
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
-from spark_kafka_eos.errors import AttemptsExhausted, TransactionAborted
+from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
 from spark_kafka_eos.writing.ledger_keeper import Decide
+from spark_kafka_eos.writing.observers import Observer, log_report
 from spark_kafka_eos.writing.report import Appended, CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction
 
@@ -27,8 +28,6 @@ _log = logging.getLogger(__name__)
 
 class Committer(Protocol):
     """Writes a batch's attempts: a shared transaction, or idempotent writes."""
-
-    milliseconds: dict[str, float]
 
     @property
     def identity(self) -> ProducerIdentity: ...
@@ -57,78 +56,104 @@ def commit_batch(
     max_attempts: int,
     append_mode: Mode,
     append_reason: str = "",
+    observe: Observer = log_report,
 ) -> CommitReport:
     """Commit `batch` unless the ledger shows that it is committed; `write` is called once per attempt.
 
-    `append_mode` and `append_reason` go into the report, unless `write` reports another mode.
+    `append_mode` and `append_reason` go into the report, unless `write` reports another mode. `observe` gets the
+    report, also that of a batch that raises an error.
 
     Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown, AttemptsExhausted and whatever `write` raises. Unless
     the error says otherwise, nothing was committed, and what was appended is aborted.
     """
-    started = time.monotonic()
-    redone: list[str] = []
-    choice = Choice(mode=append_mode, reason=append_reason)
-    while True:
-        verdict = transaction.begin(batch)
-        identity = transaction.identity
-        if isinstance(verdict, recovery.Skip):
-            _log.info("batch %d of query %s: nothing to write: %s", batch.batch_id, batch.query_id, verdict.reason)
-            return _report(batch, "skipped", identity, choice, None, {}, redone)
+    with recording() as recorder:
+        attempts = _Attempts(transaction, batch, Choice(mode=append_mode, reason=append_reason), recorder)
         try:
-            transaction.appending()
-            appended = write(identity)
-            took_ms = int((time.monotonic() - started) * 1e3)
-            written = Written(records=appended.records, bytes=appended.bytes, milliseconds=took_ms)
-            transaction.commit(batch, written=written)
-        except TransactionAborted as error:
-            transaction.abort()
-            redone.append(error.what)
-            _log.warning(
-                "batch %d of query %s, attempt %d: %s", batch.batch_id, batch.query_id, len(redone), error.what
-            )
-            if len(redone) >= max_attempts:
-                raise AttemptsExhausted(
-                    f"batch {batch.batch_id} was aborted {len(redone)} times, the last time because {error.what}",
-                    action="Fix the cause and restart the query; the option maxAttempts sets the number of attempts.",
-                ) from error
+            outcome, appended = attempts.run(write, max_attempts)
         except BaseException as error:
-            _abort_after(transaction, error)
+            why = "refused" if isinstance(error, LedgerRefused) else "failed"
+            observe(attempts.report(why, None, error=type(error).__name__))
             raise
-        else:
-            choice = appended.choice or choice
-            report = _report(batch, "committed", identity, choice, appended, transaction.milliseconds, redone)
-            _log.info("%s", report)
-            return report
+        report = attempts.report(outcome, appended)
+        observe(report)
+        return report
+
+
+class _Attempts:
+    """The attempts to write one batch."""
+
+    def __init__(self, transaction: Committer, batch: MicroBatch, choice: Choice, recorder: Recorder) -> None:
+        self._transaction, self._batch, self._choice, self._recorder = transaction, batch, choice, recorder
+        self._identity: ProducerIdentity | None = None
+        self._redone: list[str] = []
+
+    def run(
+        self, write: Callable[[ProducerIdentity], Appended], max_attempts: int
+    ) -> tuple[Literal["committed", "skipped"], Appended | None]:
+        """The outcome, and what was appended."""
+        transaction, batch = self._transaction, self._batch
+        while True:
+            with phase("begin"):
+                verdict = transaction.begin(batch)
+            identity = self._identity = transaction.identity
+            if isinstance(verdict, recovery.Skip):
+                _log.info("batch %d of query %s: nothing to write: %s", batch.batch_id, batch.query_id, verdict.reason)
+                return "skipped", None
+            try:
+                transaction.appending()
+                appended = write(identity)
+                took_ms = int(self._recorder.now())
+                written = Written(records=appended.records, bytes=appended.bytes, milliseconds=took_ms)
+                transaction.commit(batch, written=written)
+            except TransactionAborted as error:
+                self._abort(error, max_attempts)
+            except BaseException as error:
+                _abort_after(transaction, error)
+                raise
+            else:
+                return "committed", appended
+
+    def _abort(self, error: TransactionAborted, max_attempts: int) -> None:
+        """Abort the attempt that ended with `error`. Raises AttemptsExhausted if it was the last one."""
+        batch = self._batch
+        with phase("abort"):
+            self._transaction.abort()
+        self._redone.append(error.what)
+        count = len(self._redone)
+        _log.warning("batch %d of query %s, attempt %d: %s", batch.batch_id, batch.query_id, count, error.what)
+        if count >= max_attempts:
+            raise AttemptsExhausted(
+                f"batch {batch.batch_id} was aborted {count} times, the last time because {error.what}",
+                action="Fix the cause and restart the query; the option maxAttempts sets the number of attempts.",
+            ) from error
+
+    def report(self, outcome: str, appended: Appended | None, error: str = "") -> CommitReport:
+        """The report of these attempts."""
+        choice = (appended and appended.choice) or self._choice
+        steps = self._recorder.spent("begin", "offsets", "end")
+        begin = {"begin": steps.pop("begin")} if "begin" in steps else {}
+        return CommitReport(
+            query_id=self._batch.query_id,
+            batch_id=self._batch.batch_id,
+            outcome=outcome,
+            producer_id=self._identity.producer_id if self._identity else -1,
+            epoch=self._identity.epoch if self._identity else -1,
+            append_mode=choice.mode,
+            append_reason=choice.reason,
+            partitions=appended.partitions if appended else 0,
+            records=appended.records if appended else 0,
+            bytes=appended.bytes if appended else 0,
+            milliseconds=begin | (appended.milliseconds if appended else {}) | steps,
+            redone=tuple(self._redone),
+            error=error,
+            trace=self._recorder.trace(),
+        )
 
 
 def _abort_after(transaction: Committer, error: BaseException) -> None:
     """Abort because of `error`. If this fails, log it, so that it does not hide `error`."""
     try:
-        transaction.abort()
+        with phase("abort"):
+            transaction.abort()
     except Exception as second:  # noqa: BLE001 - whatever it is, the first error is the one to raise
         _log.warning("cannot abort the transaction after %r; it stays open until its timeout: %s", error, second)
-
-
-def _report(
-    batch: MicroBatch,
-    outcome: str,
-    identity: ProducerIdentity,
-    choice: Choice,
-    appended: Appended | None,
-    milliseconds: dict[str, float],
-    redone: Sequence[str],
-) -> CommitReport:
-    return CommitReport(
-        query_id=batch.query_id,
-        batch_id=batch.batch_id,
-        outcome=outcome,
-        producer_id=identity.producer_id,
-        epoch=identity.epoch,
-        append_mode=choice.mode,
-        append_reason=choice.reason,
-        partitions=appended.partitions if appended else 0,
-        records=appended.records if appended else 0,
-        bytes=appended.bytes if appended else 0,
-        milliseconds=(appended.milliseconds if appended else {}) | milliseconds,
-        redone=tuple(redone),
-    )

@@ -8,10 +8,10 @@ written again.
 from __future__ import annotations
 
 import logging
-import time
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.errors import UnknownTopic
@@ -31,7 +31,6 @@ class IdempotentWrites:
         self._group = GroupCoordinator(cluster, options.group_id) if here else None
         self._fail_on_data_loss = options.fail_on_data_loss
         self._identity: ProducerIdentity | None = None
-        self.milliseconds: dict[str, float] = {}
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -52,15 +51,15 @@ class IdempotentWrites:
         cluster.
         """
         del written
-        started = time.perf_counter()
-        if self._group is not None and batch.end:
+        if self._group is None or not batch.end:
+            return
+        with phase("offsets"):
             try:
                 self._group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})
             except UnknownTopic as error:
                 if self._fail_on_data_loss:
                     raise
                 _log.warning("the source offsets are not committed, because a topic no longer exists: %s", error.what)
-        self.milliseconds = {"offsets": (time.perf_counter() - started) * 1e3}
 
     def abort(self) -> None:
         """Does nothing. Appended records stay; the next attempt appends them again."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos.core.append_mode import Choice
+from spark_kafka_eos.core.trace import NO_TRACE, Trace
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 
@@ -78,12 +79,15 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """The outcome of one micro-batch. `milliseconds` has the wall time of the steps `encode`, `append`, `offsets`,
-    `end`.
+    """The outcome of one micro-batch. `milliseconds` has the wall time of the steps `begin`, `encode`, `append`,
+    `offsets`, `end` of the last attempt, with the retries of their requests.
 
     `outcome` is `committed`, or `skipped` if the ledger shows that the batch was committed before. `redone` has the
     reason of each aborted attempt. `append_mode` is `driver` or `executors`, and `append_reason` says why (see
-    core.append_mode).
+    core.append_mode). `trace` is the batch's timeline, with every attempt and request.
+
+    Of a batch that raised an error, observers get a report, too: `outcome` is then `refused` (LedgerRefused) or
+    `failed`, and `error` is the name of the error's class. `producer_id` is -1 if there was none yet.
     """
 
     query_id: str
@@ -98,13 +102,21 @@ class CommitReport:
     bytes: int = 0
     milliseconds: dict[str, float] = field(default_factory=dict)
     redone: tuple[str, ...] = ()
+    error: str = ""
+    trace: Trace = NO_TRACE
+
+    @property
+    def retries(self) -> Counter[str]:
+        """The number of requests that were retried, by error: that of a broker, or `no response`."""
+        return self.trace.retries
 
     def __str__(self) -> str:
         steps = " ".join(f"{name}={value:.0f}ms" for name, value in self.milliseconds.items())
         why = f" ({self.append_reason})" if self.append_reason else ""
+        retries = f" retries={sum(self.retries.values())} ({', '.join(self.retries)})" if self.retries else ""
         redone = f" redone={len(self.redone)} ({'; '.join(self.redone)})" if self.redone else ""
         return (
             f"batch {self.batch_id} of query {self.query_id} {self.outcome}: records={self.records} bytes={self.bytes} "
             f"partitions={self.partitions} producer={self.producer_id}/{self.epoch} "
-            f"mode={self.append_mode}{why} {steps}{redone}"
+            f"mode={self.append_mode}{why} {steps}{retries}{redone}"
         )

@@ -30,6 +30,7 @@ from collections.abc import Callable
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core import ledger, recovery
 from spark_kafka_eos.core.preflight import TransactionFacts, Unread
@@ -100,7 +101,6 @@ class SharedTransaction:
         self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
         self._identity: ProducerIdentity | None = None
         self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
-        self.milliseconds: dict[str, float] = {}
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -142,21 +142,26 @@ class SharedTransaction:
         """
         self._transaction.apply(Event.ALL_APPENDED)
         failpoint("all appended", batch.batch_id)
-        started = time.perf_counter()
         if self._decide is None and written is not None and written.records == 0:
             return  # nothing is open, so EndTxn would fail
         entry: LedgerEntry | None = None
-        try:
-            if self._decide is None:
-                self._ledger.send_source_offsets(self.identity, batch)
-            else:
-                entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
-        except ProducerFenced as error:
-            raise self._fenced(error) from error
+        with phase("offsets"):
+            try:
+                if self._decide is None:
+                    self._ledger.send_source_offsets(self.identity, batch)
+                else:
+                    entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
+            except ProducerFenced as error:
+                raise self._fenced(error) from error
         self._transaction.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
-        ending = time.perf_counter()
         self._transaction.apply(Event.COMMIT)
+        with phase("end"):
+            self._end(batch, entry)
+        failpoint("ended", batch.batch_id)
+
+    def _end(self, batch: MicroBatch, entry: LedgerEntry | None) -> None:
+        """Send EndTxn(commit), and settle its outcome if it is in doubt."""
         try:
             following = self._coordinator.end(self.identity, commit=True)
         except ProducerFenced as error:
@@ -173,11 +178,6 @@ class SharedTransaction:
             if following != self._identity:
                 self._identity = following
                 self._transaction.apply(Event.NEXT_EPOCH)
-        self.milliseconds = {
-            "offsets": (ending - started) * 1e3,
-            "end": (time.perf_counter() - ending) * 1e3,
-        }
-        failpoint("ended", batch.batch_id)
 
     def note_incomplete(self, batch: MicroBatch) -> None:
         """Record in the ledger that the committed `batch` lacks DataFrames that came too late. From then on it is

@@ -87,7 +87,7 @@ def test_each_micro_batch_is_one_transaction_and_all_rows_are_there_once(options
         (1, "committed", 1500, mode),
     ]
     assert reports[0].epoch != reports[1].epoch
-    assert set(reports[0].milliseconds) == {"encode", "append", "offsets", "end"}
+    assert set(reports[0].milliseconds) == {"begin", "encode", "append", "offsets", "end"}
 
 
 @MODES

@@ -1,0 +1,42 @@
+"""Who hears of each micro-batch: the log, and what the options ask for.
+
+An observer gets the report of every batch, also of one that was skipped or that raised an error. Its own errors are
+logged and never reach the batch, whose outcome is settled by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.writing.report import CommitReport
+
+_log = logging.getLogger("spark_kafka_eos.writing.commit")  # whose lines these are for users
+
+Observer = Callable[[CommitReport], None]
+
+
+def log_report(report: CommitReport) -> None:
+    """Log one line for a batch that was committed. Of others, the log has the reason already."""
+    if report.outcome == "committed":
+        _log.info("%s", report)
+
+
+def observer(options: SinkOptions) -> Observer:
+    """The observers that a query's options ask for, as one."""
+    del options
+    return together([log_report])
+
+
+def together(observers: Sequence[Observer]) -> Observer:
+    """One observer that calls each of these."""
+
+    def observe(report: CommitReport) -> None:
+        for each in observers:
+            try:
+                each(report)
+            except Exception as error:  # noqa: BLE001 - the batch has ended, whatever is wrong here
+                _log.warning("cannot report batch %d of query %s: %r", report.batch_id, report.query_id, error)
+
+    return observe
