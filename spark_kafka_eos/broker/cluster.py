@@ -109,11 +109,11 @@ class Cluster:
             self._kept[what] = self.clock(), value
         return value
 
-    def topic_names(self) -> list[str]:
-        """All topics this principal may describe, without Kafka's internal ones, sorted."""
+    def topic_names(self, *, internal: bool = False) -> list[str]:
+        """All topics this principal may describe, sorted; Kafka's own only with `internal`."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         response = self.call_any(request, lambda _: ())
-        return sorted(topic.name for topic in response.topics if not topic.is_internal)
+        return sorted(topic.name for topic in response.topics if internal or not topic.is_internal)
 
     def refresh(self, names: Iterable[str], *, patience_ms: int | None = None, elsewhere: bool = False) -> None:
         """Look up these topics again; `elsewhere`: at another broker than the last time, because its answer was wrong.

@@ -22,8 +22,10 @@ from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION
 from spark_kafka_eos.core.abilities import Abilities
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.error_codes import name_of
-from spark_kafka_eos.core.preflight import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.core.preflight import GroupFacts, Settings, TopicFacts, Unread
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, UnknownTopic
+from spark_kafka_eos.model import TopicPartition
 
 _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
@@ -129,13 +131,24 @@ def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> Tran
     state = response.transaction_states[0]
     if state.error_code:
         return None
+    return transaction_facts(state, cluster.coordinator("transaction", transactional_id), now_ms=now_ms)
+
+
+def transaction_facts(state: Any, coordinator: int, *, now_ms: int) -> TransactionFacts:
+    """One entry of a response to DescribeTransactions, without an error, from this node."""
     started = state.transaction_start_time_ms
     return TransactionFacts(
+        transactional_id=state.transactional_id,
+        coordinator=coordinator,
         state=state.transaction_state,
         producer_id=state.producer_id,
         epoch=state.producer_epoch,
         timeout_ms=state.transaction_timeout_ms,
-        age_ms=max(0, now_ms - started) if started >= 0 else None,
+        started_ms=started if started >= 0 else None,
+        described_ms=now_ms,
+        partitions=tuple(
+            sorted(TopicPartition(topic.topic, number) for topic in state.topics for number in topic.partitions)
+        ),
     )
 
 

@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from spark_kafka_eos.core.services import DISKLESS_SETTINGS
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.options import SinkOptions
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -88,17 +89,6 @@ class TopicFacts:
     in_sync: int
     operations: frozenset[str] | None
     settings: Settings | Unread
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionFacts:
-    """The coordinator's state of a transactional.id (KIP-664); `age_ms` is how long its transaction has been open."""
-
-    state: str
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    age_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.core import ledger as ledgers
-from spark_kafka_eos.core.preflight import TransactionFacts
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions

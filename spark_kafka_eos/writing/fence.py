@@ -13,7 +13,8 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.preflight import TransactionFacts, Unread
+from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions

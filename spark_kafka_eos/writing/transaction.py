@@ -33,8 +33,9 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core import ledger, recovery
-from spark_kafka_eos.core.preflight import TransactionFacts, Unread
+from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transaction import Event, State, Transaction
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
     Committed,

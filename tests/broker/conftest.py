@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.preflight import TransactionFacts
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
@@ -28,6 +28,20 @@ _APPEND = Path(__file__).with_name("append_elsewhere.py")
 def options_of(bootstrap, **changes):
     servers = (address.rsplit(":", 1) for address in bootstrap.split(","))
     return ClientOptions(bootstrap_servers=tuple((host, int(port)) for host, port in servers), **changes)
+
+
+def batch_of(identity, base_sequence, values, *, timestamp=None):
+    timestamp = int(time.time() * 1000) if timestamp is None else timestamp
+    batch = encode(pa.array([None] * len(values), pa.binary()), pa.array(values, pa.binary()), timestamp)
+    if identity is not None:
+        stamp(
+            batch,
+            producer_id=identity.producer_id,
+            epoch=identity.epoch,
+            base_sequence=base_sequence,
+            transactional=bool(identity.transactional_id),
+        )
+    return batch
 
 
 @pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])
@@ -77,20 +91,7 @@ def options():
 def record_batch():
     """`record_batch(identity, base_sequence, values)`: stamped bytes to append; unstamped without an identity."""
 
-    def build(identity, base_sequence, values, *, timestamp=None):
-        timestamp = int(time.time() * 1000) if timestamp is None else timestamp
-        batch = encode(pa.array([None] * len(values), pa.binary()), pa.array(values, pa.binary()), timestamp)
-        if identity is not None:
-            stamp(
-                batch,
-                producer_id=identity.producer_id,
-                epoch=identity.epoch,
-                base_sequence=base_sequence,
-                transactional=bool(identity.transactional_id),
-            )
-        return batch
-
-    return build
+    return batch_of
 
 
 @pytest.fixture

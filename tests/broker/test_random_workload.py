@@ -14,7 +14,7 @@ import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.describe import transaction
-from spark_kafka_eos.core.preflight import TransactionFacts
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read

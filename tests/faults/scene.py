@@ -19,7 +19,7 @@ from confluent_kafka import Message
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.preflight import TransactionFacts
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.model import IsolationLevel
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka

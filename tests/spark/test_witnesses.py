@@ -17,17 +17,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.java import java
+from tests.kafka_tools import command, table, tool
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parent / "jobs" / "copy_records.py"
-TOOLS = "org.apache.kafka.tools"
-SECONDS = 120
 
 
 @pytest.mark.parametrize(
@@ -133,13 +130,6 @@ def lag(broker: EmbeddedKafka, group: str) -> dict[tuple[str, str], int]:
     return {(row["TOPIC"], row["PARTITION"]): int(row["LAG"]) for row in table(described)}
 
 
-def tool(name: str, *arguments: object) -> str:
-    """What one of Kafka's tools prints."""
-    done = subprocess.run(command(name, *arguments), capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert done.returncode == 0, f"{name}: {done.stderr[-2_000:]}{done.stdout[-2_000:]}"
-    return done.stdout
-
-
 @contextmanager
 def running(name: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A tool that runs, and is killed with SIGKILL at the end."""
@@ -161,19 +151,8 @@ def progress(copier: subprocess.Popen[str]) -> int:
     raise AssertionError("the copier ended without a transaction")
 
 
-def command(name: str, *arguments: object) -> list[str]:
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1"]  # a tool that lives for seconds is not worth optimising
-    return [str(java()), *options, "-cp", jars.perf_tools_class_path(), f"{TOOLS}.{name}", *map(str, arguments)]
-
-
 def lines(printed: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-
-
-def table(printed: str) -> list[dict[str, str]]:
-    """The rows under the heading."""
-    rows = [line.split() for line in printed.splitlines() if line.strip()]
-    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
 
 def nothing() -> None:

@@ -12,7 +12,8 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataResponse
 
 from spark_kafka_eos.broker import describe
-from spark_kafka_eos.core.preflight import GroupFacts, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.core.preflight import GroupFacts, TopicFacts, Unread
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import BrokerError
 
 SETTINGS = ["min.insync.replicas"]
@@ -172,9 +173,18 @@ def test_an_open_transaction_has_an_age(broker):
         producer_epoch=4,
     )
     broker.script["DescribeTransactions"].append(answer)
-    assert describe.transaction(broker.cluster(), "copy", now_ms=12_500) == TransactionFacts(
-        state="Ongoing", producer_id=9, epoch=4, timeout_ms=60_000, age_ms=2_500
+    found = describe.transaction(broker.cluster(), "copy", now_ms=12_500)
+    assert found == TransactionFacts(
+        transactional_id="copy",
+        coordinator=1,
+        state="Ongoing",
+        producer_id=9,
+        epoch=4,
+        timeout_ms=60_000,
+        started_ms=10_000,
+        described_ms=12_500,
     )
+    assert (found.age_ms, found.timeout_left_ms) == (2_500, 57_500)
 
 
 @pytest.mark.parametrize(("started", "age"), [(-1, None), (99_000, 0)])

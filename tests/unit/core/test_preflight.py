@@ -12,7 +12,6 @@ from spark_kafka_eos.core.preflight import (
     GroupFacts,
     Severity,
     TopicFacts,
-    TransactionFacts,
     Unread,
     findings,
     groups,
@@ -21,6 +20,7 @@ from spark_kafka_eos.core.preflight import (
     source_findings,
     written_topics,
 )
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.options import sink_options
 
 EVERYTHING = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
@@ -130,7 +130,15 @@ def test_broker_settings_that_may_not_be_read_are_one_warning_that_names_the_acl
 
 def transaction(state, age_ms=None):
     return replace(
-        HEALTHY, transaction=TransactionFacts(state=state, producer_id=9, epoch=4, timeout_ms=60_000, age_ms=age_ms)
+        HEALTHY,
+        transaction=TransactionFacts(
+            state=state,
+            producer_id=9,
+            epoch=4,
+            timeout_ms=60_000,
+            started_ms=None if age_ms is None else 0,
+            described_ms=age_ms or 0,
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace as Request
 import pytest
 
 from spark_kafka_eos.broker import describe
-from spark_kafka_eos.core.preflight import TransactionFacts
+from spark_kafka_eos.core.transactions import TransactionFacts
 from tests.transacting import ModelSide
 
 ID = "id"

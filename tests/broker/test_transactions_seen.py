@@ -1,0 +1,193 @@
+"""Transactions in every state, as this package and as Kafka's own TransactionsCommand see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.open_transactions import partitions_of, survey
+from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.core.lag import Marks
+from spark_kafka_eos.core.transactions import Ending, ProducerCounts, Survey, active_ids, producer_counts
+from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.ports import free_ports
+from spark_kafka_eos.testing.proxy import Proxy
+from tests.broker.conftest import batch_of, options_of
+from tests.kafka_tools import table, tool
+
+pytestmark = pytest.mark.broker
+
+TIMEOUT_MS = 600_000
+OPEN, GHOST, PREPARED, DONE = "open", "ghost", "prepared", "done"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A broker with an open transaction, a hanging, a prepared and a completed one, each in a topic of its name."""
+
+    kafka: EmbeddedKafka
+    cluster: Cluster
+    ghost: ProducerIdentity
+
+    def survey(self, *topics: str) -> Survey:
+        partitions = partitions_of(self.cluster, topics) if topics else None
+        return survey(self.cluster, partitions, now_ms=int(time.time() * 1000), all_ids=True)
+
+    def kafkas(self, *command: object) -> list[dict[str, str]]:
+        return table(tool("TransactionsCommand", "--bootstrap-server", self.kafka.bootstrap, *command))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("kafka_version", id="TV2"),
+        pytest.param("tv1_version", id="TV1", marks=pytest.mark.slow),
+    ],
+)
+def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    direct, advertised = free_ports(2)
+    config = {
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised}",
+        "transaction.partition.verification.enable": "false",  # else nothing hangs any more
+    }
+    with Proxy() as proxy:
+        proxy.relay(1, advertised, to=direct)
+        version = request.getfixturevalue(request.param)
+        with (
+            EmbeddedKafka(version, port=direct, config=config) as kafka,
+            Cluster(options_of(kafka.bootstrap)) as cluster,
+        ):
+            for topic in (OPEN, GHOST, PREPARED, DONE):
+                kafka.create_topic(topic, 2)
+            yield staged(kafka, cluster, proxy)
+
+
+def staged(kafka: EmbeddedKafka, cluster: Cluster, proxy: Proxy) -> Scene:
+    owner = begun(cluster, OPEN, [TopicPartition(OPEN, 0), TopicPartition(OPEN, 1)])
+    done = begun(cluster, DONE, [TopicPartition(DONE, 0)])
+    owner_of(cluster, DONE).end(done, commit=True)
+    while survey(cluster, now_ms=0, all_ids=True).transactions[DONE].state != "CompleteCommit":
+        time.sleep(0.02)
+    prepared = begun(cluster, PREPARED, [TopicPartition(PREPARED, 1)])
+    held = proxy.add("WriteTxnMarkers@broker-*:*:hold")  # of a coordinator, not of an operator
+    owner_of(cluster, PREPARED).end(prepared, commit=True)
+    held.wait()
+    ghost = idempotent_identity(cluster)
+    ghost = ProducerIdentity(transactional_id="nobody", producer_id=ghost.producer_id, epoch=ghost.epoch)
+    append(cluster, ghost, [TopicPartition(GHOST, 0)])
+    append(cluster, owner, [TopicPartition(OPEN, 0)], sequence=2)
+    return Scene(kafka=kafka, cluster=cluster, ghost=ghost)
+
+
+def owner_of(cluster: Cluster, name: str) -> TransactionCoordinator:
+    return TransactionCoordinator(cluster, name, TIMEOUT_MS)
+
+
+def begun(cluster: Cluster, name: str, partitions: list[TopicPartition]) -> ProducerIdentity:
+    """A transaction of two records in each partition."""
+    coordinator = owner_of(cluster, name)
+    identity = coordinator.init_producer_id()
+    coordinator.add_partitions(identity, partitions)
+    append(cluster, identity, partitions)
+    return identity
+
+
+def append(
+    cluster: Cluster, identity: ProducerIdentity, partitions: list[TopicPartition], *, sequence: int = 0
+) -> None:
+    with Appender(cluster, identity, transaction_version=identity.transaction_version) as appender:
+        for tp in partitions:
+            appender.append(tp, batch_of(identity, sequence, [b"a", b"b"]), 2, sequence)
+        appender.flush()
+
+
+def test_list_and_describe_agree_with_kafkas_own(scene):
+    ours = scene.survey()
+    assert {
+        (each.transactional_id, str(each.coordinator), str(each.producer_id), each.state) for each in ours.listings
+    } == {
+        (row["TransactionalId"], row["Coordinator"], row["ProducerId"], row["TransactionState"])
+        for row in scene.kafkas("list")
+    }
+    for name in (OPEN, PREPARED, DONE):
+        [theirs] = scene.kafkas("describe", "--transactional-id", name)
+        facts = ours.transactions[name]
+        theirs["TopicPartitions"] = ",".join(sorted(theirs["TopicPartitions"].split(",")))
+        assert theirs == {
+            "CoordinatorId": str(facts.coordinator),
+            "TransactionalId": name,
+            "ProducerId": str(facts.producer_id),
+            "ProducerEpoch": str(facts.epoch),
+            "TransactionState": facts.state,
+            "TransactionTimeoutMs": str(facts.timeout_ms),
+            "CurrentTransactionStartTimeMs": str(facts.started_ms),
+            "TransactionDurationMs": theirs["TransactionDurationMs"],
+            "TopicPartitions": ",".join(map(str, facts.partitions)),
+        }
+        later = int(theirs["TransactionDurationMs"]) - (facts.age_ms or 0)
+        assert 0 <= later < 60_000, "theirs was asked later"
+    assert {name: facts.state for name, facts in ours.transactions.items()} == {
+        OPEN: "Ongoing",
+        PREPARED: "PrepareCommit",
+        DONE: "CompleteCommit",
+    }
+
+
+def test_what_hangs_is_what_kafkas_own_finds_hanging(scene):
+    ours = scene.survey(OPEN, GHOST, PREPARED, DONE)
+    assert ours.complete
+    theirs = scene.kafkas("find-hanging", "--broker-id", 1, "--max-transaction-timeout", 0)
+    assert [
+        (
+            part.partition.topic,
+            str(part.partition.partition),
+            str(part.producer.producer_id),
+            str(part.producer.epoch),
+            str(part.producer.coordinator_epoch),
+            str(part.producer.start_offset),
+            str(part.producer.last_timestamp_ms),
+        )
+        for part in ours.hanging
+    ] == [tuple(row.values())[:-1] for row in theirs]
+    [hanging] = ours.hanging
+    assert (hanging.partition, hanging.producer.producer_id) == (TopicPartition(GHOST, 0), scene.ghost.producer_id)
+    assert (hanging.held_offsets, hanging.marks) == (2, Marks(last_stable_offset=0, high_watermark=2))
+
+
+def test_each_part_says_who_ends_it_and_what_it_holds_back(scene):
+    ours = scene.survey(OPEN, GHOST, PREPARED, DONE)
+    assert [(str(part.partition), part.ending, part.held_offsets) for part in ours.open_parts] == [
+        ("ghost-0", Ending.NOBODY, 2),
+        ("open-0", Ending.OWNER, 4),
+        ("open-1", Ending.OWNER, 2),
+        ("prepared-1", Ending.COORDINATOR, 2),
+    ]
+    owner = ours.transactions[OPEN]
+    assert owner.timeout_left_ms is not None and 0 < owner.timeout_left_ms <= TIMEOUT_MS
+    assert [part.since_ms for part in ours.parts_of(OPEN)] == [owner.started_ms] * 2
+
+
+def test_the_counts_are_those_of_the_leaders_and_the_coordinators(scene):
+    ours = scene.survey(OPEN, GHOST, PREPARED, DONE)
+    counted = producer_counts(ours.producers)
+    assert {str(tp): counts.open_transactions for tp, counts in counted.items()} == {
+        "done-0": 0,
+        "done-1": 0,
+        "ghost-0": 1,
+        "ghost-1": 0,
+        "open-0": 1,
+        "open-1": 1,
+        "prepared-0": 0,
+        "prepared-1": 1,
+    }
+    for tp in (TopicPartition(OPEN, 0), TopicPartition(DONE, 0)):
+        theirs = scene.kafkas("describe-producers", "--topic", tp.topic, "--partition", tp.partition)
+        started = [row for row in theirs if row["CurrentTransactionStartOffset"] != "None"]
+        assert counted[tp] == ProducerCounts(producer_ids=len(theirs), open_transactions=len(started))
+    assert active_ids(ours.listings) == {1: {"Ongoing": 1, "PrepareCommit": 1, "CompleteCommit": 1}}
