@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.core.ledger import Unreadable
-from spark_kafka_eos.core.preflight import TransactionFacts, Unread
+from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.model import LedgerEntry, Offsets, TopicPartition
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.preflight import TransactionFacts
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.model import Written
 from spark_kafka_eos.reading.queries import QueryReader
 from tests.broker.conftest import options_of
