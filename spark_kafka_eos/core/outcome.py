@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
-    """`outcome` is `failed` if an error other than LedgerRefused ended the batch; `error` is the error's class.
+    """`outcome`, `error`, `milliseconds` and `retries` are those of `CommitReport`; `epoch` is None if there was none.
 
-    `ended_at` is in seconds since 1970. `redone` counts the attempts that were aborted, so that the batch was written
-    again. `milliseconds` are those of `CommitReport`, `retries` the number of retried requests by error.
+    `ended_at` is in seconds since 1970.
     """
 
     query_id: str
     batch_id: int
     transactional_id: str
-    outcome: Literal["committed", "skipped", "refused", "failed"]
+    outcome: str
     ended_at: float
     error: str = ""
     epoch: int | None = None
     records: int = 0
     bytes: int = 0
-    redone: int = 0
+    aborted_attempts: int = 0
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     retries: Mapping[str, int] = field(default_factory=dict)

@@ -40,8 +40,11 @@ BATCHES = Metric(
     ("query", "outcome"),
     "Micro-batches by outcome: committed, skipped, refused (LedgerRefused), failed (any other error).",
 )
-REDONE = Metric(
-    "kafka_eos_attempts_redone_total", "counter", ("query",), "Attempts that were aborted, and the batch written again."
+ABORTED = Metric(
+    "kafka_eos_aborted_attempts_total",
+    "counter",
+    ("query",),
+    "Attempts that were aborted: the batch was then written again, or failed.",
 )
 ERRORS = Metric(
     "kafka_eos_batch_errors_total",
@@ -118,7 +121,7 @@ QUERY_METRICS: tuple[Metric, ...] = (
     FAILURES,
     LAST_BATCH,
     BATCHES,
-    REDONE,
+    ABORTED,
     ERRORS,
     RETRIES,
     RECORDS_WRITTEN,
@@ -181,7 +184,7 @@ class QueryMetrics:
             query.transactional_id = batch.transactional_id
             series = query.series
             series.add(BATCHES, label, batch.outcome)
-            series.add(REDONE, label, amount=batch.redone)
+            series.add(ABORTED, label, amount=batch.aborted_attempts)
             series.add(RECORDS_WRITTEN, label, amount=batch.records)
             series.add(BYTES_WRITTEN, label, amount=batch.bytes)
             if batch.error:

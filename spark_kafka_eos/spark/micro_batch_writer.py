@@ -33,7 +33,6 @@ from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
 from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.observers import observer
-from spark_kafka_eos.writing.outcome import telling
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel, folder_of, staging_of
@@ -75,8 +74,7 @@ class MicroBatchWriter:
         batch = query.micro_batch(batch_id)
         call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
         with self._calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
-            commit = functools.partial(self._commit_rows, batch_df.sparkSession, query, batch, rows, topic, attempt)
-            report = telling(query.collector(), self._options, batch, commit)
+            report = self._commit_rows(batch_df.sparkSession, query, batch, rows, topic, attempt)
         if report.outcome == "committed" and (count := offsets(batch)):
             self._bytes_per_offset = report.bytes / count
         if report.outcome == "skipped" and query.needs_evaluation():
@@ -136,7 +134,7 @@ class MicroBatchWriter:
                 max_attempts=self._options.max_attempts,
                 append_mode=choice.mode,
                 append_reason=choice.reason,
-                observe=observer(self._options),
+                observe=observer(self._options, query.collector()),
             )
         except BaseException:
             # The state of the producer is unknown now, so the next attempt starts with InitProducerId.

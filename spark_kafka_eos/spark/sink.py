@@ -12,7 +12,6 @@ nothing twice.
 
 from __future__ import annotations
 
-import functools
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +37,7 @@ from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at, through_spark
 from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.observers import observer
-from spark_kafka_eos.writing.outcome import telling
-from spark_kafka_eos.writing.report import CommitReport, EncodeReport
+from spark_kafka_eos.writing.report import EncodeReport
 from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
 from spark_kafka_eos.writing.temporary import TemporaryStaging
 from spark_kafka_eos.writing.transaction import decide_batch_write, decide_micro_batch
@@ -120,7 +118,9 @@ class _Sink:
         messages: Sequence[WriterCommitMessage | None],
         batch: MicroBatch,
         decide: Decide | None,
-    ) -> CommitReport:
+        collector: str | None = None,
+    ) -> None:
+        show(self._options.log_level)
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
             raise StagingLost(
@@ -129,14 +129,14 @@ class _Sink:
             )
         batch = pinned(batch, reports)
         with self._connect(self._options.client) as cluster:
-            return commit_batch(
+            commit_batch(
                 committer(self._options, cluster, decide),
                 batch,
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
                 max_attempts=self._options.max_attempts,
                 append_mode="driver",
                 append_reason="as the sink always does",
-                observe=observer(self._options),
+                observe=observer(self._options, collector),
             )
 
 
@@ -190,11 +190,9 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
-        show(self._options.log_level)
         batch = self._micro_batch(messages, batchId)
         collectors = {message.collector for message in messages if isinstance(message, StagedMessage)} - {None}
-        commit = functools.partial(self._commit, messages, batch, decide_micro_batch(self._options))
-        telling(next(iter(collectors), None), self._options, batch, commit)
+        self._commit(messages, batch, decide_micro_batch(self._options), next(iter(collectors), None))
         self._clean(messages)
         self._staging.clean_before(batchId)
 
@@ -273,7 +271,6 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the whole write or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
-        show(self._options.log_level)
         app_id, version = self._options.txn_app_id, self._options.txn_version
         batch = MicroBatch(
             query_id=app_id or self._run,

@@ -6,10 +6,12 @@ logged and never reach the batch, whose outcome is settled by then.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.writing.outcome import tell_report
 from spark_kafka_eos.writing.report import CommitReport
 
 _log = logging.getLogger("spark_kafka_eos.writing.commit")  # whose lines these are for users
@@ -23,10 +25,12 @@ def log_report(report: CommitReport) -> None:
         _log.info("%s", report)
 
 
-def observer(options: SinkOptions) -> Observer:
-    """The observers that a query's options ask for, as one."""
-    del options
-    return together([log_report])
+def observer(options: SinkOptions, collector: str | None = None) -> Observer:
+    """The observers that a query's options ask for, as one; with the session's listener, if it has a `collector`."""
+    observers: list[Observer] = [log_report]
+    if collector is not None:
+        observers.append(functools.partial(tell_report, collector, options))
+    return together(observers)
 
 
 def together(observers: Sequence[Observer]) -> Observer:

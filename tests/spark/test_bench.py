@@ -8,6 +8,7 @@ from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.lab import Lab
 from spark_kafka_eos.lab.bench.latency import latency
 from spark_kafka_eos.lab.bench.memory import LARGEST, memory
+from spark_kafka_eos.lab.bench.watched import cost_of_looking
 
 pytestmark = pytest.mark.spark
 
@@ -58,6 +59,14 @@ def test_small_batches_have_triggers_transactions_and_end_to_end_latencies(lab, 
     assert names(found) == [sides.EOS, sides.EOS_SINK, sides.BUILT_IN]
     assert set(found.settings["end_to_end_ms"]) == set(names(found))
     assert 0 < found.settings["transaction_ms"][sides.EOS]["p50"] < 1_000 * found.named(sides.EOS).median
+
+
+def test_the_cost_of_looking_is_that_of_pairs_of_runs(lab, spark):
+    found = cost_of_looking(lab, spark, pairs=1, batches=2)
+    assert names(found) == [side for name in (sides.EOS, sides.EOS_SINK) for side in (name, f"{name}, watched")]
+    for name in (sides.EOS, sides.EOS_SINK):
+        ratio = found.named(f"{name}, watched").median / found.named(name).median
+        assert found.settings["cost_percent"][name]["median"] == pytest.approx(100 * (ratio - 1))
 
 
 def test_memory_is_watched_while_the_batch_grows(lab, spark):

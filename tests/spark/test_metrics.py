@@ -77,13 +77,13 @@ def test_one_endpoint_shows_every_query_of_the_driver_however_it_writes(spark, b
     assert found["kafka_eos_batches_total", "committed"] == dict.fromkeys(writing, 2)
     assert found["kafka_eos_written_records_total",] == dict.fromkeys(writing, 110)
     assert found["kafka_eos_ledger_batch",] == dict.fromkeys(writing, 1)
-    assert found["kafka_eos_attempts_redone_total",] == dict.fromkeys(writing, 0)
+    assert found["kafka_eos_aborted_attempts_total",] == dict.fromkeys(writing, 0)
     assert found["kafka_eos_read_aborted_records_total",] == dict.fromkeys(QUERIES, 7)
     assert found["kafka_eos_lag_offsets", source] == dict.fromkeys(QUERIES, 0)
     assert found["kafka_eos_lso_lag_offsets", source] == dict.fromkeys(QUERIES, 0)
     assert found["kafka_eos_query_running",] == dict.fromkeys(QUERIES, 1)
     assert found["kafka_eos_kafka_up",] == {"": 1}
-    for step in ("encode", "append", "offsets", "end"):
+    for step in ("begin", "encode", "append", "offsets", "end"):
         assert found["kafka_eos_step_duration_seconds_count", step] == dict.fromkeys(writing, 2)
     assert found["kafka_eos_trigger_duration_seconds_count",].keys() == QUERIES
     transactional = {str(query.id): f"{source}-{query.name}" if query.name in writing else "" for query in started}

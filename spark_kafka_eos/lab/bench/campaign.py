@@ -18,6 +18,7 @@ from spark_kafka_eos.lab.bench.overhead import overhead
 from spark_kafka_eos.lab.bench.store import Measured
 from spark_kafka_eos.lab.bench.targets import SHAPES
 from spark_kafka_eos.lab.bench.transport import transport
+from spark_kafka_eos.lab.bench.watched import cost_of_looking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ def measurements() -> Mapping[str, Run]:
             "copy-20",
             lambda lab, spark, size: spark_runs.copy(lab, spark, size.main, batches=size.batches, runs=size.runs),
         ),
+        "watched": _one("watched", lambda lab, spark, size: cost_of_looking(lab, spark, pairs=4 * size.runs)),
         "latency": _one("latency", lambda lab, spark, size: latency(lab, spark, seconds=size.seconds, runs=size.runs)),
     }
     runs |= {f"shape-{key}": _shape(key) for key in SHAPES}

@@ -82,8 +82,8 @@ def measured(result: Comparison | Sweep) -> Table:
 
 
 def details(result: Comparison | Sweep) -> Iterator[str]:
-    """Further figures in milliseconds, a line per side."""
-    for name in ("phases_ms", "end_to_end_ms", "transaction_ms"):
+    """Further figures, in milliseconds or percent, a line per side."""
+    for name in ("phases_ms", "end_to_end_ms", "transaction_ms", "cost_percent"):
         for side, figures in result.settings.get(name, {}).items():
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
 

@@ -26,6 +26,7 @@ _RECORDS_PER_SECOND = 8e6
 _SMALL_BATCHES_PER_SECOND = {1: 1e6, 5: 3e6, 100: 5e6}  # records, by how many a record batch has
 _BYTES_PER_SECOND = 1e9
 _TRANSACTION_MS = 15
+_LOOKING_PERCENT = 2
 _FLAT = 1.1  # the most memory that a batch of twice the size may need, as a factor
 
 
@@ -124,6 +125,20 @@ def _small_batches(results: Results) -> Iterator[TargetRow]:
         )
 
 
+def _watched(results: Results) -> Iterator[TargetRow]:
+    measured = results.get("watched")
+    if not isinstance(measured, Comparison):
+        return
+    for name, cost in measured.settings["cost_percent"].items():
+        low, high = cost["lower quartile"], cost["upper quartile"]
+        yield TargetRow(
+            what=f"cost of ProgressListener and its endpoint, small batches ({name})",
+            target=f"≤ {_LOOKING_PERCENT} %",
+            measured=f"{cost['median']:+.1f} % (quartiles {low:+.1f} to {high:+.1f})",
+            holds=cost["median"] <= _LOOKING_PERCENT,
+        )
+
+
 def _guarantee(results: Results) -> Iterator[TargetRow]:
     for key, batches in (("copy-1", "one batch"), ("copy-20", "20 batches")):
         what = f"exactly-once against our own at-least-once, {batches}"
@@ -205,6 +220,7 @@ def _memory(results: Results) -> Iterator[TargetRow]:
 _ROWS: tuple[Callable[[Results], Iterator[TargetRow]], ...] = (
     _main_rows,
     _small_batches,
+    _watched,
     _guarantee,
     _codec,
     _codec_small,

@@ -163,6 +163,25 @@ def latency(
 
 
 @bench.command()
+def watched(
+    pairs: Annotated[int, typer.Option(help="Pairs of runs, without and with.", min=1)] = 20,
+    batches: Annotated[int, typer.Option(help="Number of measured micro-batches in a run.", min=1)] = 25,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure the cost of looking: small micro-batches with and without ProgressListener, its endpoint, and a scrape
+    each second.
+    """
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench.watched import cost_of_looking
+
+        return cost_of_looking(lab, spark, pairs=pairs, batches=batches)
+
+    _with_spark(run, output, plot)
+
+
+@bench.command()
 def memory(
     records: Annotated[int, typer.Option(help="Number of records in the largest batch.", min=32)] = 4_000_000,
     value_size: ValueSize = 100,

@@ -44,12 +44,12 @@ def values(metrics, metric):
 
 def test_a_committed_batch_is_counted_with_its_figures(metrics):
     batch = outcome(
-        records=10, bytes=500, epoch=3, redone=1, milliseconds={"begin": 4.0, "end": 20.0}, retries={"X": 2}
+        records=10, bytes=500, epoch=3, aborted_attempts=1, milliseconds={"begin": 4.0, "end": 20.0}, retries={"X": 2}
     )
     metrics.committed(batch)
     metrics.committed(batch)
     assert values(metrics, m.BATCHES) == {("copy", "committed"): 2}
-    assert values(metrics, m.REDONE) == {("copy",): 2}
+    assert values(metrics, m.ABORTED) == {("copy",): 2}
     assert values(metrics, m.RECORDS_WRITTEN) == {("copy",): 20}
     assert values(metrics, m.BYTES_WRITTEN) == {("copy",): 1_000}
     assert values(metrics, m.RETRIES) == {("copy", "X"): 4}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import queue
+from dataclasses import replace
 
 import pytest
 
 from spark_kafka_eos.broker.datagrams import Collector
 from spark_kafka_eos.core.outcome import BatchOutcome
-from spark_kafka_eos.errors import AttemptsExhausted, KafkaEosError, LedgerRefused, ProducerFenced
-from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.writing.outcome import failed, telling
+from spark_kafka_eos.writing.observers import observer
+from spark_kafka_eos.writing.outcome import outcome_of
 from spark_kafka_eos.writing.report import CommitReport
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "orders", "topic": "out"})
-BATCH = MicroBatch(query_id="q", batch_id=7, digest="", start={}, end={})
 REPORT = CommitReport(
     query_id="q",
     batch_id=7,
@@ -25,7 +24,7 @@ REPORT = CommitReport(
     append_mode="driver",
     records=10,
     bytes=500,
-    milliseconds={"end": 3.0},
+    milliseconds={"begin": 1.0, "end": 3.0},
     redone=("a task ran twice",),
 )
 
@@ -39,43 +38,25 @@ def heard():
     collector.close()
 
 
-def test_a_batch_that_is_committed_is_reported_with_its_figures(heard):
+def test_a_batch_is_reported_with_its_figures(heard):
     address, told = heard
-    assert telling(address, OPTIONS, BATCH, lambda: REPORT) is REPORT
+    observer(OPTIONS, address)(REPORT)
     outcome = told()
     assert (outcome.query_id, outcome.batch_id, outcome.transactional_id) == ("q", 7, "orders")
-    assert (outcome.outcome, outcome.error, outcome.redone, outcome.epoch) == ("committed", "", 1, 4)
-    assert (outcome.records, outcome.bytes, outcome.milliseconds) == (10, 500, {"end": 3.0})
+    assert (outcome.outcome, outcome.error, outcome.aborted_attempts, outcome.epoch) == ("committed", "", 1, 4)
+    assert (outcome.records, outcome.bytes, outcome.milliseconds) == (10, 500, {"begin": 1.0, "end": 3.0})
 
 
-def test_an_error_is_reported_by_its_class_alone_and_raised(heard):
+def test_a_batch_that_was_refused_before_it_had_an_epoch_has_none(heard):
     address, told = heard
-
-    def refuse():
-        raise LedgerRefused("the ledger of 'secret' has another batch")
-
-    with pytest.raises(LedgerRefused):
-        telling(address, OPTIONS, BATCH, refuse)
+    observer(OPTIONS, address)(replace(REPORT, outcome="refused", error="LedgerRefused", epoch=-1))
     outcome = told()
-    assert (outcome.outcome, outcome.error) == ("refused", "LedgerRefused")
-    assert "secret" not in str(outcome)
-
-
-@pytest.mark.parametrize(
-    ("error", "redone"),
-    [(ProducerFenced("x"), 0), (AttemptsExhausted("x"), 2), (KafkaEosError("x"), 0), (OSError(), 0)],
-)
-def test_any_other_error_is_a_batch_that_failed(error, redone):
-    outcome = failed(OPTIONS, BATCH, error, 5.0)
-    assert (outcome.outcome, outcome.error, outcome.redone) == ("failed", type(error).__name__, redone)
-
-
-def test_without_a_listener_nothing_is_reported():
-    assert telling(None, OPTIONS, BATCH, lambda: REPORT) is REPORT
+    committed = outcome_of(REPORT, "orders", outcome.ended_at)
+    assert outcome == replace(committed, outcome="refused", error="LedgerRefused", epoch=None)
 
 
 def test_a_listener_that_is_gone_fails_no_batch(heard):
     address, _ = heard
     host, _, key = address.rsplit(":", 2)
-    assert telling(f"{host}:9:{key}", OPTIONS, BATCH, lambda: REPORT) is REPORT
-    assert telling(f"no.such.host.invalid:9:{key}", OPTIONS, BATCH, lambda: REPORT) is REPORT
+    for gone in (f"{host}:9:{key}", f"no.such.host.invalid:9:{key}"):
+        observer(OPTIONS, gone)(REPORT)

@@ -5,6 +5,7 @@ import pytest
 from spark_kafka_eos.lab.bench import codec, memory, sides, transport
 from spark_kafka_eos.lab.bench.figures import Comparison, Point, Series, Sweep
 from spark_kafka_eos.lab.bench.targets import SHAPES, shape_ratios, table
+from spark_kafka_eos.lab.bench.watched import cost
 
 
 def comparison(_settings=None, **seconds):
@@ -48,6 +49,14 @@ def test_small_batches_may_take_twice_as_long_and_their_transaction_15_ms():
     settings = {"transaction_ms": {sides.EOS: {"p50": 15.1}}}
     rows = table({"latency": comparison(settings, eos=0.19, sink=0.21, builtin=0.1)})
     assert [row.verdict for row in rows] == ["met", "missed", "missed"]
+
+
+@pytest.mark.parametrize(("looked_at", "verdict"), [(1.01, "met"), (1.03, "missed"), (0.99, "met")])
+def test_looking_may_cost_a_fiftieth(looked_at, verdict):
+    settings = {"cost_percent": {sides.EOS: cost([1.0, 2.0, 1.0], [looked_at, 2.0 * looked_at, 9.0])}}
+    (row,) = table({"watched": comparison(settings, eos=1.0)})
+    assert (row.target, row.verdict) == ("≤ 2 %", verdict)
+    assert row.measured.startswith(f"{100 * looked_at - 100:+.1f} %")
 
 
 def test_the_codec_must_decode_small_batches():
