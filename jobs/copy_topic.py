@@ -14,7 +14,7 @@ import sys
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart
+from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart, stop_on_sigterm
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import sink_options, source_options
 
@@ -60,6 +60,7 @@ def main() -> None:
     except (ConfigurationError, OSError) as error:
         parser.error(str(error))
     spark = SparkSession.builder.appName("copy-topic").getOrCreate()
+    stop_on_sigterm(spark)
     records = spark.readStream.format("kafka-eos").options(**reading).load()
     writer = build(records).writeStream.queryName("copy-topic").option("checkpointLocation", given.checkpoint)
     if given.append_mode == "driver":

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart
+from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart, stop_on_sigterm
 from spark_kafka_eos.errors import ConfigurationError, ToolFailed
 from spark_kafka_eos.lab.flights import read_airlines
 from spark_kafka_eos.options import sink_options, source_options
@@ -76,6 +76,7 @@ def main() -> None:
     except ToolFailed as error:  # the data set's package is missing
         sys.exit(f"Error: {error}")
     spark = SparkSession.builder.appName("flight-delays").getOrCreate()
+    stop_on_sigterm(spark)
     airlines = spark.createDataFrame(names, "carrier STRING, airline STRING")
     flights = spark.readStream.format("kafka-eos").options(**reading).load()
     writer = build(flights, airlines).writeStream.foreachBatch(TransactionalWriter(writing))

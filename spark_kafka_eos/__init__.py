@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.progress import ProgressListener
+    from spark_kafka_eos.spark.stopping import stop_on_sigterm
     from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
     from spark_kafka_eos.writing.report import CommitReport
 
@@ -113,6 +114,7 @@ __all__ = [
     "from_properties",
     "must_not_restart",
     "offsets_behind_latest",
+    "stop_on_sigterm",
 ]
 
 # What needs Spark, or is rarely needed, is imported when it is first asked for.
@@ -128,5 +130,6 @@ __getattr__ = lazy(
         "follow": "spark_kafka_eos.spark.follow",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.core.lag",
+        "stop_on_sigterm": "spark_kafka_eos.spark.stopping",
     },
 )

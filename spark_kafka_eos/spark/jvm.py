@@ -1,10 +1,12 @@
-"""Reads from the JVM of a classic SparkSession: the running query, its checkpoint, and the attempts of its stages.
+"""Reads from the JVM of a classic SparkSession: the running query, its checkpoint, and the attempts of its stages; and
+runs a function before the JVM ends.
 
 All use of py4j is in this file. Spark Connect gives no access to the JVM; callers then rely on options.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import time
@@ -13,6 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.core.append_mode import SessionKind
@@ -26,6 +30,7 @@ from spark_kafka_eos.writing.files import files_at
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _STATUS_BUDGET_MS = 10_000
+_BEFORE_SPARK = 100  # Spark's hook has priority 40 (ShutdownHookManager in spark-core); higher ones run first
 _INDETERMINATE = "shuffle map stage with indeterminate output"  # in DAGScheduler's message; there is no error class
 
 
@@ -184,6 +189,51 @@ def cannot_run_again(error: Exception) -> bool:
     Spark detects that by a checksum or by the plan, and cannot recompute once a part of the result exists.
     """
     return _INDETERMINATE in str(error)
+
+
+def comes_from_spark(error: BaseException | None) -> bool:
+    """Whether a call of Spark raised `error` or one of the errors that led to it."""
+    while error is not None:
+        if isinstance(error, (Py4JError, PySparkException)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether `stop` was called for the query that this thread works for. False where there is no JVM to ask."""
+    if not is_classic(session):
+        return False
+    execution = _execution(session)
+    return execution is not None and not execution.isActive()
+
+
+class _Runnable:
+    """A java.lang.Runnable."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+
+    class Java:
+        implements = ("java.lang.Runnable",)
+
+
+def before_shutdown(session: SparkSession, run: Callable[[], None], seconds: float) -> Callable[[], None]:
+    """Have the JVM call `run` when it begins to end, for example at SIGTERM, while Spark still works.
+
+    The JVM goes on after `seconds`, even if `run` has not returned. Returns a function that takes this back: the JVM
+    must not call this process when it is gone. For a classic session.
+    """
+    ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    java, hooks = _jvm(session).java, _jvm(session).org.apache.hadoop.util.ShutdownHookManager.get()
+    hook = java.lang.Thread(_Runnable(run))
+    hooks.addShutdownHook(hook, _BEFORE_SPARK, round(seconds + 1), java.util.concurrent.TimeUnit.SECONDS)
+
+    def forget() -> None:
+        with contextlib.suppress(Py4JError, OSError):  # the JVM is ending, or has ended
+            hooks.removeShutdownHook(hook)
+
+    return forget
 
 
 def _unfinished(info: Any) -> bool:

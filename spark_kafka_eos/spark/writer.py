@@ -24,6 +24,7 @@ from spark_kafka_eos.options import Write, sink_options
 from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
+from spark_kafka_eos.spark.stopping import stop_recognized
 from spark_kafka_eos.writing.report import CommitReport
 
 
@@ -87,9 +88,10 @@ class TransactionalWriter:
         If the block raises, nothing is written. Raises LedgerRefused if going on could lose or repeat data. Any other
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
-        collected = BatchTransaction(self._options.topic)
-        yield collected
-        self._last_commit = self._writer.commit(batch_df, batch_id, *collected.rows())
+        with stop_recognized(batch_df.sparkSession):
+            collected = BatchTransaction(self._options.topic)
+            yield collected
+            self._last_commit = self._writer.commit(batch_df, batch_id, *collected.rows())
 
     @property
     def last_commit(self) -> CommitReport | None:

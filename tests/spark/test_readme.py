@@ -53,7 +53,7 @@ def test_the_readmes_example_writes_the_paid_orders_once(
         ),
         ("docs/foreachbatch.md", 5, ["sensors", "sensors-loud", "sensors-even", "sensors-odd", "sensors-remote"]),
         ("docs/clusters.md", 1, ["trades", "trades-mirror"]),
-        ("docs/deploying.md", 3, []),
+        ("docs/deploying.md", 4, []),
     ],
 )
 def test_every_example_of_a_guide_shows_what_it_says(

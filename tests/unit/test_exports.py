@@ -41,6 +41,7 @@ PUBLIC = {
     "from_properties",
     "must_not_restart",
     "offsets_behind_latest",
+    "stop_on_sigterm",
 }
 
 

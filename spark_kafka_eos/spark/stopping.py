@@ -1,0 +1,109 @@
+"""Ends a query in order in the middle of a batch: when it is stopped, and when its driver gets SIGTERM.
+
+`query.stop()` makes Spark's calls in foreachBatch fail. Spark decides by the error's text whether that was the stop: it
+searches the text with a regular expression that recurses once per character after "py4j.protocol.Py4JJavaError: An
+error occurred while calling" (StreamExecution.PROXY_ERROR). A Java stack trace there overflows the stack, and the
+query's thread dies of a StackOverflowError. So the writer's error for a stop is short, and has the words that Spark looks for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.spark.jvm import before_shutdown, comes_from_spark, is_classic, is_stopped
+
+_log = logging.getLogger(__name__)
+
+_SAYS_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the query: java.lang.InterruptedException"
+
+_ANSWER_SECONDS = 0.2  # until py4j has sent the answer of `at_shutdown` to the JVM
+
+
+@contextmanager
+def stop_recognized(session: SparkSession) -> Iterator[None]:
+    """Let Spark recognize an error of this context as the stop of its query, if that caused it.
+
+    The context is a part of foreachBatch. The error stays an error, because Spark would take a normal return for a
+    batch that is done.
+    """
+    try:
+        yield
+    except Exception as error:
+        if comes_from_spark(error) and is_stopped(session):
+            raise _of_stop(error) from None
+        raise
+
+
+def _of_stop(error: Exception) -> KafkaEosError:
+    """`error`, or what a stop means for the batch, in a text that Spark can search."""
+    if not isinstance(error, KafkaEosError):
+        error = TransactionAborted("the query was stopped in the middle of a batch", action="Its next start writes it.")
+    return error.replaced(action=f"{error.action} ({_SAYS_STOPPED})")
+
+
+def stop_on_sigterm(spark: SparkSession, *, seconds: float = 20.0) -> None:
+    """When this driver gets SIGTERM, stop the session's queries before it ends: their batches are committed or aborted.
+
+    The signal reaches the JVM (`spark-submit`), Python (`python job.py`) or both. They wait for the queries for at most
+    `seconds`, and then end as the signal would have ended them: exit code 143, without the code that follows. Let
+    whoever sends SIGKILL later wait for longer (Kubernetes: `terminationGracePeriodSeconds`, 30). Call it once, in the
+    main thread; raises ValueError in another one.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    done = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        _stop(spark, seconds)
+        done.set()
+        time.sleep(_ANSWER_SECONDS)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def at_shutdown() -> None:
+        # The handler keeps the main thread from ending first: `awaitTermination` returns as soon as a stop begins.
+        os.kill(os.getpid(), signal.SIGTERM)
+        done.wait(seconds)
+
+    signal.signal(signal.SIGTERM, end)
+    if is_classic(spark):
+        atexit.register(before_shutdown(spark, at_shutdown, seconds))
+
+
+def _stop(spark: SparkSession, seconds: float) -> None:
+    """Stop all queries, in another thread: this one may be waiting for an answer of the JVM."""
+    _log.warning("the driver was told to end; its queries have %g s to commit or abort their batches", seconds)
+    stopping = _thread(_stop_queries, spark)
+    stopping.join(seconds)
+    if stopping.is_alive():
+        _log.warning("a query needs longer than %g s; its next start aborts its batch, or finds it committed", seconds)
+
+
+def _stop_queries(spark: SparkSession) -> None:
+    for stopping in [_thread(_stop_query, query) for query in spark.streams.active]:  # all at once
+        stopping.join()
+
+
+def _stop_query(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except Exception as error:  # noqa: BLE001 - the driver ends, whatever it is
+        _log.warning("cannot stop a query: %s", error)
+
+
+def _thread(run: Callable[[Any], None], argument: object) -> threading.Thread:
+    thread = threading.Thread(target=run, args=[argument], daemon=True)
+    thread.start()
+    return thread
