@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.core.backoff import Budget, delay_or_raise
 from spark_kafka_eos.core.error_codes import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.core.log_pace import LogPace
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 
 log = logging.getLogger(__name__)
+
+# One for the whole process: many requests are retried in one outage.
+_paces: dict[type[KafkaEosError], LogPace] = defaultdict(lambda: LogPace(time.monotonic))
 
 # A response's error codes, each with what it refers to.
 Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
@@ -69,6 +75,7 @@ def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable
 
 
 def log_and_sleep(seconds: float, error: KafkaEosError, sleep: Callable[[float], None]) -> None:
-    """Wait before the next attempt after `error`, and log it."""
-    log.info("%s; retrying in %d ms", error.what, seconds * 1000)
+    """Wait before the next attempt after `error`, and log it; if this goes on, in one warning per minute."""
+    level, lasted = _paces[type(error)].next()
+    log.log(level, "%s; retrying in %d ms%s", error.what, seconds * 1000, lasted)
     sleep(seconds)

@@ -5,7 +5,7 @@ read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fe
            metadata progress
 watch      outcome metrics query_metrics
 rows       partitioner murmur2
-kafka      error_codes acl_hints backoff trace
+kafka      error_codes acl_hints backoff log_pace trace
 preflight  checks before the first batch; abilities, services and releases of brokers
 operator   queries: what Kafka knows of a query
 """
