@@ -23,8 +23,8 @@
     ├── IllegalTransactionState    the transaction's state forbids this step: a bug in the caller; nothing was sent
     └── ToolFailed                 the test kit or a command failed; no transaction was involved
 
-Each error says what happened, whether anything was committed (unless the source raises it), and what to do. All of
-them can be pickled, because executors send them to the driver.
+Each error says what happened, whether anything was committed (unless the source raises it), what to do, and where the
+runbook has more. All of them can be pickled, because executors send them to the driver.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from typing import Literal, Self
 
 Committed = Literal["nothing", "everything", "unknown"]
 
+RUNBOOK = "docs/runbook.md"  # has a section for each class, named as it
+
 _COMMITTED = {
     "nothing": "Nothing was committed.",
     "everything": "The transaction was committed.",
@@ -46,7 +48,7 @@ _COMMITTED = {
 
 
 class KafkaEosError(Exception):
-    """What happened, whether anything was committed, and what to do.
+    """What happened, whether anything was committed, what to do, and the runbook's section.
 
     `what` is a sentence without its full stop. `committed` refers to the current micro-batch (or batch write). It is
     None for the source's errors, because only the sink knows, and it may be somebody else's.
@@ -59,10 +61,13 @@ class KafkaEosError(Exception):
         self.committed: Committed | None = committed
 
     def __str__(self) -> str:
-        return " ".join(part for part in (f"{self.what}.", self._commit_note(), self.action) if part)
+        return " ".join(part for part in (f"{self.what}.", self._commit_note(), self.action, self._runbook()) if part)
 
     def _commit_note(self) -> str:
         return "" if self.committed is None else _COMMITTED[self.committed]
+
+    def _runbook(self) -> str:
+        return f"See {RUNBOOK}#{type(self).__name__.lower()}"
 
     def replaced(
         self, *, what: str | None = None, action: str | None = None, committed: Committed | None = None
@@ -200,8 +205,8 @@ class IllegalTransactionState(KafkaEosError):
 class ToolFailed(KafkaEosError):
     """The embedded broker, its download or a command failed. The message mentions no transaction: none was involved."""
 
-    def __str__(self) -> str:
-        return f"{self.what}. {self.action}".rstrip()
+    def _commit_note(self) -> str:
+        return ""
 
 
 # How a traceback names an error of this package, and what Spark says of a second driver on the same checkpoint.

@@ -24,11 +24,16 @@ def page(name: str) -> str:
 # -- errors
 
 ERRORS = {name for name, found in vars(errors).items() if inspect.isclass(found) and issubclass(found, Exception)}
-ERROR_ROWS = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", page("errors"), re.MULTILINE)
+ERROR_ROWS = re.findall(r"^\| \[`(\w+)`\]\((.+?)\) \| .+? \| (.+?) \|$", page("errors"), re.MULTILINE)
 
 
 def test_the_page_on_errors_has_one_row_for_each_class():
-    assert sorted(name for name, *_ in ERROR_ROWS if name not in errors._COMMITTED) == sorted(ERRORS)
+    assert sorted(name for name, *_ in ERROR_ROWS) == sorted(ERRORS)
+
+
+def test_the_page_on_errors_links_to_the_section_that_the_message_names():
+    for name, link, _ in ERROR_ROWS:
+        assert link == f"runbook.md#{name.lower()}"
 
 
 def test_the_page_on_errors_quotes_what_a_message_says_of_the_commit():
@@ -39,7 +44,7 @@ def test_the_page_on_errors_quotes_what_a_message_says_of_the_commit():
 
 
 def test_the_page_on_errors_says_unknown_of_a_commit_whose_outcome_is_not_known():
-    committed = {name: said for name, _, said, _ in ERROR_ROWS}
+    committed = {name: said for name, _, said in ERROR_ROWS}
     assert committed["CommitOutcomeUnknown"] == f"`{errors.CommitOutcomeUnknown('…').committed}`"
 
 
