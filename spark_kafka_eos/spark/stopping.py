@@ -3,7 +3,8 @@
 `query.stop()` makes Spark's calls in foreachBatch fail. Spark decides by the error's text whether that was the stop: it
 searches the text with a regular expression that recurses once per character after "py4j.protocol.Py4JJavaError: An
 error occurred while calling" (StreamExecution.PROXY_ERROR). A Java stack trace there overflows the stack, and the
-query's thread dies of a StackOverflowError. So the writer's error for a stop is short, and has the words that Spark looks for.
+query's thread dies of a StackOverflowError. So the writer's error for a stop is short, and has the words that Spark
+looks for.
 """
 
 from __future__ import annotations
