@@ -119,6 +119,7 @@ class Ack:
 class TimestampType(IntEnum):
     """What set the record's timestamp, as in the built-in source's column `timestampType`."""
 
+    NO_TIMESTAMP = -1  # a message of the format before Kafka 0.10
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
@@ -135,6 +136,8 @@ class Compression(IntEnum):
 
 # Bits of a record batch's attributes.
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+# Not on the wire, where this bit is unused: the records come from messages that had no timestamp (`wire.legacy`).
+NO_TIMESTAMP = 0x4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ from spark_kafka_eos.core.fetch_steps import (
 )
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
-from spark_kafka_eos.wire.record_batch import RecordBatches, extents
+from spark_kafka_eos.wire.record_batch import RecordBatches, extents, has_messages
 
 log = logging.getLogger(__name__)
 
@@ -197,10 +197,15 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
         return data.diverging
     if data.preferred_read_replica >= 0 and not data.records:
         return ReadReplica(node=data.preferred_read_replica)
-    batches = _batches(asked, data.records, is_first=is_first)
+    try:
+        records, batches = _whole_batches(asked, data.records, is_first=is_first)
+    except CorruptRecordBatch as error:
+        raise CorruptRecordBatch(
+            f"{asked.partition}, fetched from offset {asked.position}: {error.what}", action=error.action
+        ) from None
     return Fetched(
         partition=asked.partition,
-        buffer=data.records,
+        buffer=records,
         batches=batches,
         aborted=data.aborted,
         next_offset=batches[-1].next_offset if batches else asked.position,
@@ -209,27 +214,37 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
     )
 
 
+def _whole_batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[memoryview, RecordBatches]:
+    """The whole batches that overlap the range, and the buffer that they are in: `records`, or, if some have the format
+    before Kafka 0.11, a copy without it.
+    """
+    try:
+        return records, _batches(asked, records, is_first=is_first)
+    except CorruptRecordBatch:
+        if not has_messages(records):
+            raise
+    from spark_kafka_eos.wire.legacy import as_record_batches  # loads Arrow
+
+    records = memoryview(as_record_batches(records))
+    return records, _batches(asked, records, is_first=is_first)
+
+
 def _batches(asked: Part, records: memoryview, *, is_first: bool) -> RecordBatches:
-    """The whole batches that overlap the range. Raises CorruptRecordBatch with the partition."""
+    """The whole batches of `records` that overlap the range."""
     found: list[int] = []
     behind = asked.position  # no checksum covers a batch's offset
-    try:
-        for position, base_offset, next_offset in extents(records):
-            if base_offset >= asked.end and found:
-                break
-            if next_offset <= behind and not found:
-                continue  # a broker may start earlier; the Java client skips that, too
-            if base_offset < behind and found:
-                raise CorruptRecordBatch(
-                    f"found a batch with offsets {base_offset} to {next_offset - 1}, expected {behind}"
-                )
-            behind = next_offset
-            found.append(position)
-        if not found and records and is_first:
-            # The first partition of a request gets at least one whole batch, however large (KIP-74).
-            raise CorruptRecordBatch(f"{len(records)} bytes contain no complete record batch")
-    except CorruptRecordBatch as error:
-        raise CorruptRecordBatch(
-            f"{asked.partition}, fetched from offset {asked.position}: {error.what}", action=error.action
-        ) from None
+    for position, base_offset, next_offset in extents(records):
+        if base_offset >= asked.end and found:
+            break
+        if next_offset <= behind and not found:
+            continue  # a broker may start earlier; the Java client skips that, too
+        if base_offset < behind and found:
+            raise CorruptRecordBatch(
+                f"found a batch with offsets {base_offset} to {next_offset - 1}, expected {behind}"
+            )
+        behind = next_offset
+        found.append(position)
+    if not found and records and is_first:
+        # The first partition of a request gets at least one whole batch, however large (KIP-74).
+        raise CorruptRecordBatch(f"{len(records)} bytes contain no complete record batch")
     return RecordBatches(records, found)

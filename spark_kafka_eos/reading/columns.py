@@ -20,5 +20,6 @@ _COLUMNS: Mapping[str, Kind] = {
 
 
 def source_columns(*, include_headers: bool) -> Mapping[str, Kind]:
-    """The columns of a row per record. `timestampType`: 0 if the producer set the timestamp, 1 if the broker did."""
+    """The columns of a row per record. `timestampType`: 0 if the producer set the timestamp, 1 if the broker did,
+    -1 if there is none."""
     return {**_COLUMNS, "headers": "headers"} if include_headers else _COLUMNS

@@ -1,6 +1,7 @@
 """Kafka's record batch format, to and from Arrow columns. Pure: no I/O.
 
-record_batch.py legacy.py    the header of a record batch v2; errors for older formats
+record_batch.py              the header of a record batch v2
+legacy.py                    messages of the format before Kafka 0.11, rewritten as record batches v2
 header_table.py              the headers of many batches as one array
 encode.py decode.py          Arrow columns <-> record batches
 stride.py chain.py           read records of equal size, and of different sizes

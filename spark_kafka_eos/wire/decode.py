@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.model import CODEC, CONTROL, LOG_APPEND_TIME, RecordBatchHeader
+from spark_kafka_eos.model import CODEC, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP, RecordBatchHeader
 from spark_kafka_eos.wire.chain import record_bounds, walk
 from spark_kafka_eos.wire.columns import MAX_BYTES, cut
 from spark_kafka_eos.wire.compression import Decompressor
@@ -278,7 +278,7 @@ def _columns(part: _Part, include_headers: bool, part_bytes: int, max_bytes: int
     offset += per_record(batches["base_offset"])
     # With LogAppendTime, the timestamps in the records are not valid.
     by_broker = batches["attributes"] & LOG_APPEND_TIME != 0
-    timestamp_type = per_record(by_broker.astype(np.int64))
+    timestamp_type = per_record(np.where(batches["attributes"] & NO_TIMESTAMP, -1, by_broker))
     timestamp[timestamp_type != 0] = 0
     timestamp += per_record(np.where(by_broker, batches["max_timestamp"], batches["base_timestamp"]))
     columns = [pa.array(offset), pa.array(timestamp), pa.array(timestamp_type.astype(np.int32)), key, value]

@@ -35,12 +35,15 @@ def encode(
     headers: pa.Array | None = None,
     *,
     compression_type: str = "none",
+    offsets: NDArray[np.int64] | None = None,
+    attributes: int = 0,
 ) -> bytearray:
-    """One complete, valid record batch: base offset 0, no producer (all -1), correct CRC. `stamp` sets a producer.
+    """One complete, valid record batch: no producer (all -1), correct CRC. `stamp` sets a producer.
 
     `keys`, `values`: binary or string arrays of equal length, with at least one row; nulls and slices are allowed.
     `timestamps`: CreateTime in milliseconds since the epoch, per row or one for all. `headers`: list<struct<key:
-    string, value: binary>>; a null list is an empty one. `compression_type`: none, gzip, snappy, lz4 or zstd. Raises
+    string, value: binary>>; a null list is an empty one. `compression_type`: none, gzip, snappy, lz4 or zstd.
+    `offsets`: ascending, below 2**31 from first to last; by default 0, 1, 2, …. `attributes`: further bits. Raises
     InvalidRow for a header without a key, ValueError for no rows or for 2 GiB and more.
     """
     rows = len(values)
@@ -49,7 +52,8 @@ def encode(
     if any(len(column) != rows for column in (keys, timestamps, headers) if isinstance(column, pa.Array | np.ndarray)):
         raise ValueError(f"columns of different lengths for {rows} values")
     codec = codec_of(compression_type)
-    payload = _payload(_binary(keys), _binary(values), timestamps, headers)
+    delta = np.arange(rows, dtype=np.int32) if offsets is None else (offsets - offsets[0]).astype(np.int32)
+    payload = _payload(_binary(keys), _binary(values), timestamps, headers, delta)
     if codec is not Compression.NONE:
         payload = memoryview(compress(codec, payload))
     batch = bytearray(HEADER.size + len(payload))
@@ -59,27 +63,31 @@ def encode(
         (timestamps, timestamps) if isinstance(timestamps, int) else (int(timestamps[0]), int(timestamps.max()))
     )
     HEADER.pack_into(
-        batch, 0, 0, len(batch) - LENGTH_END, -1, MAGIC, 0, codec, rows - 1, base_timestamp, max_timestamp,
-        _NOBODY, _NOBODY, _NOBODY, rows,
+        batch, 0, 0 if offsets is None else int(offsets[0]), len(batch) - LENGTH_END, -1, MAGIC, 0, codec | attributes,
+        int(delta[-1]), base_timestamp, max_timestamp, _NOBODY, _NOBODY, _NOBODY, rows,
     )  # fmt: skip
     sign(batch)
     return batch
 
 
 def _payload(
-    keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: NDArray[np.int64] | int, headers: pa.Array | None
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    timestamps: NDArray[np.int64] | int,
+    headers: pa.Array | None,
+    offset_delta: NDArray[np.int32],
 ) -> memoryview:
     rows = len(values)
     key_length, value_length = lengths(keys), lengths(values)
     before_key, before_value = varints(key_length), varints(value_length)
     delta = ZERO if isinstance(timestamps, int) else varints(timestamps - timestamps[0])
     header_count, header_bytes = encode_headers(headers)
-    if header_bytes is None:
+    if header_bytes is None and offset_delta[-1] == rows - 1:
         alike = write_alike(keys, values, delta, before_key, before_value, _LARGEST_PAYLOAD)
         if alike is not None:
             return alike
     attributes = ZERO  # one byte, 0, like the varint 0
-    first = [attributes, delta, varints(np.arange(rows, dtype=np.int32)), before_key]
+    first = [attributes, delta, varints(offset_delta), before_key]
     length = np.maximum(key_length, 0, dtype=np.int64) + np.maximum(value_length, 0)
     if header_bytes is not None:
         length += lengths(header_bytes)

@@ -27,7 +27,6 @@ import google_crc32c
 
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import TRANSACTIONAL, RecordBatchHeader
-from spark_kafka_eos.wire import legacy
 
 Bytes = bytes | bytearray | memoryview
 
@@ -41,6 +40,7 @@ CRC_START = 21  # the CRC covers the bytes from here
 SMALLEST_RECORD = 7
 _SHORTEST = HEADER.size - LENGTH_END  # the length of a batch without records
 _EXTENT = struct.Struct(">qi4xb6xi30xi")  # baseOffset, batchLength, magic, lastOffsetDelta, recordCount
+_MESSAGE = struct.Struct(">qi4xb")  # offset, size, magic
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _PRODUCER = struct.Struct(">qhi")  # producerId, producerEpoch, baseSequence
@@ -81,7 +81,7 @@ def _check_magic(buffer: Bytes, position: int) -> None:
     magic = buffer[position + MAGIC_AT]
     if magic != MAGIC:
         (base_offset,) = struct.unpack_from(">q", buffer, position)
-        raise legacy.refusal(magic, position, base_offset)
+        raise CorruptRecordBatch(f"unknown magic {magic} at offset {base_offset} (byte {position} of the fetched data)")
 
 
 class RecordBatches(Sequence[RecordBatchHeader]):
@@ -131,6 +131,19 @@ def extents(buffer: Bytes) -> Iterator[tuple[int, int, int]]:
         position = end
     if size - position > MAGIC_AT:
         _check_magic(buffer, position)
+
+
+def has_messages(buffer: Bytes) -> bool:
+    """Whether a fetched buffer has messages of the format before Kafka 0.11, which `wire.legacy` reads; the last one
+    may be truncated.
+    """
+    position = 0
+    while len(buffer) - position > MAGIC_AT:
+        _, length, magic = _MESSAGE.unpack_from(buffer, position)
+        if magic in (0, 1):
+            return True
+        position += max(length, 0) + LENGTH_END
+    return False
 
 
 def crc_of(buffer: Bytes, position: int, end: int) -> int:

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import TimestampType
 from spark_kafka_eos.wire.decode import control_marker, decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS
+from spark_kafka_eos.wire.legacy import as_record_batches
 from spark_kafka_eos.wire.record_batch import read_header, scan, stamp
 
 T = 1_700_000_000_000
@@ -152,9 +152,11 @@ def test_control_batches_say_what_java_wrote(marker: str) -> None:
     assert control_marker(java(marker), header) == marker
 
 
-def test_a_message_set_of_the_old_format_is_refused_with_a_way_out() -> None:
-    with pytest.raises(CorruptRecordBatch, match=r"old format \(magic 1\).*built-in kafka source"):
-        list(scan(java("magic 1")))
+def test_a_message_of_kafka_0_10_is_read_as_a_record_batch() -> None:
+    batch = as_record_batches(java("magic 1"))
+    assert decode(batch, list(scan(batch))).to_pylist() == [
+        {"offset": 0, "timestamp": T, "timestampType": 0, "key": b"k1", "value": b"v1"}
+    ]
 
 
 def encoded(rows: list[tuple[int, bytes | None, bytes | None]]) -> bytearray:
