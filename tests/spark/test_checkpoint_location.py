@@ -124,14 +124,14 @@ def test_a_dbfs_location_that_is_not_mounted_is_refused_before_any_task(databric
 
 def test_the_sink_reads_a_checkpoint_from_s3(spark, options, tmp_path):
     """Spark's S3 file system is a stand-in, a folder; the sink reads the folder with pyarrow's S3 client."""
-    session = with_store(spark, "s3", "key:secret@bucket", tmp_path / "bucket")
+    session = with_store(spark, "s3", "bucket", tmp_path / "bucket")
     options["stagingDir"] = str(tmp_path / "staged")
     with s3_of(tmp_path / "bucket") as server:
         # To pyarrow these are settings, to Spark a part of the folder's name.
         settings = f"?region=eu-west-1&scheme=http&endpoint_override={quote(server, safe='')}"
         (tmp_path / "bucket" / "checkpoint").symlink_to(f"checkpoint{settings}")
         for _ in range(2):
-            run(numbers(session), options, f"s3://key:secret@bucket/checkpoint{settings}")
+            run(numbers(session), options, f"s3://bucket/checkpoint{settings}")
     assert (tmp_path / "bucket" / "checkpoint" / "commits" / "1").exists()
     assert written(options) == list(range(40))
 
