@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _SAYS_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the query: java.lang.InterruptedException"
 
-_ANSWER_SECONDS = 0.2  # until py4j has sent the answer of `at_shutdown` to the JVM
+_ANSWER_SECONDS = 0.2  # until py4j has sent an answer, to the JVM or from it
 
 
 @contextmanager
@@ -70,6 +69,7 @@ def stop_on_sigterm(spark: SparkSession, *, seconds: float = 20.0) -> None:
         _stop(spark, seconds)
         done.set()
         time.sleep(_ANSWER_SECONDS)
+        _thread(forget).join(_ANSWER_SECONDS)
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -78,9 +78,13 @@ def stop_on_sigterm(spark: SparkSession, *, seconds: float = 20.0) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         done.wait(seconds)
 
+    forget = before_shutdown(spark, at_shutdown, seconds) if is_classic(spark) else _nothing
+    atexit.register(forget)
     signal.signal(signal.SIGTERM, end)
-    if is_classic(spark):
-        atexit.register(before_shutdown(spark, at_shutdown, seconds))
+
+
+def _nothing() -> None:
+    """There is no JVM that would have to forget this process."""
 
 
 def _stop(spark: SparkSession, seconds: float) -> None:
@@ -104,7 +108,7 @@ def _stop_query(query: StreamingQuery) -> None:
         _log.warning("cannot stop a query: %s", error)
 
 
-def _thread(run: Callable[[Any], None], argument: object) -> threading.Thread:
-    thread = threading.Thread(target=run, args=[argument], daemon=True)
+def _thread(run: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=run, args=arguments, daemon=True)
     thread.start()
     return thread

@@ -1,8 +1,11 @@
-"""A query stopped in the middle of a batch ends cleanly: no error, nothing half, and a restart writes the batch."""
+"""A query stopped in the middle of a batch, also by its driver's SIGTERM, ends cleanly: no error, nothing half."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos import TransactionalWriter
+from spark_kafka_eos.broker import describe
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.transactions import TransactionFacts
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
+from tests.pages import ROOT
+from tests.producing import produce
 from tests.reading import read_committed
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
 ROWS = 40
 
@@ -92,3 +103,46 @@ def test_stop_in_the_middle_of_a_batch_ends_foreach_batch_cleanly(slow, options,
 
     written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.value() or b"") for message in written) == list(range(ROWS))
+
+
+JOB = ROOT / "jobs" / "copy_topic.py"
+SUBMITTED = {"conf": ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]}
+IN_PYTHON = {
+    "conf": [],
+    "submit": sys.executable,
+    "env": {"PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell"},
+}
+
+
+@pytest.mark.parametrize(
+    ("append_mode", "start", "exit_code"),
+    [pytest.param("driver", SUBMITTED, 143, id="sink-jvm"), pytest.param("auto", IN_PYTHON, -15, id="writer-python")],
+)
+def test_a_job_that_gets_sigterm_completes_its_batch_and_leaves_no_transaction_open(
+    options, tmp_path, topic, append_mode, start, exit_code
+):
+    source, log, held = topic("from", partitions=2), tmp_path / "log", tmp_path / "held"
+    held.mkdir()
+    for partition in (0, 1):
+        produce(options["kafka.bootstrap.servers"], source, [b"%d" % n for n in range(ROWS)], partition=partition)
+    arguments = ["--bootstrap-servers", options["kafka.bootstrap.servers"], "--from", source, "--to", options["topic"]]
+    arguments += ["--transactional-id", options["kafka.transactional.id"], "--append-mode", append_mode]
+    arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
+    armed = Kill(point="half appended", batch=0).environment(held)
+    env = python_environment() | armed | start.get("env", {})
+
+    with Driver(JOB, arguments, **(start | {"env": env}), log=log) as driver:
+        driver.wait_until((held / "reached").exists, meanwhile=lambda: None, timeout=120)
+        os.kill(driver.pid, signal.SIGTERM)
+        driver.wait_until(lambda: "the driver was told to end" in log.read_text(), meanwhile=lambda: None, timeout=30)
+        (held / f"release-{(held / 'reached').read_text()}").write_bytes(b"go on")
+        with pytest.raises(ToolFailed, match=f"ended with exit code {exit_code}"):
+            driver.wait(meanwhile=lambda: None, timeout=30)
+
+    with Cluster(sink_options(options).client) as cluster:
+        facts = describe.transaction(cluster, options["kafka.transactional.id"], now_ms=0)
+    assert isinstance(facts, TransactionFacts)
+    assert facts.state in ("PrepareCommit", "CompleteCommit")
+    written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
+    assert sorted(int(message.value() or b"") for message in written) == sorted([*range(ROWS)] * 2)
+    assert "py4j." not in log.read_text(), log.read_text()
