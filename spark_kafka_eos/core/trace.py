@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+_TRIGGER = "triggerExecution"
 _TASKS_REQUESTS = 500  # of all append tasks, in a trace
 
 
@@ -43,23 +44,29 @@ class Phase:
     milliseconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rpc:
-    """One RPC, from its first attempt's start to its last one's end.
+    """One RPC: its attempts, in order. All but the last one had an error."""
 
-    `retries` is the number of further attempts, `errors` has the error of each attempt that had one. `failed`: so had
-    the last one.
-    """
+    attempts: tuple[Request, ...]
 
-    api: str
-    about: str
-    node: str
-    start: float
-    milliseconds: float
-    retries: int
-    errors: tuple[str, ...]
-    failed: bool
-    task: int | None
+    @property
+    def first(self) -> Request:
+        return self.attempts[0]
+
+    @property
+    def last(self) -> Request:
+        return self.attempts[-1]
+
+    @property
+    def milliseconds(self) -> float:
+        """From the start of the first attempt to the end of the last one, with the waits between them."""
+        return self.last.start + self.last.milliseconds - self.first.start
+
+    @property
+    def retries(self) -> Counter[str]:
+        """How often the request was sent again, by the error before."""
+        return Counter(attempt.error for attempt in self.attempts[:-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ class Trace:
     @property
     def retries(self) -> Counter[str]:
         """The number of requests that were sent again, by the error before."""
-        return Counter(error for rpc in self.rpcs() for error in rpc.errors[: rpc.retries])
+        return sum((rpc.retries for rpc in self.rpcs()), Counter())
 
     def rpcs(self) -> list[Rpc]:
         """The requests, joined with their retries, by start."""
@@ -91,7 +98,7 @@ class Trace:
             else:
                 attempts[of] = [request]
                 joined.append(attempts[of])
-        return [_joined(each) for each in joined]
+        return [Rpc(tuple(each)) for each in joined]
 
     def with_tasks(self, tasks: Sequence[tuple[int, Trace]]) -> Trace:
         """This trace with the requests of append tasks, each with its slot, placed by their machines' clocks.
@@ -99,7 +106,9 @@ class Trace:
         Of many, those that failed are kept, then the slowest.
         """
         theirs = [
-            _moved(request, trace.began_ms - self.began_ms, slot) for slot, trace in tasks for request in trace.requests
+            replace(request, start=request.start + trace.began_ms - self.began_ms, task=slot)
+            for slot, trace in tasks
+            for request in trace.requests
         ]
         kept = sorted(theirs, key=lambda request: (not request.error, -request.milliseconds))[:_TASKS_REQUESTS]
         left_out = len(theirs) - len(kept) + sum(trace.left_out for _, trace in tasks)
@@ -124,28 +133,29 @@ class Trace:
 NO_TRACE = Trace(began_ms=0.0, milliseconds=0.0)
 
 
+# In the order of a trigger (Spark's MicroBatchExecution). Spark reports how long each took, not when it began.
+_OF_A_TRIGGER = (
+    "latestOffset", "getOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets",
+)  # fmt: skip
+
+
+def trigger_phases(began_ms: float, durations: Mapping[str, float], trace: Trace) -> tuple[Phase, ...]:
+    """The phases of a trigger beside a batch's trace: one after the other from the trigger's begin (since 1970) on.
+
+    `durations` are those of the progress's `durationMs`. The trigger itself, `triggerExecution`, comes first.
+    """
+    start = began_ms - trace.began_ms
+    phases = [Phase(name=name, start=start, milliseconds=durations[name]) for name in durations if name == _TRIGGER]
+    for name in _OF_A_TRIGGER:
+        if name in durations:
+            phases.append(Phase(name=name, start=start, milliseconds=durations[name]))
+            start += durations[name]
+    return tuple(phases)
+
+
 def by_start(requests: Iterable[Request]) -> tuple[Request, ...]:
     """The requests in the order of their starts."""
     return tuple(sorted(requests, key=lambda request: request.start))
-
-
-def _joined(attempts: list[Request]) -> Rpc:
-    first, last = attempts[0], attempts[-1]
-    return Rpc(
-        api=first.api,
-        about=first.about,
-        node=last.node,
-        start=first.start,
-        milliseconds=last.start + last.milliseconds - first.start,
-        retries=len(attempts) - 1,
-        errors=tuple(attempt.error for attempt in attempts if attempt.error),
-        failed=bool(last.error),
-        task=first.task,
-    )
-
-
-def _moved(request: Request, by: float, slot: int) -> Request:
-    return replace(request, start=request.start + by, task=slot)
 
 
 def _rounded(value: Any) -> Any:

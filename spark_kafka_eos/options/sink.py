@@ -37,6 +37,8 @@ class SinkOptions:
     max_attempts: int = 3
     preflight: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    trace_dir: str | None = None
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     partitioner: Literal["murmur2", "consistent", "roundrobin"] = "murmur2"
     checkpoint_location: str | None = None

@@ -59,6 +59,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     commit_offsets: bool = False
     metrics_port: int | None = None
+    trace_dir: str | None = None
     metrics_host: str = "127.0.0.1"
     include_headers: bool = False
     columns: tuple[str, ...] = ()

@@ -160,6 +160,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("logLevel", SINK, p.one_of("debug", "info", "warning", "error"),
            "Minimum level of the sink's log messages on the driver's stderr; `info` logs one line per batch. "
            "TransactionalWriter ignores it and uses your program's Python logging."),
+    Option("logFormat", SINK, p.one_of("text", "json"),
+           "`json` logs the line per batch as [a JSON object](tracing.md#logs-as-json), also for a batch that was "
+           "skipped or that failed."),
+    Option("traceDir", BOTH, p.text,
+           "Directory on the driver's disk for [the timelines of the last batches](tracing.md), 8 MB per query; "
+           "`kafka-eos trace` shows them. Of a source, it is for `ProgressListener`, which adds Spark's phases."),
     Option("partitioner", SINK, p.partitioner,
            "How a record's partition is chosen: by a hash of its key, `murmur2` as in the Java client or `consistent` "
            "(CRC-32) as in librdkafka, or `roundrobin`. The column `partition` takes precedence.",

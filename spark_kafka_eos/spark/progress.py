@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
+    StreamingQueryProgress,
 )
 
 from spark_kafka_eos.broker import offsets
@@ -43,6 +45,7 @@ from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.spark.jvm import driver_addresses, is_classic
 from spark_kafka_eos.spark.worker import COLLECTOR
+from spark_kafka_eos.writing.trace_file import append_trigger
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +142,8 @@ class ProgressListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         self._metrics.completed(str(progress.id), progress.name, now=self._clock(), phases=progress.durationMs)
+        if self._options.trace_dir is not None and "addBatch" in progress.durationMs:
+            self._trace(Path(self._options.trace_dir), progress)
         reads = self._reads[str(progress.runId)] = tuple(kafka_sources(json.loads(progress.json)))
         if reads:
             self._publish(str(progress.id), str(progress.runId), reads, name=progress.name, batch_id=progress.batchId)
@@ -157,6 +162,12 @@ class ProgressListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._reads.pop(str(event.runId), None)
         self._metrics.ended(str(event.id), failed=event.exception is not None)
+
+    def _trace(self, folder: Path, progress: StreamingQueryProgress) -> None:
+        try:
+            append_trigger(folder, str(progress.id), progress.batchId, progress.timestamp, progress.durationMs)
+        except OSError as error:
+            log.warning("cannot write to traceDir: %s", error)
 
     # -- requests to Kafka
 

@@ -7,10 +7,13 @@ logged and never reach the batch, whose outcome is settled by then.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.writing import trace_file
 from spark_kafka_eos.writing.outcome import tell_report
 from spark_kafka_eos.writing.report import CommitReport
 
@@ -25,11 +28,20 @@ def log_report(report: CommitReport) -> None:
         _log.info("%s", report)
 
 
+def log_json(report: CommitReport) -> None:
+    """Log the report as one JSON object, without its trace: an error if the batch was refused or failed."""
+    told = report.to_json()
+    del told["trace"]
+    _log.log(logging.ERROR if report.error else logging.INFO, "%s", json.dumps(told))
+
+
 def observer(options: SinkOptions, collector: str | None = None) -> Observer:
     """The observers that a query's options ask for, as one; with the session's listener, if it has a `collector`."""
-    observers: list[Observer] = [log_report]
+    observers: list[Observer] = [log_json if options.log_format == "json" else log_report]
     if collector is not None:
         observers.append(functools.partial(tell_report, collector, options))
+    if options.trace_dir is not None:
+        observers.append(functools.partial(_write_trace, Path(options.trace_dir), options.transactional_id))
     return together(observers)
 
 
@@ -44,3 +56,7 @@ def together(observers: Sequence[Observer]) -> Observer:
                 _log.warning("cannot report batch %d of query %s: %r", report.batch_id, report.query_id, error)
 
     return observe
+
+
+def _write_trace(folder: Path, transactional_id: str, report: CommitReport) -> None:
+    trace_file.append(folder, transactional_id or report.query_id, report.to_json())

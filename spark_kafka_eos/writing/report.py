@@ -9,8 +9,9 @@ CommitReport     one per micro-batch, for users and the log
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 from spark_kafka_eos.core.append_mode import Choice
 from spark_kafka_eos.core.trace import NO_TRACE, Trace
@@ -109,6 +110,18 @@ class CommitReport:
     def retries(self) -> Counter[str]:
         """The number of requests that were retried, by error: that of a broker, or `no response`."""
         return self.trace.retries
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as a JSON object, `trace` too. Times are rounded to microseconds."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        steps = {name: round(value, 3) for name, value in self.milliseconds.items()}
+        return told | {"milliseconds": steps, "retries": dict(self.retries), "trace": self.trace.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The report of `to_json`. Raises KeyError, TypeError for anything else."""
+        told = {field.name: value[field.name] for field in fields(cls)}
+        return cls(**told | {"redone": tuple(value["redone"]), "trace": Trace.from_json(value["trace"])})
 
     def __str__(self) -> str:
         steps = " ".join(f"{name}={value:.0f}ms" for name, value in self.milliseconds.items())

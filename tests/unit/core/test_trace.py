@@ -24,17 +24,16 @@ def test_attempts_of_one_rpc_are_joined_also_around_others():
         request(start=10, milliseconds=2, node="b:1"),
         request(start=20),
     ).rpcs()
-    assert [(rpc.api, rpc.start, rpc.milliseconds, rpc.retries, rpc.failed) for rpc in joined] == [
-        ("InitProducerId", 1, 11, 2, False),
-        ("FindCoordinator", 3, 1, 0, False),
-        ("InitProducerId", 20, 1, 0, False),
+    assert [(rpc.first.api, rpc.first.start, rpc.milliseconds, rpc.retries) for rpc in joined] == [
+        ("InitProducerId", 1, 11, {busy: 2}),
+        ("FindCoordinator", 3, 1, {}),
+        ("InitProducerId", 20, 1, {}),
     ]
-    assert (joined[0].errors, joined[0].node) == ((busy, busy), "b:1")
 
 
 def test_the_last_error_of_an_rpc_that_failed_was_not_retried():
     fenced = trace(request(error="no response"), request(start=1, error="PRODUCER_FENCED"))
-    assert (fenced.retries, fenced.rpcs()[0].failed) == ({"no response": 1}, True)
+    assert (fenced.retries, fenced.rpcs()[0].last.error) == ({"no response": 1}, "PRODUCER_FENCED")
 
 
 def test_requests_about_something_else_are_no_retries():
@@ -42,7 +41,7 @@ def test_requests_about_something_else_are_no_retries():
         request("TxnOffsetCommit", about="id", error="NOT_COORDINATOR"),
         request("TxnOffsetCommit", 1, about="id.ledger"),
     )
-    assert [rpc.retries for rpc in other.rpcs()] == [0, 0]
+    assert len(other.rpcs()) == 2
     assert not other.retries
 
 

@@ -24,6 +24,8 @@ DECIDED = """
     maxAttempts               u u u u u       u u x u u
     preflight                 u u u u u       u u x u u
     logLevel                  u u u w w       u u x w w
+    logFormat                 u u u u u       u u x u u
+    traceDir                  u u u u u       u u x u u
     partitioner               u u u u u       u u x u u
     takeOverQuery             u w w u u       w w x w w
     resolve                   u w u u u       w w x w w
@@ -46,6 +48,7 @@ VALUES = {
     "maxAttempts": "2",
     "preflight": "true",
     "logLevel": "info",
+    "logFormat": "json",
     "partitioner": "murmur2",
     "txnVersion": "1",
     "kafka.acks": "all",
@@ -78,7 +81,12 @@ CASES = [
 
 
 def test_every_option_of_the_sink_is_decided():
-    shared = {"kafka.group.id", "includeHeaders", "failOnDataLoss"}  # the others of both sides are the connection's
+    shared = {
+        "kafka.group.id",
+        "includeHeaders",
+        "failOnDataLoss",
+        "traceDir",
+    }  # the others of both sides are the connection's
     assert set(ROWS) == {row.name for row in OPTIONS if row.side is SINK} | shared
     assert {row.option for row in UNUSED} <= set(ROWS)
 

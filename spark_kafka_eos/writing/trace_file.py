@@ -1,0 +1,74 @@
+"""The option `traceDir`: a file of JSON lines for each transactional.id, which is bounded and private to its owner.
+
+A line is a batch's report (`CommitReport.to_json`). When a file reaches
+half of its limit, it replaces its predecessor (`NAME.jsonl.1`) and a new one begins, so the last batches are always
+there. A line is appended with one write, so that processes do not mix theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+_HALF = 4 << 20
+_SPARK = "spark"  # the folder of the triggers, by query id
+
+
+def append(folder: Path, name: str, line: Mapping[str, Any]) -> None:
+    """Append `line` to the file of `name`. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = file_of(folder, name)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    opened = os.open(path, flags, 0o600)
+    try:
+        if os.fstat(opened).st_size >= _HALF:
+            path.replace(_before(path))
+            os.close(opened)
+            opened = os.open(path, flags, 0o600)
+        os.write(opened, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    finally:
+        os.close(opened)
+
+
+def read(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """The lines of `name`, the oldest first, without those that are damaged. Raises OSError, if there is a file."""
+    path = file_of(folder, name)
+    for each in (_before(path), path):
+        if each.exists():
+            with each.open(encoding="utf-8") as lines:
+                for line in lines:
+                    try:
+                        yield json.loads(line)
+                    except ValueError:  # the disk was full
+                        continue
+
+
+def append_trigger(folder: Path, query_id: str, batch_id: int, timestamp: str, durations: Mapping[str, float]) -> None:
+    """Append the phases of a batch's trigger, which began at `timestamp`, as Spark reports them. Raises OSError."""
+    began_ms = datetime.fromisoformat(timestamp).timestamp() * 1e3
+    append(folder / _SPARK, query_id, {"batch_id": batch_id, "began_ms": began_ms, "durations": dict(durations)})
+
+
+def read_trigger(folder: Path, query_id: str, batch_id: int) -> tuple[float, dict[str, float]] | None:
+    """When the trigger of a batch began (milliseconds since 1970) and its phases; None if that is not known."""
+    told = [line for line in read(folder / _SPARK, query_id) if line["batch_id"] == batch_id]
+    return (told[-1]["began_ms"], told[-1]["durations"]) if told else None
+
+
+def names(folder: Path) -> list[str]:
+    """The names that have a file, sorted, without the escapes of characters that a file's name cannot have."""
+    return sorted(unquote(path.name.removesuffix(".jsonl")) for path in folder.glob("*.jsonl"))
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """The file of `name`."""
+    return folder / f"{quote(name, safe='')}.jsonl"
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.1")
