@@ -19,6 +19,9 @@ GROUP = "spark_kafka_eos.commands"
 """Each entry point in this group is a command: a function, or a `typer.Typer` with subcommands."""
 
 
+_EXTRAS = {"verify": "verify", "exporter": "metrics"}  # what a command needs, if it is not the laboratory
+
+
 class _Commands(TyperGroup):
     """Imports a command when it is used: the laboratory's take a second, and `--help` alone needs them all."""
 
@@ -83,7 +86,7 @@ def load(command: EntryPoint) -> Any:
 
 
 def _add_missing(group: typer.Typer, name: str) -> None:
-    install = f'pip install "spark-kafka-eos[{"verify" if name == "verify" else "lab"}]"'
+    install = f'pip install "spark-kafka-eos[{_EXTRAS.get(name, "lab")}]"'
 
     @group.command(
         name,

@@ -3,7 +3,7 @@
 commit     transaction recovery committed_end barrier ledger append_mode sequences send_plan
 read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fetch_sizes visibility lag
            metadata progress
-watch      outcome metrics query_metrics
+watch      outcome lateness metrics query_metrics cluster_metrics
 rows       partitioner murmur2
 kafka      error_codes acl_hints backoff log_pace trace
 preflight  checks before the first batch; abilities, services and releases of brokers

@@ -34,6 +34,12 @@ LAST_BATCH = Metric(
     ("query",),
     "When Spark last completed a micro-batch, in seconds since 1970.",
 )
+LAST_EVENT = Metric(
+    "kafka_eos_last_event_timestamp_seconds",
+    "gauge",
+    ("query",),
+    "When Spark last reported a batch, or that the query is idle, in seconds since 1970; not while a batch runs.",
+)
 BATCHES = Metric(
     "kafka_eos_batches_total",
     "counter",
@@ -101,6 +107,12 @@ LAG = Metric(
     ("query", "topic"),
     "Offsets between the end of the last batch and the last stable offset, over all partitions.",
 )
+LAG_SECONDS = Metric(
+    "kafka_eos_lag_seconds",
+    "gauge",
+    ("query", "topic"),
+    "Age of the oldest record that could be read and is not in a completed batch; 0 if there is none.",
+)
 LSO_LAG = Metric(
     "kafka_eos_lso_lag_offsets",
     "gauge",
@@ -120,6 +132,7 @@ QUERY_METRICS: tuple[Metric, ...] = (
     RUNNING,
     FAILURES,
     LAST_BATCH,
+    LAST_EVENT,
     BATCHES,
     ABORTED,
     ERRORS,
@@ -136,6 +149,7 @@ QUERY_METRICS: tuple[Metric, ...] = (
     LEDGER_BATCH,
     LAST_COMMIT,
     LAG,
+    LAG_SECONDS,
     LSO_LAG,
     OPEN_AGE,
     KAFKA_UP,
@@ -147,6 +161,7 @@ _OF_NOW = (LAG, LSO_LAG, OPEN_AGE)  # what is no longer true when it cannot be a
 class _Query:
     query_id: str
     transactional_id: str = ""
+    waits_since: Mapping[TopicPartition, float] = field(default_factory=dict)  # 0 if nothing waits
     series: Series = field(default_factory=Series)
 
 
@@ -172,6 +187,7 @@ class QueryMetrics:
             query.series.set(RUNNING, label, value=0)
             query.series.add(FAILURES, label, amount=failed)
             query.series.clear(*_OF_NOW)
+            query.waits_since = {}
 
     def kafka_answered(self, answered: bool) -> None:
         with self._lock:
@@ -200,12 +216,18 @@ class QueryMetrics:
             if batch.outcome == "committed":
                 series.set(LAST_COMMIT, label, value=batch.ended_at)
 
+    def idle(self, query_id: str, *, now: float) -> None:
+        with self._lock:
+            label, query = self._query(query_id)
+            query.series.set(LAST_EVENT, label, value=now)
+
     def completed(self, query_id: str, name: str | None, *, now: float, phases: Mapping[str, int]) -> None:
         """Include a trigger that had a batch: `phases` as in the progress' `durationMs`."""
         with self._lock:
             label, query = self._query(query_id, name)
             query.series.set(RUNNING, label, value=1)
             query.series.set(LAST_BATCH, label, value=now)
+            query.series.set(LAST_EVENT, label, value=now)
             for phase, milliseconds in phases.items():
                 if phase == "triggerExecution":
                     query.series.observe(TRIGGER, label, seconds=milliseconds / 1e3)
@@ -213,10 +235,16 @@ class QueryMetrics:
                     query.series.add(PHASE, label, phase, amount=milliseconds / 1e3)
 
     def read(
-        self, figures: QueryFigures, *, lag: Mapping[TopicPartition, int], held: Mapping[TopicPartition, float]
+        self,
+        figures: QueryFigures,
+        *,
+        lag: Mapping[TopicPartition, int],
+        waits_since: Mapping[TopicPartition, float],
+        held: Mapping[TopicPartition, float],
     ) -> None:
-        """Include what is known of a query's sources: the `lag` of each partition in offsets, and for how many seconds
-        a transaction has `held` its last stable offset. Partitions of which that is unknown are left out.
+        """Include what is known of a query's sources: the `lag` of each partition in offsets, since when its oldest
+        unread record waits, in seconds since 1970, and for how many seconds a transaction has `held` its last stable
+        offset. Partitions of which that is unknown are left out.
         """
         with self._lock:
             label, query = self._query(figures.query_id, figures.name)
@@ -226,18 +254,22 @@ class QueryMetrics:
                 series.add(BYTES_READ, label, amount=source.bytes_read or 0)
                 series.add(RECORDS_ABORTED, label, amount=source.rows_aborted or 0)
             series.clear(*_OF_NOW)
+            query.waits_since = {tp: 0.0 for tp, offsets in lag.items() if not offsets} | dict(waits_since)
             held_back = {tp: lag for source in figures.sources for tp, lag in (source.lso_lag or {}).items()}
             for metric, known, combine in ((LAG, lag, sum), (LSO_LAG, held_back, sum), (OPEN_AGE, held, max)):
                 for topic, value in by_topic(known, combine).items():
                     series.set(metric, label, topic, value=value)
 
-    def series(self) -> Series:
-        """A copy of all values, for a scrape."""
+    def series(self, now: float) -> Series:
+        """A copy of all values, for a scrape at `now`."""
         shown = Series()
         with self._lock:
             for label, query in self._queries.items():
                 shown.take(query.series)
                 shown.set(INFO, label, query.query_id, query.transactional_id, value=1)
+                waits = {tp: max(0.0, now - since) if since else 0.0 for tp, since in query.waits_since.items()}
+                for topic, seconds in by_topic(waits, max).items():
+                    shown.set(LAG_SECONDS, label, topic, value=seconds)
             if self._kafka_up is not None:
                 shown.set(KAFKA_UP, value=self._kafka_up)
         return shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError
@@ -27,6 +27,15 @@ class ClientOptions:
     delivery_timeout_ms: int = 120_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+
+    def answering_within(self, milliseconds: int) -> ClientOptions:
+        """The same with timeouts of at most this, for those who would rather have no answer."""
+        return replace(
+            self,
+            request_timeout_ms=min(self.request_timeout_ms, milliseconds),
+            socket_connection_setup_timeout_ms=min(self.socket_connection_setup_timeout_ms, milliseconds),
+            delivery_timeout_ms=min(self.delivery_timeout_ms, milliseconds),
+        )
 
     def librdkafka(self) -> dict[str, str | int | float | bool]:
         """Configuration of a confluent-kafka client. It contains secrets in plain text: never log it."""

@@ -7,4 +7,5 @@ group_offsets.py    commitOffsets: commits completed batches to a consumer group
 sink_progress.py    reads a sink's ledger, for startingOffsets=committed
 read_stats.py       what a task read, for the progress listener
 queries.py unread.py    for operators: the queries of a cluster, and how far they are behind
+cluster_watch.py    the same again and again, with the transactions, for the exporter
 """

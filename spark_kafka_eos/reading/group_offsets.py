@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
@@ -79,15 +78,7 @@ class ConsumedOffsets:
 
     def _commit(self, offsets: Offsets) -> None:
         if self._cluster is None:
-            client = self._options.client
-            self._cluster = self._connect(
-                replace(
-                    client,
-                    delivery_timeout_ms=min(client.delivery_timeout_ms, _PATIENCE_MS),
-                    request_timeout_ms=min(client.request_timeout_ms, _PATIENCE_MS),
-                    socket_connection_setup_timeout_ms=min(client.socket_connection_setup_timeout_ms, _PATIENCE_MS),
-                )
-            )
+            self._cluster = self._connect(self._options.client.answering_within(_PATIENCE_MS))
         group = GroupCoordinator(self._cluster, self._options.group_id or "")
         if not self._checked:
             _check(group, offsets)

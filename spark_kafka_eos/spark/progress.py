@@ -37,12 +37,14 @@ from spark_kafka_eos.broker.datagrams import Collector
 from spark_kafka_eos.broker.endpoint import Endpoint
 from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.core.lag import Marks, OpenTransaction, Standstill, lasting, standstills, unread
+from spark_kafka_eos.core.lateness import Lateness
 from spark_kafka_eos.core.progress import QueryFigures, SourceRead, figures, kafka_sources
 from spark_kafka_eos.core.query_metrics import QUERY_METRICS, QueryMetrics
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.unread import first_times
 from spark_kafka_eos.spark.jvm import driver_addresses, is_classic
 from spark_kafka_eos.spark.worker import COLLECTOR
 from spark_kafka_eos.writing.trace_file import append_trigger
@@ -54,6 +56,7 @@ _AFTER_FAILURE_SECONDS = 30.0
 _QUERIES_KEPT = 100  # their latest figures, those that reported last
 # The requests, as named in the log.
 _PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transaction that holds the last stable offset"
+_OLDEST = "the oldest unread records"
 
 _Answer = TypeVar("_Answer")
 
@@ -77,6 +80,10 @@ class Questions:
     ) -> Mapping[TopicPartition, OpenTransaction]:
         """The transactions that hold the last stable offset."""
         return oldest_open(self._cluster, partitions, now_ms=now_ms)
+
+    def first_times(self, start: Offsets, end: Offsets) -> Mapping[TopicPartition, int]:
+        """By partition the timestamp of the first record in the range, in milliseconds since 1970."""
+        return first_times(self._cluster, start, end)
 
     def close(self) -> None:
         self._cluster.close()
@@ -104,7 +111,8 @@ class ProgressListener(StreamingQueryListener):
         port: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._options = _impatient(source_options(options))
+        self._options = source_options(options)
+        self._options = replace(self._options, client=self._options.client.answering_within(_ANSWER_MS))
         self._patience, self._clock = patience, clock
         self._kafka = self.questions(self._options)
         self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
@@ -112,11 +120,14 @@ class ProgressListener(StreamingQueryListener):
         self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
         self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
+        self._lateness: dict[str, Lateness] = {}  # by run
         self._metrics = QueryMetrics()
         self._endpoint: Endpoint | None = None
         if (port_of_metrics := self._options.metrics_port) is not None:
             host = self._options.metrics_host
-            self._endpoint = Endpoint(QUERY_METRICS, self._metrics.series, host=host, port=port_of_metrics)
+            self._endpoint = Endpoint(
+                QUERY_METRICS, lambda: self._metrics.series(clock()), host=host, port=port_of_metrics
+            )
         self.metrics_address = None if self._endpoint is None else self._endpoint.address
         self._collector = self._collect(spark or SparkSession.getActiveSession(), port)
 
@@ -150,6 +161,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         query_id, run_id = str(event.id), str(event.runId)
+        self._metrics.idle(query_id, now=self._clock())
         reads = self._reads.get(run_id)
         if reads is None:  # no batch yet
             partitions = self._ask(_PARTITIONS, self._kafka.partitions) or ()
@@ -161,6 +173,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._reads.pop(str(event.runId), None)
+        self._lateness.pop(str(event.runId), None)
         self._metrics.ended(str(event.id), failed=event.exception is not None)
 
     def _trace(self, folder: Path, progress: StreamingQueryProgress) -> None:
@@ -192,7 +205,9 @@ class ProgressListener(StreamingQueryListener):
         now = self._clock()
         held = {one.partition: self._held_seconds(one, now) for one in held_by}
         ends = {tp: end for read in self._reads.get(run_id, ()) for tp, end in read.end.items()}  # none before a batch
-        self._metrics.read(shown, lag=unread(ends, marks or {}), held=held)
+        lag = unread(ends, marks or {})
+        waits_since = self._waits_since(run_id, {tp: ends[tp] for tp, offsets in lag.items() if offsets}, marks or {})
+        self._metrics.read(shown, lag=lag, waits_since=waits_since, held=held)
         self._metrics.kafka_answered(marks is not None)
         usual = logging.DEBUG if batch_id is None else logging.INFO
         log.log(logging.WARNING if shown.held else usual, "%s", shown)
@@ -211,6 +226,18 @@ class ProgressListener(StreamingQueryListener):
             holders = self._ask(_HOLDERS, lambda: self._kafka.oldest_open(held, int(now * 1000))) or {}
             self._held = now, tuple(holders[tp] for tp in sorted(holders))
         return tuple(one for one in self._held[1] if one.partition in held)
+
+    def _waits_since(
+        self, run_id: str, waiting: Offsets, marks: Mapping[TopicPartition, Marks]
+    ) -> Mapping[TopicPartition, float]:
+        """Since when the oldest unread record of these partitions waits; looked up for the endpoint only."""
+        if self._endpoint is None:
+            return {}
+        lateness, now = self._lateness.setdefault(run_id, Lateness(self._patience)), self._clock()
+        if asked := lateness.to_ask(waiting, now):
+            ends = {tp: marks[tp].last_stable_offset for tp in asked}
+            lateness.answered(asked, self._ask(_OLDEST, lambda: self._kafka.first_times(asked, ends)) or {}, now)
+        return lateness.since(waiting)
 
     def _held_seconds(self, held: OpenTransaction, now: float) -> float:
         """For how long the transaction has been open, at least as long as its LSO was seen to stand still."""
@@ -245,17 +272,3 @@ class ProgressListener(StreamingQueryListener):
             return None
         session.conf.set(COLLECTOR, collector.address_and_key)
         return collector
-
-
-def _impatient(options: SourceOptions) -> SourceOptions:
-    """The same options with short timeouts, regardless of the query's."""
-    client = options.client
-    return replace(
-        options,
-        client=replace(
-            client,
-            request_timeout_ms=min(client.request_timeout_ms, _ANSWER_MS),
-            socket_connection_setup_timeout_ms=min(client.socket_connection_setup_timeout_ms, _ANSWER_MS),
-            delivery_timeout_ms=min(client.delivery_timeout_ms, _ANSWER_MS),
-        ),
-    )

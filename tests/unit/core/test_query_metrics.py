@@ -39,7 +39,7 @@ def metrics():
 
 
 def values(metrics, metric):
-    return dict(metrics.series().values(metric))
+    return dict(metrics.series(1_000.0).values(metric))
 
 
 def test_a_committed_batch_is_counted_with_its_figures(metrics):
@@ -57,7 +57,7 @@ def test_a_committed_batch_is_counted_with_its_figures(metrics):
     assert values(metrics, m.LEDGER_BATCH) == {("copy",): 7}
     assert values(metrics, m.LAST_COMMIT) == {("copy",): 1_000.0}
     assert values(metrics, m.INFO) == {("copy", "id", "orders"): 1}
-    begin = metrics.series().durations(m.STEP)["copy", "begin"]
+    begin = metrics.series(1_000.0).durations(m.STEP)["copy", "begin"]
     assert dict(begin.cumulated()) == dict.fromkeys([*map(str, BUCKETS), "+Inf"], 2)
     assert begin.total == pytest.approx(0.008)
 
@@ -81,13 +81,17 @@ def test_a_trigger_is_a_duration_and_its_phases(metrics):
     metrics.completed("id", "copy", now=50.0, phases={"triggerExecution": 400, "addBatch": 300})
     assert values(metrics, m.LAST_BATCH) == {("copy",): 50.0}
     assert values(metrics, m.PHASE) == {("copy", "addBatch"): 0.3}
-    assert metrics.series().durations(m.TRIGGER)["copy",].total == pytest.approx(0.4)
+    assert metrics.series(1_000.0).durations(m.TRIGGER)["copy",].total == pytest.approx(0.4)
 
 
 def test_lags_are_those_of_a_topics_partitions_together(metrics):
     source = SourceFigures(rows=5, bytes_read=100, rows_aborted=2, lso_lag={T0: 3, T1: 4, U0: 0})
-    metrics.read(figures(source), lag={T0: 1, T1: 2, U0: 0}, held={T0: 20.0, T1: 30.0})
+    metrics.read(
+        figures(source), lag={T0: 1, T1: 2, U0: 0}, waits_since={T0: 990.0, T1: 980.0}, held={T0: 20.0, T1: 30.0}
+    )
     assert values(metrics, m.LAG) == {("copy", "t"): 3, ("copy", "u"): 0}
+    assert values(metrics, m.LAG_SECONDS) == {("copy", "t"): 20.0, ("copy", "u"): 0.0}
+    assert metrics.series(1_005.0).values(m.LAG_SECONDS)["copy", "t"] == 25.0, "it grows until the next event"
     assert values(metrics, m.LSO_LAG) == {("copy", "t"): 7, ("copy", "u"): 0}
     assert values(metrics, m.OPEN_AGE) == {("copy", "t"): 30.0}
     assert values(metrics, m.RECORDS_READ) == {("copy",): 5}
@@ -96,21 +100,21 @@ def test_lags_are_those_of_a_topics_partitions_together(metrics):
 
 
 def test_what_kafka_no_longer_answers_is_not_shown(metrics):
-    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, held={T0: 20.0})
-    metrics.read(figures(SourceFigures(lso_lag=None)), lag={}, held={})
+    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, held={T0: 20.0})
+    metrics.read(figures(SourceFigures(lso_lag=None)), lag={}, waits_since={}, held={})
     metrics.kafka_answered(False)
-    assert [values(metrics, gauge) for gauge in (m.LAG, m.LSO_LAG, m.OPEN_AGE)] == [{}, {}, {}]
+    assert [values(metrics, gauge) for gauge in (m.LAG, m.LAG_SECONDS, m.LSO_LAG, m.OPEN_AGE)] == [{}] * 4
     assert values(metrics, m.KAFKA_UP) == {(): 0}
 
 
 def test_a_query_that_ends_keeps_its_counters_and_loses_its_lag(metrics):
     metrics.committed(outcome())
-    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, held={})
+    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, held={})
     metrics.ended("id", failed=True)
     assert values(metrics, m.RUNNING) == {("copy",): 0}
     assert values(metrics, m.FAILURES) == {("copy",): 1}
     assert values(metrics, m.BATCHES) == {("copy", "committed"): 1}
-    assert (values(metrics, m.LAG), values(metrics, m.LSO_LAG)) == ({}, {})
+    assert (values(metrics, m.LAG), values(metrics, m.LAG_SECONDS), values(metrics, m.LSO_LAG)) == ({}, {}, {})
     metrics.started("id", "copy")
     assert (values(metrics, m.RUNNING), values(metrics, m.FAILURES)) == ({("copy",): 1}, {("copy",): 1})
 
@@ -137,7 +141,7 @@ def test_many_queries_and_topics_have_a_bounded_number_of_series():
 
 def test_a_scrape_is_not_changed_by_what_comes_later(metrics):
     metrics.committed(outcome(milliseconds={"end": 1.0}))
-    scraped = metrics.series()
+    scraped = metrics.series(1_000.0)
     metrics.committed(outcome(milliseconds={"end": 1.0}))
     assert scraped.values(m.BATCHES) == {("copy", "committed"): 1}
     assert scraped.durations(m.STEP)["copy", "end"].counts[0] == 1

@@ -6,13 +6,16 @@ import re
 
 import pytest
 
+from spark_kafka_eos.core.cluster_metrics import CLUSTER_METRICS
 from spark_kafka_eos.core.query_metrics import QUERY_METRICS
 from tests.pages import ROOT
 
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 
 
-@pytest.mark.parametrize(("heading", "table"), [("The driver's metrics", QUERY_METRICS)])
+@pytest.mark.parametrize(
+    ("heading", "table"), [("The driver's metrics", QUERY_METRICS), ("The cluster's metrics", CLUSTER_METRICS)]
+)
 def test_the_page_on_monitoring_describes_every_metric_as_the_code_does(heading, table):
     found = re.search(rf"^### {heading}\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL)
     assert found is not None

@@ -207,7 +207,7 @@ STARTED = QueryStartedEvent(id=QUERY, runId=RUN, name="copy", timestamp="2026-01
 
 
 def shown(listener, metric):
-    return dict(listener._metrics.series().values(metric))
+    return dict(listener._metrics.series(1_000.0).values(metric))
 
 
 def ended(exception):
