@@ -38,7 +38,7 @@ LAST_EVENT = Metric(
     "kafka_eos_last_event_timestamp_seconds",
     "gauge",
     ("query",),
-    "When Spark last reported a batch, or that the query is idle, in seconds since 1970; not while a batch runs.",
+    "When Spark last reported a start, a batch, or that the query is idle, in seconds since 1970.",
 )
 BATCHES = Metric(
     "kafka_eos_batches_total",
@@ -174,9 +174,10 @@ class QueryMetrics:
         self._queries: OrderedDict[str, _Query] = OrderedDict()  # by label
         self._kafka_up: bool | None = None
 
-    def started(self, query_id: str, name: str | None) -> None:
+    def started(self, query_id: str, name: str | None, *, now: float) -> None:
         with self._lock:
             label, query = self._query(query_id, name)
+            query.series.set(LAST_EVENT, label, value=now)
             query.series.set(RUNNING, label, value=1)
             query.series.add(FAILURES, label, amount=0)
 

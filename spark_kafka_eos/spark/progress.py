@@ -148,7 +148,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Notes the query's name. No more, because Spark waits for this call before it starts the query."""
-        self._metrics.started(str(event.id), event.name)
+        self._metrics.started(str(event.id), event.name, now=self._clock())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress

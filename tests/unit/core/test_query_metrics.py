@@ -34,7 +34,7 @@ def figures(*sources):
 @pytest.fixture
 def metrics():
     queries = QueryMetrics()
-    queries.started("id", "copy")
+    queries.started("id", "copy", now=10.0)
     return queries
 
 
@@ -84,6 +84,13 @@ def test_a_trigger_is_a_duration_and_its_phases(metrics):
     assert metrics.series(1_000.0).durations(m.TRIGGER)["copy",].total == pytest.approx(0.4)
 
 
+def test_an_idle_query_moves_its_last_event_and_not_its_last_batch(metrics):
+    assert values(metrics, m.LAST_EVENT) == {("copy",): 10.0}, "its start"
+    metrics.completed("id", "copy", now=50.0, phases={})
+    metrics.idle("id", now=60.0)
+    assert (values(metrics, m.LAST_EVENT), values(metrics, m.LAST_BATCH)) == ({("copy",): 60.0}, {("copy",): 50.0})
+
+
 def test_lags_are_those_of_a_topics_partitions_together(metrics):
     source = SourceFigures(rows=5, bytes_read=100, rows_aborted=2, lso_lag={T0: 3, T1: 4, U0: 0})
     metrics.read(
@@ -115,14 +122,14 @@ def test_a_query_that_ends_keeps_its_counters_and_loses_its_lag(metrics):
     assert values(metrics, m.FAILURES) == {("copy",): 1}
     assert values(metrics, m.BATCHES) == {("copy", "committed"): 1}
     assert (values(metrics, m.LAG), values(metrics, m.LAG_SECONDS), values(metrics, m.LSO_LAG)) == ({}, {}, {})
-    metrics.started("id", "copy")
+    metrics.started("id", "copy", now=10.0)
     assert (values(metrics, m.RUNNING), values(metrics, m.FAILURES)) == ({("copy",): 1}, {("copy",): 1})
 
 
 def test_a_query_without_a_name_is_shown_by_its_id_even_if_its_commit_reports_first():
     metrics = QueryMetrics()
     metrics.committed(outcome())
-    metrics.started("id", None)
+    metrics.started("id", None, now=10.0)
     assert values(metrics, m.BATCHES) == {("id", "committed"): 1}
     assert values(metrics, m.RUNNING) == {("id",): 1}
 
@@ -130,7 +137,7 @@ def test_a_query_without_a_name_is_shown_by_its_id_even_if_its_commit_reports_fi
 def test_many_queries_and_topics_have_a_bounded_number_of_series():
     metrics = QueryMetrics()
     for number in range(MOST_QUERIES + 5):
-        metrics.started(f"id-{number}", f"query-{number}")
+        metrics.started(f"id-{number}", f"query-{number}", now=10.0)
     running = values(metrics, m.RUNNING)
     assert len(running) == MOST_QUERIES
     assert ("query-4",) not in running
