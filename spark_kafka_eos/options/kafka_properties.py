@@ -85,8 +85,7 @@ WITHOUT_EFFECT: dict[str, str] = {
             "compression.lz4.level",
             "compression.zstd.level",
         ),
-        "kafka.delivery.timeout.ms limits the retries": ("retries", "default.api.timeout.ms"),
-        "up to five requests are in flight, ordered by sequence number": ("max.in.flight.requests.per.connection",),
+        "kafka.delivery.timeout.ms limits the retries": ("default.api.timeout.ms",),
         _MEMBERSHIP: (
             "exclude.internal.topics",
             "group.instance.id",

@@ -25,7 +25,8 @@ POSITIONS = {  # they end up in starting_offsets and ending_offsets
     *("ending_timestamp", "ending_offsets_by_timestamp"),
 }
 SINK_LEDGER = {"sink_kafka_transactional_id"}  # the field `sink`, with others under `sink.`
-CONSTANT = {"acks", "enable_idempotence", "include_headers"}  # what a sink does anyway
+# What a sink does anyway.
+CONSTANT = {"acks", "enable_idempotence", "retries", "max_in_flight_requests_per_connection", "include_headers"}
 
 
 @pytest.mark.parametrize(
@@ -121,16 +122,23 @@ def test_a_kafka_property_that_cannot_be_honoured_is_refused_with_the_reason(nam
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("kafka.acks", "1"), ("kafka.acks", "0"), ("kafka.enable.idempotence", "false")]
+    ("name", "value", "reason"),
+    [
+        ("kafka.acks", "1", "only all"),
+        ("kafka.acks", "0", "only all"),
+        ("kafka.enable.idempotence", "false", "only true"),
+        ("kafka.retries", "0", "0 is not between 1"),
+        ("kafka.max.in.flight.requests.per.connection", "6", "6 is not between 1 and 5"),
+    ],
 )
-def test_a_property_that_would_weaken_the_guarantee_is_refused(name, value):
-    with pytest.raises(ConfigurationError, match=f"option '{name}': only "):
+def test_a_property_that_would_weaken_the_guarantee_is_refused(name, value, reason):
+    with pytest.raises(ConfigurationError, match=f"option '{name}': {reason}"):
         take({name: value}, SINK)
 
 
 def test_a_property_that_says_what_holds_anyway_is_accepted():
     take({"kafka.acks": "all", "kafka.enable.idempotence": "true"}, SINK)
-    take({"kafka.acks": "-1"}, SINK)
+    take({"kafka.acks": "-1", "kafka.retries": "2147483647", "kafka.max.in.flight.requests.per.connection": "1"}, SINK)
 
 
 def test_a_property_without_effect_is_accepted_and_named_once_in_the_log(caplog):

@@ -35,6 +35,8 @@ DECIDED = """
     checkpointLocation        u w w u u       u w x u u
     kafka.acks                u u u u u       u u x u u
     kafka.enable.idempotence  u u u u u       u u x u u
+    kafka.retries             u u u u u       u u x u u
+    kafka.max.in.flight.requests.per.connection  u u u u u  u u x u u
     kafka.compression.type    u u u u u       u u x u u
     kafka.max.request.size    u u u u u       u u x u u
     kafka.transaction.timeout.ms  u u u u u   w w x w w
@@ -53,6 +55,8 @@ VALUES = {
     "txnVersion": "1",
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
+    "kafka.retries": "1",
+    "kafka.max.in.flight.requests.per.connection": "5",
     "kafka.compression.type": "none",
     "kafka.max.request.size": "1000000",
     "kafka.transaction.timeout.ms": "50000",
