@@ -8,7 +8,8 @@
     fetch.py fetch_response.py offsets.py   read offset ranges; earliest and latest offsets
     describe.py     reads the facts for the preflight
     ledger_topic.py ledger_records.py       the ledger's records of one id, for its owner; those of all ids
-    leaders.py open_transactions.py         requests to many leaders; open transactions of a partition
+    leaders.py                              requests to many leaders
+    open_transactions.py transaction_markers.py   what coordinators and leaders have open; the abort of what hangs
     datagrams.py    sends statistics of tasks and commits to the driver
     endpoint.py     serves metrics to Prometheus
     recorder.py     records a batch's requests

@@ -39,6 +39,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "DescribeGroups": (5, 5),
     "ListGroups": (4, 5),
     "ListTransactions": (0, 0),
+    "WriteTxnMarkers": (1, 1),
 }
 
 # The newest versions for a client of TV1; TV2 needs the newest of `RANGES`.

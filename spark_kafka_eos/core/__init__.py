@@ -7,5 +7,6 @@ watch      outcome lateness metrics query_metrics cluster_metrics
 rows       partitioner murmur2
 kafka      error_codes acl_hints backoff log_pace trace
 preflight  checks before the first batch; abilities, services and releases of brokers
-operator   queries: what Kafka knows of a query
+operator   queries: what Kafka knows of a query; transactions: what is open, and who ends it; abort: whether one may
+           be aborted
 """

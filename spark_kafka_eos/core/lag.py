@@ -43,8 +43,8 @@ class OpenTransaction:
     """The transaction that holds a partition's LSO: its first record there is at `start_offset`.
 
     `transactional_id`, `state` and `open_ms` are None if no coordinator returns the transaction: this principal may not
-    describe the transactional.id, or the coordinator has lost the transaction, and only an operator can abort it
-    (`kafka-transactions.sh abort`, KIP-664).
+    describe the transactional.id, or no coordinator has the transaction, and only an operator can abort it
+    (`kafka-eos transactions abort`).
     """
 
     partition: TopicPartition

@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from spark_kafka_eos.core.services import DISKLESS_SETTINGS
+from spark_kafka_eos.core.spans import span
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.options import SinkOptions
 
@@ -233,7 +234,7 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
     yield Finding(
         severity=Severity.WARNING if short else Severity.OK,
         subject="offsets.retention.minutes",
-        found=f"{retention} ({_span(retention * 60_000)})",
+        found=f"{retention} ({span(retention * 60_000)})",
         meaning="If a query has no batch for this time, its offsets expire: lag tools lose it, and "
         "startingOffsets=committed needs sink.kafka.transactional.id. The ledger does not expire"
         if short
@@ -248,7 +249,7 @@ def _expiration(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             severity=Severity.WARNING,
             subject="transactional.id.expiration.ms",
-            found=f"{expiration} ({_span(expiration)})",
+            found=f"{expiration} ({span(expiration)})",
             meaning="The brokers forget a transactional id that has no batch for this time. The next batch gets a new "
             "producer id, and its first attempt may be aborted and written again",
             action="Increase it on the brokers; Kafka's default is 604800000 (7 days)",
@@ -263,12 +264,12 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
         case Unread() as unread:
             return _unauthorised(subject, unread.reason, "Write on it")
         case TransactionFacts(state="Ongoing") as ongoing:
-            since = "" if ongoing.age_ms is None else f" for {_span(ongoing.age_ms)}"
+            since = "" if ongoing.age_ms is None else f" for {span(ongoing.age_ms)}"
             return Finding(
                 severity=Severity.WARNING,
                 subject=subject,
                 found=f"producer {ongoing.producer_id}, epoch {ongoing.epoch}, has had an open transaction{since} "
-                f"(its timeout is {_span(ongoing.timeout_ms)})",
+                f"(its timeout is {span(ongoing.timeout_ms)})",
                 meaning="This query's last run ended during a batch, or another process uses this transactional.id. "
                 "Starting the query aborts that transaction and fences its producer",
                 action="Make sure that no other query and no other driver uses this transactional.id",
@@ -500,11 +501,3 @@ def _grant(unread: Unread) -> str:
 def _some(names: tuple[str, ...]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _span(milliseconds: int) -> str:
-    """A duration for people: `850 ms`, `61 s`, `36 h`, `7 days`."""
-    for unit, size in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if milliseconds >= 2 * size:
-            return f"{milliseconds // size} {unit}"
-    return f"{milliseconds} ms"

@@ -23,8 +23,10 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.topics import create_topic
+from spark_kafka_eos.broker.transaction_markers import write_abort_marker
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.broker.versions import RANGES
+from spark_kafka_eos.core.transactions import ProducerState
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions, Secret, Security
@@ -266,6 +268,7 @@ _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "DescribeProducers": (admin, _topics(active_producers=[_PRODUCER])),
     "DescribeTransactions": (admin, {"transaction_states": [_TRANSACTION]}),
     "ListTransactions": (admin, {"error_code": 0, "transaction_states": [_OPEN]}),
+    "WriteTxnMarkers": (producer, {"markers": [{"producer_id": 7, **_topics()}]}),
     "DescribeGroups": (admin, {"groups": [_DESCRIBED]}),
     "ListGroups": (
         admin,
@@ -344,6 +347,7 @@ def _oldest_open(cluster: Cluster) -> None:
     assert oldest_open(cluster, [_AT], now_ms=5).keys() <= {_AT}
 
 
+_HANGING = ProducerState(partition=_AT, producer_id=7, epoch=1, start_offset=1)
 _COMMITTED = {_AT: OffsetAndMetadata(offset=3)}
 _USES: Mapping[str, Callable[[Cluster], object]] = {
     "ApiVersions": lambda cluster: cluster.transaction_version(),
@@ -368,6 +372,7 @@ _USES: Mapping[str, Callable[[Cluster], object]] = {
     "DescribeProducers": _oldest_open,
     "ListTransactions": _oldest_open,
     "DescribeTransactions": lambda cluster: describe.transaction(cluster, "id", now_ms=5),
+    "WriteTxnMarkers": lambda cluster: write_abort_marker(cluster, _HANGING),
     "DescribeGroups": lambda cluster: describe.group(cluster, "id"),
     "ListGroups": lambda cluster: describe.group(cluster, "id"),
 }

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.open_transactions import partitions_of, survey
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.cli.transactions import transactions
 from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.core.transactions import Ending, ProducerCounts, Survey, active_ids, producer_counts
+from spark_kafka_eos.errors import ProducerFenced
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.ports import free_ports
-from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.testing.proxy import Fault, Proxy
 from tests.broker.conftest import batch_of, options_of
 from tests.kafka_tools import table, tool
+from tests.pages import ROOT
 
 pytestmark = pytest.mark.broker
 
@@ -34,6 +41,7 @@ class Scene:
     kafka: EmbeddedKafka
     cluster: Cluster
     ghost: ProducerIdentity
+    markers: Fault  # of coordinators, not of an operator: held
 
     def survey(self, *topics: str) -> Survey:
         partitions = partitions_of(self.cluster, topics) if topics else None
@@ -75,14 +83,18 @@ def staged(kafka: EmbeddedKafka, cluster: Cluster, proxy: Proxy) -> Scene:
     while survey(cluster, now_ms=0, all_ids=True).transactions[DONE].state != "CompleteCommit":
         time.sleep(0.02)
     prepared = begun(cluster, PREPARED, [TopicPartition(PREPARED, 1)])
-    held = proxy.add("WriteTxnMarkers@broker-*:*:hold")  # of a coordinator, not of an operator
+    held = proxy.add("WriteTxnMarkers@broker-*:*:hold")
     owner_of(cluster, PREPARED).end(prepared, commit=True)
     held.wait()
     ghost = idempotent_identity(cluster)
     ghost = ProducerIdentity(transactional_id="nobody", producer_id=ghost.producer_id, epoch=ghost.epoch)
     append(cluster, ghost, [TopicPartition(GHOST, 0)])
     append(cluster, owner, [TopicPartition(OPEN, 0)], sequence=2)
-    return Scene(kafka=kafka, cluster=cluster, ghost=ghost)
+    return Scene(kafka=kafka, cluster=cluster, ghost=ghost, markers=held)
+
+
+def part_of(topic: str, partition: int, *, at: int = 0) -> list[object]:
+    return ["--topic", topic, "--partition", partition, "--start-offset", at]
 
 
 def owner_of(cluster: Cluster, name: str) -> TransactionCoordinator:
@@ -191,3 +203,127 @@ def test_the_counts_are_those_of_the_leaders_and_the_coordinators(scene):
         started = [row for row in theirs if row["CurrentTransactionStartOffset"] != "None"]
         assert counted[tp] == ProducerCounts(producer_ids=len(theirs), open_transactions=len(started))
     assert active_ids(ours.listings) == {1: {"Ongoing": 1, "PrepareCommit": 1, "CompleteCommit": 1}}
+
+
+# -- the command
+
+
+def run(scene: Scene, *arguments: object, answer: str = "") -> Result:
+    at = ["--bootstrap-servers", scene.kafka.bootstrap]
+    return CliRunner(env={"COLUMNS": "80"}).invoke(transactions, [*map(str, arguments), *at], input=answer)
+
+
+def test_list_shows_the_oldest_open_transaction_first_and_fits_a_terminal(scene):
+    shown = run(scene, "list")
+    assert shown.exit_code == 0, shown.output
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.output.splitlines() if "│" in line]
+    assert [(row[0], row[1], row[6]) for row in rows] == [
+        (OPEN, "Ongoing", "6"),
+        (PREPARED, "PrepareCommit", "2"),
+        (DONE, "CompleteCommit", ""),
+    ]
+    assert max(map(len, shown.output.splitlines())) <= 80
+    [first, second] = json.loads(run(scene, "list", "--open", "--json").stdout)["transactions"]
+    assert (first["transactional_id"], first["client"], second["timeout_left_ms"]) == (OPEN, None, None)
+    assert [(each["topic"], each["partition"], each["held_offsets"]) for each in first["partitions"]] == [
+        (OPEN, 0, 4),
+        (OPEN, 1, 2),
+    ]
+
+
+def test_describe_shows_where_a_transaction_holds_readers_and_that_its_client_is_unknown(scene):
+    shown = run(scene, "describe", PREPARED)
+    assert shown.exit_code == 0, shown.output
+    assert "unknown: Kafka does not store it" in shown.output
+    [row] = [line.split("│")[1:-1] for line in shown.output.splitlines() if "prepared-1" in line]
+    assert [cell.strip() for cell in row[:4]] == ["prepared-1", "coordinator", "0", "2"]
+    assert "no coordinator knows" in str(run(scene, "describe", "nobody").exception)
+
+
+def test_counts_are_shown_for_coordinators_and_partitions(scene):
+    shown = json.loads(run(scene, "counts", "--topic", OPEN, "--topic", GHOST, "--json").stdout)
+    [coordinator] = shown["coordinators"]
+    assert coordinator["states"] == {"CompleteCommit": 1, "Ongoing": 1, "PrepareCommit": 1}
+    assert [
+        (each["producer_ids"], each["open_transactions"], each["held_offsets"]) for each in shown["partitions"]
+    ] == [
+        (1, 1, 2),
+        (0, 0, 0),
+        (1, 1, 4),
+        (1, 1, 2),
+    ]
+    assert "ghost-0" in run(scene, "counts", "--topic", GHOST).output
+
+
+def test_the_commands_of_the_documentation_run(scene):
+    shown = re.findall(r"^kafka-eos transactions (.+)$", (ROOT / "docs" / "transactions.md").read_text(), re.MULTILINE)
+    assert {line.split()[0] for line in shown} == {"list", "describe", "hanging", "counts", "abort"}
+    here = {"localhost:9092": scene.kafka.bootstrap, "orders-copy": OPEN, "orders": GHOST, "1200": "0"}
+    for line in shown:
+        done = CliRunner().invoke(transactions, [here.get(word, word) for word in shlex.split(line)])
+        assert done.exit_code in (0, 1) and not isinstance(done.exception, Exception), (line, done.output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (part_of(OPEN, 0), "may still commit it in its other partitions"),
+        (part_of(PREPARED, 1), "it is already decided (PrepareCommit)"),
+        (part_of(GHOST, 0, at=1), "no open transaction of ghost-0 starts there; open ones start at 0"),
+        ([OPEN], "its owner may be alive"),
+        ([PREPARED, "--fence-owner"], "its transaction is already decided (PrepareCommit)"),
+        ([DONE], "it has no open transaction (CompleteCommit)"),
+        (["nobody"], "no coordinator knows the transactional id 'nobody'"),
+    ],
+)
+def test_what_an_owner_or_a_coordinator_still_ends_is_not_aborted(scene, arguments, said):
+    before = scene.survey(OPEN, GHOST, PREPARED, DONE)
+    refused = run(scene, "abort", *arguments, "--yes")
+    assert (refused.exit_code, said in refused.output, "Nothing was changed." in refused.output) == (1, True, True)
+    after = scene.survey(OPEN, GHOST, PREPARED, DONE)
+    assert (after.producers, after.listings) == (before.producers, before.listings)
+
+
+def test_a_hanging_transaction_is_found_shown_and_aborted(scene, caplog):
+    found = run(scene, "hanging")
+    assert found.exit_code == 1, found.output
+    command = "kafka-eos transactions abort --topic ghost --partition 0 --start-offset 0"
+    assert command in " ".join(found.output.split())
+    shown = run(scene, "abort", *part_of(GHOST, 0), "--dry-run")
+    assert (shown.exit_code, "Would be aborted, because it hangs" in shown.output) == (0, True)
+    assert run(scene, "abort", *part_of(GHOST, 0), answer="n\n").exit_code == 1
+    assert [str(part.partition) for part in scene.survey(GHOST).hanging] == ["ghost-0"]
+
+    done = run(scene, "abort", *part_of(GHOST, 0), answer="y\n")
+    assert done.exit_code == 0, done.output
+    after = scene.survey(GHOST)
+    assert (after.open_parts, after.marks[TopicPartition(GHOST, 0)].lag) == ([], 0)
+    assert "wrote an abort marker to ghost-0" in caplog.text
+    assert run(scene, "hanging", "--topic", GHOST).exit_code == 0
+    assert scene.kafkas("find-hanging", "--topic", GHOST, "--max-transaction-timeout", 0) == []
+
+
+def test_what_hangs_under_the_epoch_of_a_live_owner_is_aborted_only_once_the_owner_is_fenced(scene):
+    coordinator = owner_of(scene.cluster, "late")
+    current = coordinator.init_producer_id()
+    append(scene.cluster, replace(current, transaction_version=0), [TopicPartition(DONE, 1)])
+    at = part_of(DONE, 1)
+    refused = run(scene, "abort", *at, "--yes", "--json")
+    assert (refused.exit_code, "still has its producer epoch" in json.loads(refused.stdout)["reason"]) == (1, True)
+
+    assert run(scene, "abort", "late", "--fence-owner", "--yes").exit_code == 0
+    done = run(scene, "abort", *at, "--yes", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["done"]) == (0, True)
+    assert scene.survey(DONE).open_parts == []
+
+
+def test_a_transaction_is_taken_from_a_live_owner_only_if_told_to_and_the_owner_notices(scene):
+    scene.markers.release()
+    tp = TopicPartition(DONE, 0)
+    owner = begun(scene.cluster, "alive", [tp])
+    assert run(scene, "abort", "alive", "--yes").exit_code == 1
+    done = run(scene, "abort", "alive", "--fence-owner", "--yes")
+    assert done.exit_code == 0, done.output
+    assert scene.survey(DONE).marks[tp].lag == 0
+    with pytest.raises(ProducerFenced):
+        owner_of(scene.cluster, "alive").end(owner, commit=True)

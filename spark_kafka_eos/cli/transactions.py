@@ -1,0 +1,336 @@
+"""`kafka-eos transactions`: what is open in a cluster, what hangs, and its abort."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.describe import transaction as describe_transaction
+from spark_kafka_eos.broker.open_transactions import partitions_of, survey
+from spark_kafka_eos.broker.transaction_markers import write_abort_marker
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.cli import transaction_tables as tables
+from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
+from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
+from spark_kafka_eos.cli.shown import AsJson, Watch, watch
+from spark_kafka_eos.core.abort import Verdict, abort_part, abort_whole
+from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.transactions import OpenPart, Survey, TransactionFacts
+from spark_kafka_eos.errors import BrokerError, ToolFailed
+from spark_kafka_eos.model import TopicPartition
+
+transactions = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Show the transactions of a cluster, find those that hang, and abort one.",
+)
+
+ANSWER_MS = 5_000  # a broker or partition that takes longer is shown as missing
+_ABORT_MS = 30_000  # markers may have to wait for an election
+_CONCURRENT_TRANSACTIONS = 51  # the previous one still lacks markers
+_log = logging.getLogger(__name__)
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Look only at this topic; can be repeated.")]
+
+
+# -- the commands
+
+
+@transactions.command("list")
+def list_(
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    only_open: Annotated[bool, typer.Option("--open", help="Only those with an open transaction.")] = False,
+    every: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the transactional ids of the cluster, those with the oldest open transaction first.
+
+    producer: id and epoch. node: the coordinator. left: until the coordinator aborts it.
+    held: offsets that read_committed consumers cannot read before it ends.
+    """
+    with _cluster(bootstrap_servers, properties) as cluster:
+        watch(
+            lambda: survey(cluster, now_ms=_now(), all_ids=not only_open),
+            every,
+            view=lambda found: tables.listing(found, only_open=only_open),
+            to_json=lambda found: tables.survey_json(found, only_open=only_open),
+            as_json=as_json,
+        )
+
+
+@transactions.command()
+def describe(
+    transactional_id: Id,
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    every: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Describe a transactional id, and what its open transaction holds back in each partition."""
+    with _cluster(bootstrap_servers, properties) as cluster:
+        watch(
+            lambda: _one(cluster, transactional_id),
+            every,
+            view=lambda found: tables.description(found.survey, found.facts),
+            to_json=lambda found: tables.transaction_json(found.survey, found.facts),
+            as_json=as_json,
+        )
+
+
+@transactions.command()
+def hanging(
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    topic: Topics = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find transactions that no coordinator will end, in all topics or in some.
+
+    \b
+    Exit code 0: nothing hangs
+              1: a transaction hangs
+              3: it could not be checked, or not in all partitions
+    """
+    with _cluster(bootstrap_servers, properties) as cluster:
+        found = survey(cluster, partitions_of(cluster, topic), now_ms=_now())
+    if as_json:
+        print(json.dumps(tables.hanging_json(found), indent=1))
+    else:
+        Console(highlight=False).print(tables.hanging(found))
+    if found.hanging:
+        raise typer.Exit(FAILED)
+    if found.unread or tables.suspected(found):
+        raise typer.Exit(NOT_CHECKED)
+
+
+@transactions.command()
+def counts(
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    topic: Topics = None,
+    every: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count transactional ids by coordinator, and producer ids and open transactions by partition (KIP-98)."""
+    with _cluster(bootstrap_servers, properties) as cluster:
+        watch(
+            lambda: survey(cluster, partitions_of(cluster, topic), now_ms=_now()),
+            every,
+            view=tables.counts,
+            to_json=tables.counts_json,
+            as_json=as_json,
+        )
+
+
+@transactions.command()
+def abort(
+    transactional_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Abort what this transactional id has open, and fence its owner."),
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Instead of ID: where a transaction hangs.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="With --topic: the partition's number.")] = None,
+    start_offset: Annotated[
+        int | None, typer.Option(min=0, help="With --topic: where it starts, as `hanging` shows it.")
+    ] = None,
+    fence_owner: Annotated[
+        bool, typer.Option("--fence-owner", help="With ID: even if its owner may be alive. The owner is fenced.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    as_json: AsJson = False,
+) -> None:
+    """Abort a transaction, unless its owner may be alive or it is already decided.
+
+    \b
+    Exit code 0: it was aborted; with --dry-run: it would be
+              1: refused; nothing was changed
+              3: it could not be checked or done
+    """
+    place = _place(transactional_id, topic, partition, start_offset)
+    if fence_owner and transactional_id is None:
+        raise typer.BadParameter("requires ID", param_hint="--fence-owner")
+    with _cluster(bootstrap_servers, properties, answer_ms=_ABORT_MS) as cluster:
+        target = (
+            _Part(cluster, *place)
+            if place is not None
+            else _Whole(cluster, transactional_id or "", fence_owner=fence_owner)
+        )
+        verdict = target.judge()
+        if verdict.abort and not (dry_run or yes):
+            typer.confirm(f"{target.plan()}\nReally?", abort=True, err=True)
+            verdict = target.judge()  # it may have ended, or gone on, in the meantime
+        if verdict.abort and not dry_run:
+            target.abort()
+            _log.warning("%s: aborted, because %s", target.name, verdict.reason)
+        _report(target, verdict, done=verdict.abort and not dry_run, as_json=as_json)
+    if not verdict.abort:
+        raise typer.Exit(FAILED)
+
+
+# -- aborting
+
+
+class _Part:
+    """What hangs in one partition."""
+
+    def __init__(self, cluster: Cluster, partition: TopicPartition, start_offset: int) -> None:
+        self.name = f"the transaction in {partition} from offset {start_offset}"
+        self._cluster, self._partition, self._start_offset = cluster, partition, start_offset
+        self._found: OpenPart | None = None
+
+    def judge(self) -> Verdict:
+        tp = self._partition
+        found = survey(self._cluster, [tp], now_ms=_now())
+        if tp in found.unread:
+            raise ToolFailed(f"cannot look at {tp}: {found.unread[tp]}")
+        starts = {part.producer.start_offset: part for part in found.open_parts}
+        self._found = starts.get(self._start_offset)
+        if self._found is None:
+            others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
+            return Verdict(abort=False, reason=f"no open transaction of {tp} starts there{others}")
+        return abort_part(self._found)
+
+    def plan(self) -> str:
+        part = self._known()
+        producer = part.producer
+        held = "" if not part.held_offsets else f" It holds back {part.held_offsets} offsets."
+        return (
+            f"Writes an abort marker to {part.partition}: producer {producer.producer_id}, epoch {producer.epoch}."
+            f"{held} Its records there are never seen by read_committed consumers."
+        )
+
+    def abort(self) -> None:
+        write_abort_marker(self._cluster, self._known().producer)
+
+    def _known(self) -> OpenPart:
+        assert self._found is not None
+        return self._found
+
+
+class _Whole:
+    """What a transactional.id has open."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, fence_owner: bool) -> None:
+        self.name = f"transactional id {transactional_id!r}"
+        self._cluster, self._id, self._fence_owner = cluster, transactional_id, fence_owner
+        self._facts: TransactionFacts | None = None
+
+    def judge(self) -> Verdict:
+        self._facts = _known_facts(self._cluster, self._id)
+        return abort_whole(self._id, self._facts, fence_owner=self._fence_owner)
+
+    def plan(self) -> str:
+        facts = self._known()
+        where = ", ".join(map(str, facts.partitions)) or "no partition"
+        return (
+            f"Takes {self.name} from producer {facts.producer_id}, epoch {facts.epoch} (InitProducerId), which fences "
+            f"it. State: {facts.state}. Aborts its transaction in {where}."
+        )
+
+    def abort(self) -> None:
+        try:
+            TransactionCoordinator(self._cluster, self._id, self._known().timeout_ms).init_producer_id()
+        except BrokerError as error:
+            if error.code != _CONCURRENT_TRANSACTIONS:
+                raise
+            raise ToolFailed(
+                f"{self.name} is being aborted and its owner is fenced, but its coordinator could not yet write every "
+                "marker",
+                action="It goes on by itself once the leaders of the partitions are available: kafka-eos transactions "
+                f"describe {self._id}",
+            ) from error
+
+    def _known(self) -> TransactionFacts:
+        assert self._facts is not None
+        return self._facts
+
+
+_Target = _Part | _Whole
+
+
+def _report(target: _Target, verdict: Verdict, *, done: bool, as_json: bool) -> None:
+    if as_json:
+        told = {"target": target.name, "abort": verdict.abort, "done": done}
+        told |= {"plan": target.plan()} if verdict.abort else {}
+        print(json.dumps({**told, "reason": verdict.reason, "action": verdict.action}, indent=1))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if done:
+        console.print(f"Aborted {target.name}.")
+    elif verdict.abort:
+        console.print(f"Would be aborted, because {verdict.reason}. {target.plan()}")
+    else:
+        console.print(f"Refused for {target.name}: {verdict.reason}. Nothing was changed. {verdict.action}".rstrip())
+
+
+def _place(
+    transactional_id: str | None, topic: str | None, partition: int | None, start_offset: int | None
+) -> tuple[TopicPartition, int] | None:
+    """Where to write a marker; None if a whole transactional.id is meant. Raises typer.BadParameter."""
+    given = {"--topic": topic, "--partition": partition, "--start-offset": start_offset}
+    if transactional_id is not None:
+        for flag, value in given.items():
+            if value is not None:
+                raise typer.BadParameter(
+                    "cannot be combined with ID, which aborts the whole transaction", param_hint=flag
+                )
+        return None
+    if topic is None and partition is None and start_offset is None:
+        raise typer.BadParameter("give an ID, or --topic, --partition and --start-offset", param_hint="ID")
+    if topic is None or partition is None or start_offset is None:
+        lacking = next(flag for flag, value in given.items() if value is None)
+        raise typer.BadParameter("--topic, --partition and --start-offset are needed together", param_hint=lacking)
+    return TopicPartition(topic, partition), start_offset
+
+
+# -- looking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _One:
+    """One transactional.id, with a survey of its partitions."""
+
+    survey: Survey
+    facts: TransactionFacts
+
+
+def _one(cluster: Cluster, transactional_id: str) -> _One:
+    facts = _known_facts(cluster, transactional_id)
+    if facts is None:
+        raise ToolFailed(
+            f"no coordinator knows the transactional id {transactional_id!r}",
+            action="`kafka-eos transactions list` shows those that there are.",
+        )
+    found = survey(cluster, facts.partitions, now_ms=_now())
+    return _One(survey=found, facts=found.transactions.get(transactional_id, facts))
+
+
+def _known_facts(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:
+    """What its coordinator says of it; None if it does not know it. Raises ToolFailed if it may not be described."""
+    found = describe_transaction(cluster, transactional_id, now_ms=_now())
+    if isinstance(found, Unread):
+        raise ToolFailed(
+            f"cannot describe the transactional id {transactional_id!r}: {found.reason}", action=f"Grant {found.grant}."
+        )
+    return found
+
+
+def _cluster(bootstrap_servers: str | None, properties: Path | None, *, answer_ms: int = ANSWER_MS) -> Cluster:
+    return Cluster(client_of("--bootstrap-servers", bootstrap_servers, properties).answering_within(answer_ms))
+
+
+def _now() -> int:
+    return int(time.time() * 1e3)
