@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 
 _ANSWER_MS = 5_000  # Spark's other listeners wait in the meantime
 _AFTER_FAILURE_SECONDS = 30.0
+_MARKS_SECONDS = 1.0
 _QUERIES_KEPT = 100  # their latest figures, those that reported last
 # The requests, as named in the log.
 _PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transaction that holds the last stable offset"
@@ -117,6 +118,7 @@ class ProgressListener(StreamingQueryListener):
         self._kafka = self.questions(self._options)
         self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
         self._standstills: dict[TopicPartition, Standstill] = {}
+        self._marks: tuple[float, Mapping[TopicPartition, Marks]] = (float("-inf"), {})  # when they were asked for
         self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
         self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
@@ -188,7 +190,7 @@ class ProgressListener(StreamingQueryListener):
         self, query_id: str, run_id: str, reads: tuple[SourceRead, ...], *, name: str | None, batch_id: int | None
     ) -> None:
         read = sorted({tp for read in reads for tp in read.end})
-        marks = self._ask(_LAG, lambda: self._kafka.marks(read))
+        marks = self._marks_of(read)
         held_by = self._holders(marks or {})
         told = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
         shown = QueryFigures(
@@ -211,6 +213,16 @@ class ProgressListener(StreamingQueryListener):
         self._metrics.kafka_answered(marks is not None)
         usual = logging.DEBUG if batch_id is None else logging.INFO
         log.log(logging.WARNING if shown.held else usual, "%s", shown)
+
+    def _marks_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Marks] | None:
+        """The partitions' marks, at most a second old: small batches end more often than that."""
+        now = self._clock()
+        looked, known = self._marks
+        if now - looked < _MARKS_SECONDS and known.keys() >= set(partitions):
+            return {tp: known[tp] for tp in partitions}
+        marks = self._ask(_LAG, lambda: self._kafka.marks(partitions))
+        self._marks = now, marks or {}
+        return marks
 
     def _holders(self, marks: Mapping[TopicPartition, Marks]) -> tuple[OpenTransaction, ...]:
         """The transactions that have held a last stable offset for longer than `patience`; looked up as often."""

@@ -24,6 +24,7 @@ from tests.producing import produce, transact
 pytestmark = pytest.mark.broker
 
 LEDGER, OLD = "exporter-books", 1_700_000_000_000
+LABELS = {metric.name.removesuffix("_total"): set(metric.labels) for metric in CLUSTER_METRICS}
 APP = typer.Typer()
 APP.command()(exporter)
 
@@ -51,9 +52,11 @@ def once(bootstrap, *more):
 
 def samples(text):
     """By name and labels: the transactional.id before the topic, the topic before the partition."""
+    families = list(text_string_to_metric_families(text))
+    assert all(sample.labels.keys() == LABELS[family.name] for family in families for sample in family.samples)
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items(), reverse=True))): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in families
         for sample in family.samples
     }
 

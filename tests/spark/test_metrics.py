@@ -18,6 +18,8 @@ QUERIES = {"reads", "sink", "foreach"}
 # What a query without trouble has not: no errors, no retries, nothing that holds it.
 TROUBLE = {"kafka_eos_batch_errors_total", "kafka_eos_request_retries_total", "kafka_eos_open_transaction_age_seconds"}
 
+LABELS = {metric.name.removesuffix("_total"): set(metric.labels) for metric in QUERY_METRICS}
+
 
 def scrape(listener):
     """By name and labels (without `query`), the values by query."""
@@ -25,6 +27,7 @@ def scrape(listener):
     with urllib.request.urlopen(f"http://{listener.metrics_address}/metrics") as response:
         for family in text_string_to_metric_families(response.read().decode()):
             for sample in family.samples:
+                assert sample.labels.keys() - {"le"} == LABELS[family.name], sample.name
                 labels = dict(sample.labels)
                 query = labels.pop("query", "")
                 found.setdefault((sample.name, *labels.values()), {})[query] = sample.value

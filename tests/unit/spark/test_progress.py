@@ -6,6 +6,7 @@ import json
 import logging
 import uuid
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.listener import (
@@ -47,6 +48,10 @@ class Kafka(Questions):
 
     def oldest_open(self, partitions, now_ms):
         return self._answer("held", partitions)
+
+    def first_times(self, start, end):
+        self.asked.append("oldest")
+        return dict.fromkeys(start, 970_000)
 
     def _answer(self, what, partitions):
         self.asked.append(what)
@@ -141,6 +146,7 @@ def test_a_transaction_is_looked_for_when_its_hold_has_lasted_and_no_more_often(
     assert caplog.records[-1].levelno == logging.WARNING
     assert '"transactionalId": "stuck"' in caplog.messages[-1]
     kafka.answers["marks"] = STABLE
+    now.seconds += 5.0
     listener.onQueryIdle(IDLE)
     assert not listener.last(QUERY).held
 
@@ -167,6 +173,7 @@ def test_what_kafka_does_not_answer_is_logged_once_until_it_answers_again(listen
     listener.onQueryProgress(batch(2))
     assert listener.last(QUERY).sources[0].lso_lag == {T0: 0}
     kafka.answers["marks"] = BrokerUnreachable("nobody there")
+    now.seconds += 1.0
     listener.onQueryProgress(batch(3))
     assert (
         len(
@@ -244,13 +251,44 @@ def test_an_idle_query_without_a_batch_has_no_lag_that_is_known_but_is_held(list
     assert shown(listener, query_metrics.OPEN_AGE) == {("copy", "t"): 20.0}, "the coordinator does not say its age"
 
 
-def test_while_kafka_does_not_answer_the_metrics_say_so_and_show_no_lag(listener, kafka):
+def test_small_batches_do_not_ask_more_often_than_once_a_second(listener, kafka, now):
+    for number in range(30):
+        listener.onQueryProgress(batch(number))
+        now.seconds += 0.125
+    assert kafka.asked.count("marks") == 4
+    assert shown(listener, query_metrics.LAG) == {("copy", "t"): 5}
+
+
+def test_while_kafka_does_not_answer_the_metrics_say_so_and_show_no_lag(listener, kafka, now):
     listener.onQueryProgress(batch(0))
+    now.seconds += 1.0
     kafka.answers["marks"] = BrokerUnreachable("nobody there")
     listener.onQueryProgress(batch(1))
     assert shown(listener, query_metrics.KAFKA_UP) == {(): 0}
     assert shown(listener, query_metrics.LAG) == {}
     assert shown(listener, query_metrics.RECORDS_READ) == {("copy",): 8}
+
+
+def test_with_an_endpoint_the_oldest_unread_record_is_looked_up_now_and_then(now):
+    options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
+    listening = Listener(options | {"metricsPort": 0}, clock=lambda: now.seconds)
+    kafka: Any = listening._kafka
+    try:
+        for number in range(3):
+            listening.onQueryProgress(batch(number))
+        assert kafka.asked.count("oldest") == 1
+        assert shown(listening, query_metrics.LAG_SECONDS) == {("copy", "t"): 30.0}
+        kafka.answers["marks"] = STUCK  # at 4, where the batch ended
+        now.seconds += 1.0
+        listening.onQueryIdle(IDLE)
+        assert shown(listening, query_metrics.LAG_SECONDS) == {("copy", "t"): 0.0}
+    finally:
+        listening.close()
+
+
+def test_without_an_endpoint_no_record_is_fetched(listener, kafka):
+    listener.onQueryProgress(batch(0))
+    assert "oldest" not in kafka.asked
 
 
 def test_the_endpoint_is_opened_only_with_its_option_and_closed_with_the_listener(now):
