@@ -19,7 +19,7 @@ GROUP = "spark_kafka_eos.commands"
 """Each entry point in this group is a command: a function, or a `typer.Typer` with subcommands."""
 
 
-_EXTRAS = {"verify": "verify", "exporter": "metrics"}  # what a command needs, if it is not the laboratory
+_EXTRAS = {"verify": "verify", "exporter": "metrics", "top": "top"}  # what a command needs, if it is not the laboratory
 
 
 class _Commands(TyperGroup):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from time import sleep
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -21,7 +21,8 @@ T = TypeVar("T")
 AsJsonOnce = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, a line each time.")]
 Watch = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0.1, help="Look again every so many seconds, until Ctrl-C.")
+    float | None,
+    typer.Option("--watch", metavar="SECONDS", min=0.1, help="Look again every so many seconds, until Ctrl-C."),
 ]
 
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
@@ -79,4 +80,4 @@ def _looks(look: Callable[[], T], seconds: float | None) -> Iterator[T]:
             show(error)
         if seconds is None:
             return
-        time.sleep(seconds)
+        sleep(seconds)

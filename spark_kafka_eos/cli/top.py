@@ -1,0 +1,58 @@
+"""`kafka-eos top`: a live screen of open transactions, the partitions that they hold, and queries."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.open_transactions import partitions_of, survey
+from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
+from spark_kafka_eos.cli.top_rows import Picture
+from spark_kafka_eos.cli.top_screen import LONGEST_S, SHORTEST_S, Top
+from spark_kafka_eos.cli.transactions import ANSWER_MS
+from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.reading.queries import QueryReader
+
+MOST_PARTITIONS = 2_000  # that are looked at each time, unless topics are named
+
+
+def top(
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Look only at the partitions of this topic; can be repeated.")
+    ] = None,
+    ledger_topic: Annotated[
+        list[str] | None, typer.Option(help="A query's ledgerTopic; can be repeated. Default: kafka-eos-ledger.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=SHORTEST_S, max=LONGEST_S, help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Watch open transactions by age, the partitions that they hold, and queries.
+
+    Keys: s sorts by the next column, r reverses, / filters, Enter describes, Tab goes to the next table, space pauses,
+    + and - change the interval, q quits.
+    """
+    client = client_of("--bootstrap-servers", bootstrap_servers, properties).answering_within(ANSWER_MS)
+    with Cluster(client) as cluster:
+        look = Look(cluster, topics=topic, ledger_topics=ledger_topic or [LEDGER_TOPIC])
+        look()  # what is wrong with the options or the cluster is said before the screen
+        Top(look, seconds=interval, clock=time.time).run()
+
+
+class Look:
+    """Looks at a cluster; one thread at a time."""
+
+    def __init__(self, cluster: Cluster, *, topics: list[str] | None, ledger_topics: list[str]) -> None:
+        self._cluster, self._topics = cluster, topics
+        self._queries = QueryReader(cluster, ledger_topics=ledger_topics)
+
+    def __call__(self) -> Picture:
+        partitions = partitions_of(self._cluster, self._topics)
+        left_out = ""
+        if self._topics is None and len(partitions) > MOST_PARTITIONS:
+            left_out = f"only partitions of open transactions are looked at, of {len(partitions)}: see --topic"
+        found = survey(self._cluster, None if left_out else partitions, now_ms=int(time.time() * 1e3))
+        return Picture(survey=found, queries=self._queries.read(), left_out=left_out)
