@@ -6,11 +6,13 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete
+from spark_kafka_eos.broker.retry import retry
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
@@ -114,6 +116,24 @@ class GroupCoordinator:
             yield Subject(partition=tp, group=self.group_id, transactional_id=transactional_id), code
         if asked is not None and (error := incomplete(api, asked, answered)):
             raise error
+
+
+def group_ids(cluster: Cluster) -> list[str]:
+    """All groups that this principal may describe, sorted. Raises BrokerError, BrokerUnreachable."""
+    return sorted({group for node in cluster.nodes() for group in _group_ids(cluster, node)})
+
+
+def _group_ids(cluster: Cluster, node: int) -> list[str]:
+    """The groups that this node coordinates."""
+
+    def attempt() -> Any:
+        return cluster.connection(node).call(ListGroupsRequest(states_filter=[], types_filter=[]))
+
+    def errors(response: Any) -> Iterable[tuple[str, int]]:
+        yield f"broker {node}", response.error_code
+
+    response = retry("ListGroups", attempt, errors, lambda _: None, budget=cluster.budget(), sleep=cluster.sleep)
+    return [listed.group_id for listed in response.groups]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

@@ -9,4 +9,5 @@ kafka      error_codes acl_hints backoff log_pace trace
 preflight  checks before the first batch; abilities, services and releases of brokers
 operator   queries: what Kafka knows of a query; transactions: what is open, and who ends it; abort: whether one may
            be aborted
+words      spans: durations for people
 """

@@ -14,7 +14,7 @@ from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transactions import TransactionFacts
-from spark_kafka_eos.model import LedgerEntry, Offsets, TopicPartition
+from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, Offsets, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +108,12 @@ class QueryStatus:
         return entry if isinstance(entry, LedgerEntry) else None
 
     @property
+    def commits_missing(self) -> int:
+        """How many commits there were before those in `commits`, or between them: commits are numbered."""
+        serials = [commit.entry.serial for commit in self.commits if isinstance(commit.entry, LedgerEntry)]
+        return max(0, serials[-1] - len(serials)) if serials else 0
+
+    @property
     def partitions(self) -> list[PartitionLag]:
         """The partitions whose lag is known, of all sources."""
         return [lag for source in self.sources if source is not None for lag in source.partitions.values()]
@@ -149,3 +155,47 @@ def entry_of(value: bytes) -> LedgerEntry | Unreadable:
 def _total(counts: Iterable[int]) -> int | None:
     known = list(counts)
     return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """The ledger entry's two copies, the record and the pointer, each None if it is not there. See `core.ledger`."""
+
+    record: LedgerEntry | Unreadable | None
+    pointer: LedgerEntry | Unreadable | None
+    valid: LedgerEntry | Unreadable | None
+
+    @property
+    def agreement(self) -> str:
+        """Whether both say the same, and what it means if they do not. Sentences."""
+        match self.valid, self.record, self.pointer:
+            case Unreadable() as unreadable, _, _:
+                return f"The query will be refused: {unreadable.description}."
+            case _, None, None:
+                return "There is no entry: nothing was committed under this transactional id."
+            case _, _, None:
+                return (
+                    "The pointer has expired, or its group was deleted. Nothing is lost: the next start reads the "
+                    "whole ledger topic."
+                )
+            case _, None, _:
+                return (
+                    "The record is gone: the ledger topic was deleted, or its records were. The pointer still counts, "
+                    "but it has no source offsets, and it expires; the next commit writes both."
+                )
+            case LedgerEntry(), LedgerEntry() as record, LedgerEntry() as pointer if record.serial != pointer.serial:
+                older = "pointer" if record.serial > pointer.serial else "record"
+                return f"The {older} is older, so it was lost once; the other one counts."
+        return "Record and pointer say the same."
+
+
+def copies_of(
+    record: bytes | None, committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition
+) -> Copies:
+    """Both copies, and the one that counts, from the record and from everything in the group; see `ledger.newest`."""
+    pointer = committed.get(at)
+    return Copies(
+        record=None if record is None else entry_of(record),
+        pointer=None if pointer is None else ledger.newest(None, {at: pointer}, at),
+        valid=ledger.newest(record, committed, at),
+    )

@@ -37,7 +37,7 @@ the next commit: a checkpoint restored from an older copy may plan the batches s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from spark_kafka_eos.core.committed_end import CommittedEnd, CommittedOffsets, some
@@ -74,6 +74,22 @@ class Refuse:
     action: str
     found: str = ""
     ways: tuple[Way, ...] = ()
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The values of the option `resolve` for this refusal, each with what it does and when it is correct."""
+        return {f"{way}:{self.found}": _MEANS[way] for way in self.ways}
+
+    @property
+    def remedy(self) -> str:
+        """`action`, and the choices."""
+        if not self.ways:
+            return self.action
+        words = "; ".join(f"resolve='{word}' {effect}" for word, effect in self.choices.items())
+        return (
+            f"{self.action} To keep this checkpoint and its state, choose what you know to be correct with the sink's "
+            f"option `resolve`: {words}."
+        ).lstrip()
 
 
 Verdict = Write | Skip | Refuse
@@ -179,19 +195,12 @@ def _decide(
 
 
 def _resolved(refusal: Refuse, found: str, resolve: str | None) -> Verdict:
-    """The operator's resolution if it matches exactly this refusal; else the refusal, with the possible values."""
+    """The operator's resolution if it matches exactly this refusal; else the refusal, named as what was found."""
     for way in refusal.ways:
         if resolve == f"{way}:{found}":
             said = f"resolve={resolve} resolves this refusal: {refusal.reason}"
             return Skip(reason=said) if way in ("skip", "skip-to") else Write(reason=said)
-    choices = "; ".join(f"resolve='{way}:{found}' {_MEANS[way]}" for way in refusal.ways)
-    action = (
-        f"{refusal.action} To keep this checkpoint and its state, choose what you know to be correct with the sink's "
-        f"option `resolve`: {choices}."
-    )
-    return Refuse(
-        reason=refusal.reason, meaning=refusal.meaning, action=action.lstrip(), found=found, ways=refusal.ways
-    )
+    return replace(refusal, found=found)
 
 
 def _name(entry: LedgerEntry | Unreadable | MicroBatch | None) -> str:

@@ -11,6 +11,8 @@ from spark_kafka_eos.options.table import SINK, take
 
 LEDGER_TOPIC = "kafka-eos-ledger"
 
+LEDGER_GROUP = ".ledger"  # after the transactional.id: the group that holds the pointer, and nothing else
+
 PREFIX = "sink."
 _GIVEN = "sink.kafka.transactional.id"
 

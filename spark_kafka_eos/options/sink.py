@@ -8,7 +8,7 @@ from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.options.ledger import LEDGER_GROUP, LEDGER_TOPIC
 from spark_kafka_eos.options.table import SINK, say_without_effect, take
 from spark_kafka_eos.options.unused import Write, unused
 
@@ -52,7 +52,7 @@ class SinkOptions:
     @property
     def ledger_group(self) -> str:
         """The consumer group that holds the ledger's pointer, and nothing else."""
-        return f"{self.transactional_id}.ledger"
+        return self.transactional_id + LEDGER_GROUP
 
 
 def sink_options(

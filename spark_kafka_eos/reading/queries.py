@@ -8,19 +8,28 @@ from dataclasses import replace
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator, group_ids
 from spark_kafka_eos.broker.ledger_records import LedgerRecord, LedgerRecords, Records
+from spark_kafka_eos.broker.open_transactions import described, listed
+from spark_kafka_eos.core.ledger import NotAnEntry, decode_committed
 from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.queries import Commit, PartitionLag, QueryStatus, SourceLag, entry_of
-from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.core.queries import Commit, Copies, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
+from spark_kafka_eos.core.transactions import TransactionFacts
+from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
+from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.options.ledger import LEDGER_GROUP, LEDGER_TOPIC
 from spark_kafka_eos.reading.unread import Bounds, bounds, first_times
+
+_MOST_GROUPS = 100
+_FEW = 3
+_UNLISTED = "no coordinator lists the id: it has expired, or this principal may not describe it"
 
 
 class QueryReader:
     """Reads the state of a cluster's queries; keep it to look again, because it then reads only what is new.
 
-    `ledger_topics` are looked through for transactional.ids, and `only` is the one to look for. `sources` are further
+    `ledger_topics` are looked through for transactional.ids, and `only` is the one to look for. By default it is the
+    default one, and where the group of `only` points to. `sources` are further
     clusters that queries read from, by any connection: they are told apart by their ids. Of each id, the last `keep`
     commits are read. Not thread-safe.
     """
@@ -29,13 +38,15 @@ class QueryReader:
         self,
         cluster: Cluster,
         *,
-        ledger_topics: Iterable[str] = (LEDGER_TOPIC,),
+        ledger_topics: Iterable[str] | None = None,
         only: str | None = None,
         sources: Sequence[Cluster] = (),
         keep: int = 1,
     ) -> None:
         self._cluster, self._sources, self._keep, self._only = cluster, sources, keep, only
-        self._ledgers = {name: self._ledger(name) for name in ledger_topics}
+        self._ledgers = {name: self._ledger(name) for name in ledger_topics or (LEDGER_TOPIC,)}
+        if ledger_topics is None and only is not None:
+            self._follow(only)
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
 
     def read(self, *, lag: bool = True, times: bool = False, owners: bool = True) -> list[QueryStatus]:
@@ -56,7 +67,53 @@ class QueryReader:
         ]
         if lag:
             statuses = self._with_lag(statuses, times=times)
-        return [self._with_owner(status) for status in statuses] if owners else statuses
+        return self._with_owners(statuses) if owners else statuses
+
+    def find(self) -> int:
+        """Look for ledger topics that nobody named: the groups `<transactional.id>.ledger` point to them.
+
+        Returns how many of these groups were not looked into: of those whose id is in no known ledger topic, it asks
+        at most `_MOST_GROUPS`. Raises as `read` does.
+        """
+        for ledger in self._ledgers.values():
+            ledger.read()
+        known = {name for ledger in self._ledgers.values() for name in ledger.by_id}
+        groups = [name for name in group_ids(self._cluster) if name.endswith(LEDGER_GROUP)]
+        asked = 0
+        for number, group in enumerate(groups):
+            if group.removesuffix(LEDGER_GROUP) in known:
+                continue
+            if asked == _MOST_GROUPS:
+                return len(groups) - number
+            asked += 1
+            for ledger in self._follow(group.removesuffix(LEDGER_GROUP)):
+                ledger.read()
+                known.update(ledger.by_id)
+        return 0
+
+    def copies(self, transactional_id: str) -> Copies:
+        """The two copies of this id's entry: the record as of the last `read`, and the pointer as of now."""
+        ledger = next((each for each in self._ledgers.values() if transactional_id in each.by_id), None)
+        records = ledger and ledger.by_id[transactional_id]
+        value = records.committed[-1].value if records and records.committed else None
+        committed = self._group(transactional_id).fetch_all(require_stable=False)
+        places = [ledger.at] if ledger else [each.at for each in self._ledgers.values()]
+        at = next((place for place in places if place in committed), places[0])
+        return copies_of(value, committed, at)
+
+    def _follow(self, transactional_id: str) -> list[LedgerRecords]:
+        """The ledgers that the group of this id points to and that were not known."""
+        try:
+            committed = self._group(transactional_id).fetch_all(require_stable=False)
+        except AuthorizationFailed:
+            return []
+        topics = {tp.topic for tp, at in committed.items() if tp.partition == 0 and _is_pointer(at)}
+        new = {topic: self._ledger(topic) for topic in topics - self._ledgers.keys()}
+        self._ledgers |= new
+        return [*new.values()]
+
+    def _group(self, transactional_id: str) -> GroupCoordinator:
+        return GroupCoordinator(self._cluster, transactional_id + LEDGER_GROUP)
 
     def _ledger(self, name: str) -> LedgerRecords:
         return LedgerRecords(self._cluster, name, keep=self._keep, only=self._only)
@@ -83,13 +140,28 @@ class QueryReader:
             found.append(replace(status, sources=tuple(sources)))
         return found
 
-    def _with_owner(self, status: QueryStatus) -> QueryStatus:
+    def _with_owners(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
+        """Of few ids each coordinator is asked; of many, all brokers are asked for a list, in a few requests."""
+        now_ms = int(time.time() * 1e3)
+        owners: Mapping[str, TransactionFacts | Unread | None]
+        names = {status.transactional_id for status in statuses}
         try:
-            now_ms = int(time.time() * 1e3)
-            owner = describe.transaction(self._cluster, status.transactional_id, now_ms=now_ms)
+            if len(names) <= _FEW:
+                owners = {name: describe.transaction(self._cluster, name, now_ms=now_ms) for name in names}
+            else:
+                listings = [each for each in listed(self._cluster) if each.transactional_id in names]
+                unlisted: Mapping[str, Unread] = dict.fromkeys(names, Unread(reason=_UNLISTED))
+                owners = {**unlisted, **described(self._cluster, listings, now_ms=now_ms)}
         except KafkaEosError as error:
-            owner = Unread(reason=error.what)
-        return replace(status, owner=owner)
+            owners = dict.fromkeys(names, Unread(reason=error.what))
+        return [replace(status, owner=owners[status.transactional_id]) for status in statuses]
+
+
+def _is_pointer(committed: OffsetAndMetadata) -> bool:
+    try:
+        return decode_committed(committed).serial > 0  # older entries were kept at an output topic
+    except NotAnEntry:
+        return False
 
 
 def _status(name: str, topic: str, records: Records) -> QueryStatus:

@@ -23,7 +23,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import ClientOptions, SinkOptions
@@ -40,7 +39,7 @@ from spark_kafka_eos.writing.observers import observer
 from spark_kafka_eos.writing.report import EncodeReport
 from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
 from spark_kafka_eos.writing.temporary import TemporaryStaging
-from spark_kafka_eos.writing.transaction import decide_batch_write, decide_micro_batch
+from spark_kafka_eos.writing.transaction import batch_write, decide_batch_write, decide_micro_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -272,13 +271,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the whole write or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
         app_id, version = self._options.txn_app_id, self._options.txn_version
-        batch = MicroBatch(
-            query_id=app_id or self._run,
-            batch_id=version or 0,
-            digest=digest({"txnAppId": app_id, "txnVersion": version}),
-            start={},
-            end={},
-        )
+        batch = batch_write(app_id, version, run=self._run)
         decide = None if app_id is None else decide_batch_write(self._options)
         self._commit(messages, batch, decide)
         self._staging.clean(self._run)

@@ -9,6 +9,7 @@ commit idempotent          write one micro-batch, for each delivery guarantee
 calls                      allow one call per micro-batch
 checkpoint offset_log      read a micro-batch from Spark's checkpoint
 preflight probe            checks before the first batch; a scratch transaction
+diagnosis                  what would be decided about the next batch, without owning the transactional.id
 observers        who hears of each batch
 report outcome             what each step reports; how a batch ended, for the listener
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.errors import CheckpointUnusable
@@ -22,9 +23,10 @@ from spark_kafka_eos.model import (
     offsets_to_json,
     recorded_start,
 )
+from spark_kafka_eos.writing.files import Files
 from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
-__all__ = ["ReadFile", "micro_batch"]
+__all__ = ["ReadFile", "micro_batch", "next_batch"]
 
 
 def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None = None) -> MicroBatch:
@@ -45,6 +47,23 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
         end=_merged(source.end for source in sources if source is not None),
         sources=sources,
     )
+
+
+def next_batch(files: Files) -> tuple[MicroBatch | None, bool]:
+    """The batch that the query will run next, and whether Spark has planned it; None if nothing is planned yet.
+
+    An unplanned one starts where the last one ended; its own end and digest are not known yet, so it is empty. Raises
+    CheckpointUnusable.
+    """
+    planned = [int(name) for name in files.names("offsets") if name.isdigit()]
+    if not planned:
+        return None, False
+    last = max(planned)
+    batch = micro_batch(files.read_text, last)
+    if files.read_text(f"commits/{last}") is None:
+        return batch, True
+    sources = tuple(source and SourceRange(start=source.end, end=source.end) for source in batch.sources)
+    return replace(batch, batch_id=last + 1, digest="", start=batch.end, sources=sources), False
 
 
 def _digest(before: PlannedBatch | None, planned: PlannedBatch, *, only_kafka: bool) -> str:

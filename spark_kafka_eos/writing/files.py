@@ -37,6 +37,9 @@ class Files(Protocol):
     def directories(self) -> list[str]:
         """The names of the subdirectories; empty if the directory does not exist."""
 
+    def names(self, directory: str) -> list[str]:
+        """The names of the files in a subdirectory; empty if it does not exist."""
+
     def remove(self, directory: str) -> None:
         """Remove a subdirectory with its content. Does nothing if it does not exist."""
 
@@ -64,6 +67,10 @@ class LocalFiles:
 
     def directories(self) -> list[str]:
         return [child.name for child in self.root.iterdir() if child.is_dir()] if self.root.is_dir() else []
+
+    def names(self, directory: str) -> list[str]:
+        path = self.root / directory
+        return [child.name for child in path.iterdir() if child.is_file()] if path.is_dir() else []
 
     def remove(self, directory: str) -> None:
         if (self.root / directory).is_dir():
@@ -96,8 +103,18 @@ class ArrowFiles:
     def directories(self) -> list[str]:
         from pyarrow import fs
 
-        children = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
-        return [info.base_name for info in children if info.type == fs.FileType.Directory]
+        return self._children(self.root, fs.FileType.Directory)
+
+    def names(self, directory: str) -> list[str]:
+        from pyarrow import fs
+
+        return self._children(f"{self.root}/{directory}", fs.FileType.File)
+
+    def _children(self, path: str, kind: fs.FileType) -> list[str]:
+        from pyarrow import fs
+
+        children = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return [info.base_name for info in children if info.type == kind]
 
     def remove(self, directory: str) -> None:
         from pyarrow import fs

@@ -93,6 +93,15 @@ class LedgerKeeper:
         self._position = record.position
         self._entry = ledger.newest(record.value, committed, self.topic.at)
 
+    def look(self) -> LedgerEntry | ledger.Unreadable | None:
+        """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
+        transaction, and creates nothing. `verdict` then uses it.
+        """
+        committed = self._ledger_group.fetch_all()
+        record = self.topic.read_settled()
+        self._entry = ledger.newest(None if record is None else record.value, committed, self.topic.at)
+        return self._entry
+
     def keep(self, entry: LedgerEntry) -> None:
         """Record that `entry` is committed."""
         self._entry = entry

@@ -62,6 +62,17 @@ def decide_micro_batch(options: SinkOptions) -> Decide:
     return functools.partial(recovery.decide, take_over=options.take_over_query, resolve=options.resolve)
 
 
+def batch_write(app_id: str | None, version: int | None, *, run: str = "") -> MicroBatch:
+    """A batch write with these txnAppId and txnVersion; one without them is known by its `run`."""
+    return MicroBatch(
+        query_id=app_id or run,
+        batch_id=version or 0,
+        digest=ledger.digest({"txnAppId": app_id, "txnVersion": version}),
+        start={},
+        end={},
+    )
+
+
 def decide_batch_write(options: SinkOptions) -> Decide:
     """The verdict on a batch write with `txnAppId`, which has no offsets."""
 
@@ -122,7 +133,7 @@ class SharedTransaction:
             verdict = self._verdict(batch)
         match verdict:
             case recovery.Refuse() as refusal:
-                raise _refused(refusal)
+                raise self._refused(refusal)
             case _:
                 if verdict.reason.startswith("resolve="):
                     _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
@@ -333,7 +344,13 @@ class SharedTransaction:
                     action="The batch is written again.",
                 ) from error
             case recovery.Refuse():
-                raise _refused(verdict, committed="unknown") from error
+                raise self._refused(verdict, committed="unknown") from error
+
+    def _refused(self, refusal: recovery.Refuse, committed: Committed = "nothing") -> LedgerRefused:
+        remedy = refusal.remedy
+        if refusal.ways:
+            remedy += f" `kafka-eos query resolve {self._options.transactional_id}` shows both sides and the choices."
+        return LedgerRefused(f"{refusal.reason}. {refusal.meaning}", action=remedy, committed=committed)
 
     def _look_before_taking(self, error: KafkaEosError) -> None:
         """Raise ProducerFenced if another producer owns the transactional.id now."""
@@ -343,7 +360,3 @@ class SharedTransaction:
         if (facts.producer_id, facts.epoch) != (identity.producer_id, identity.epoch):
             self._transaction.apply(Event.FENCED)
             raise self._overtaken(facts, f" ({error.what})").replaced(committed="unknown")
-
-
-def _refused(verdict: recovery.Refuse, committed: Committed = "nothing") -> LedgerRefused:
-    return LedgerRefused(f"{verdict.reason}. {verdict.meaning}", action=verdict.action, committed=committed)

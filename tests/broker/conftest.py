@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
@@ -42,6 +43,13 @@ def batch_of(identity, base_sequence, values, *, timestamp=None):
             transactional=bool(identity.transactional_id),
         )
     return batch
+
+
+def expire(bootstrap, *groups):
+    """What `offsets.retention.minutes` does to groups that nobody commits to."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers come only as long as it lives
+    for deleted in admin.delete_consumer_groups([*groups]).values():
+        deleted.result()
 
 
 @pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])

@@ -7,7 +7,6 @@ import time
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.describe import topics
@@ -24,7 +23,7 @@ from spark_kafka_eos.reading.sink_progress import committed_by, last_entry
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_batch_write, decide_micro_batch
-from tests.broker.conftest import options_of
+from tests.broker.conftest import expire, options_of
 from tests.copying import Copy
 from tests.producing import produce
 
@@ -66,13 +65,6 @@ def last_batch(cluster, options):
     found = last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
     assert found is not None
     return found.batch_id
-
-
-def expire(bootstrap, *groups):
-    """What `offsets.retention.minutes` does to groups that nobody commits to."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers come only as long as it lives
-    for deleted in admin.delete_consumer_groups([*groups]).values():
-        deleted.result()
 
 
 def test_a_query_whose_groups_have_expired_continues_by_the_record(either_kafka, cluster, sink):

@@ -48,8 +48,8 @@ def refused(verdict: Verdict) -> str:
     assert isinstance(verdict, Refuse)
     assert verdict.reason
     assert verdict.meaning
-    assert verdict.action.endswith(".")
-    return f"{verdict.reason} | {verdict.meaning} | {verdict.action}"
+    assert verdict.remedy.endswith(".")
+    return f"{verdict.reason} | {verdict.meaning} | {verdict.remedy}"
 
 
 def test_the_first_batch_under_a_transactional_id_is_written() -> None:

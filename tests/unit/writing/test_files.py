@@ -43,6 +43,14 @@ def test_only_directories_right_below_are_listed_and_nothing_is_no_error(files: 
     assert sorted(files.directories()) == ["7", "8"]
 
 
+def test_only_files_right_in_a_directory_are_named_and_nothing_is_no_error(files: Files) -> None:
+    assert files.names("offsets") == []
+    write(files, "offsets/7", b"")
+    write(files, "offsets/8", b"")
+    write(files, "offsets/deep/9", b"")
+    assert sorted(files.names("offsets")) == ["7", "8"]
+
+
 def test_a_directory_is_removed_with_all_in_it_and_a_second_time_is_fine(files: Files) -> None:
     write(files, "7/deep/file", b"")
     write(files, "8/file", b"")

@@ -1,0 +1,568 @@
+"""`kafka-eos query`: the queries of a cluster as Kafka knows them, and why one is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.cli.errors import FAILED
+from spark_kafka_eos.cli.query_options import (
+    BootstrapServers,
+    Properties,
+    QueryOptions,
+    SourceBootstrapServers,
+    SourceProperties,
+    client_of,
+    parse_options,
+)
+from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view
+from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
+from spark_kafka_eos.core.ledger import Unreadable
+from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.queries import Commit, Copies, PartitionLag, QueryStatus, SourceLag
+from spark_kafka_eos.core.recovery import Refuse
+from spark_kafka_eos.core.spans import span
+from spark_kafka_eos.core.transactions import TransactionFacts
+from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
+from spark_kafka_eos.model import LedgerEntry, TopicPartition, offsets_to_json
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options.ledger import LEDGER_GROUP, LEDGER_TOPIC
+from spark_kafka_eos.reading.queries import QueryReader
+from spark_kafka_eos.writing.diagnosis import diagnose
+
+query = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="rich", help="Show what Kafka knows of queries, whether they run or not."
+)
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The query's kafka.transactional.id.")]
+LedgerTopic = Annotated[
+    str | None,
+    typer.Option(help=f"The query's ledgerTopic; by default {LEDGER_TOPIC}, or the one its group points to."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What one look found, at `now_ms`."""
+
+    now_ms: int
+    queries: Sequence[QueryStatus]
+    copies: Copies | None = None
+
+    @property
+    def one(self) -> QueryStatus:
+        return self.queries[0]
+
+
+# -- the commands
+
+
+@query.command("list")
+def list_(
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    source_bootstrap_servers: SourceBootstrapServers = None,
+    source_properties: SourceProperties = None,
+    ledger_topic: Annotated[
+        list[str] | None,
+        typer.Option(help="A ledgerTopic to look into; can be repeated. Default: all that groups point to."),
+    ] = None,
+    seconds: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the queries that have committed to this cluster.
+
+    unread: offsets that a query can read and has not committed. held: offsets after these, which open transactions of
+    others hold back. Of sources on another cluster, both are unknown without --source-bootstrap-servers.
+    """
+    client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
+    with client(ledger_topic) as reader:
+        left = 0 if ledger_topic else reader.find()
+
+        def look() -> _Look:
+            return _Look(queries=reader.read(), now_ms=_now())
+
+        def view(found: _Look) -> RenderableType:
+            return Group(_list_table(found), *_remarks(reader, found, left))
+
+        def to_json(found: _Look) -> list[dict[str, Any]]:
+            return [_query_json(one, found) for one in found.queries]
+
+        watch(look, seconds, view=view, to_json=to_json, as_json=as_json)
+
+
+@query.command()
+def show(
+    transactional_id: Id,
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    source_bootstrap_servers: SourceBootstrapServers = None,
+    source_properties: SourceProperties = None,
+    ledger_topic: LedgerTopic = None,
+    seconds: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a query: its last commit, its ledger, how far it is behind, and who owns the transactional id."""
+    client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
+    with client(ledger_topic and [ledger_topic], only=transactional_id) as reader:
+
+        def look() -> _Look:
+            found = _one(reader, transactional_id, times=True)
+            try:
+                copies = reader.copies(transactional_id)
+            except AuthorizationFailed:
+                copies = None
+            return _Look(queries=found, copies=copies, now_ms=_now())
+
+        watch(look, seconds, view=_show_view, to_json=_show_json, as_json=as_json)
+
+
+@query.command()
+def lag(
+    transactional_id: Id,
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    source_bootstrap_servers: SourceBootstrapServers = None,
+    source_properties: SourceProperties = None,
+    ledger_topic: LedgerTopic = None,
+    seconds: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a query is behind, by source partition.
+
+    late: the age of the oldest record that it can read and has not committed, by the record's timestamp.
+    """
+    client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
+    with client(ledger_topic and [ledger_topic], only=transactional_id) as reader:
+
+        def look() -> _Look:
+            return _Look(queries=_one(reader, transactional_id, times=True, owners=False), now_ms=_now())
+
+        watch(look, seconds, view=_lag_view, to_json=lambda found: _lag_json(found.one, found.now_ms), as_json=as_json)
+
+
+@query.command()
+def ledger(
+    transactional_id: Id,
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    ledger_topic: LedgerTopic = None,
+    seconds: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a query's ledger entry in both places: the record and the pointer."""
+    client = _client(bootstrap_servers, properties)
+    with client(ledger_topic and [ledger_topic], only=transactional_id) as reader:
+
+        def look() -> _Look:
+            found = reader.read(lag=False, owners=False)
+            copies = reader.copies(transactional_id)
+            if not found and copies.valid is None:
+                raise _unknown(reader, transactional_id)
+            return _Look(queries=found, copies=copies, now_ms=_now())
+
+        watch(look, seconds, view=_ledger_view, to_json=_ledger_json, as_json=as_json)
+
+
+@query.command()
+def history(
+    transactional_id: Id,
+    bootstrap_servers: BootstrapServers = None,
+    properties: Properties = None,
+    ledger_topic: LedgerTopic = None,
+    limit: Annotated[int, typer.Option(min=1, help="The last so many commits.")] = 20,
+    seconds: Watch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a query's last commits with size and duration, as far as the ledger topic still has them.
+
+    The topic is compacted: Kafka's log cleaner removes old records sooner or later, and always leaves the last one.
+    """
+    client = _client(bootstrap_servers, properties)
+    with client(ledger_topic and [ledger_topic], only=transactional_id, keep=limit) as reader:
+
+        def look() -> _Look:
+            return _Look(queries=_one(reader, transactional_id, lag=False, owners=False), now_ms=_now())
+
+        def to_json(found: _Look) -> list[dict[str, Any]]:
+            return [_commit_json(each) for each in found.one.commits]
+
+        watch(look, seconds, view=_history_view, to_json=to_json, as_json=as_json)
+
+
+@query.command()
+def resolve(
+    transactional_id: Id,
+    bootstrap_servers: BootstrapServers = None,
+    checkpoint_location: Annotated[
+        str | None, typer.Option(help="The query's checkpointLocation, to compare the ledger with.")
+    ] = None,
+    properties: Properties = None,
+    ledger_topic: Annotated[str, typer.Option(help="The query's ledgerTopic.")] = LEDGER_TOPIC,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; can be repeated.")
+    ] = None,
+    as_json: AsJsonOnce = False,
+) -> None:
+    """Explain why a query is refused: what ledger and checkpoint say, and what each choice means for the data.
+
+    Changes nothing. A choice is an option of the sink, which you set for the next start. For a batch write, give its
+    --option txnAppId and txnVersion instead of the checkpoint.
+
+    \b
+    Exit code 0: the next batch would be written or skipped
+              1: it would be refused
+              2: the command line is wrong
+              3: it could not be found out
+    """
+    given = QueryOptions(
+        {
+            "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
+            "kafka.transactional.id": ("ID", transactional_id),
+            "checkpointLocation": ("--checkpoint-location", checkpoint_location),
+            "ledgerTopic": ("--ledger-topic", ledger_topic),
+        },
+        properties=properties,
+        named=parse_options(option or []),
+    )
+    with given.named_as_given():
+        options = sink_options(given.values)
+        with Cluster(options.client) as cluster:
+            found = diagnose(cluster, options)
+    if as_json:
+        print(json.dumps(diagnosis_json(found), indent=1))
+    else:
+        Console(highlight=False).print(diagnosis_view(found, options))
+    if isinstance(found.verdict, Refuse):
+        raise typer.Exit(FAILED)
+
+
+# -- reading
+
+
+def _client(
+    bootstrap_servers: str | None,
+    properties: Path | None,
+    source_bootstrap_servers: str | None = None,
+    source_properties: Path | None = None,
+) -> Callable[..., Any]:
+    """A context manager for a reader, with connections by these options."""
+    client = client_of("--bootstrap-servers", bootstrap_servers, properties)
+    elsewhere = None
+    if source_bootstrap_servers is not None or source_properties is not None:
+        elsewhere = client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
+
+    @contextmanager
+    def reader(ledger_topics: Sequence[str] | None, **more: Any) -> Iterator[QueryReader]:
+        with ExitStack() as stack:
+            cluster = stack.enter_context(Cluster(client))
+            sources = [] if elsewhere is None else [stack.enter_context(Cluster(elsewhere))]
+            yield QueryReader(cluster, ledger_topics=ledger_topics, sources=sources, **more)
+
+    return reader
+
+
+def _one(reader: QueryReader, transactional_id: str, **what: bool) -> list[QueryStatus]:
+    found = reader.read(**what)
+    if not found:
+        raise _unknown(reader, transactional_id)
+    return found
+
+
+def _unknown(reader: QueryReader, transactional_id: str) -> ToolFailed:
+    if reader.missing:
+        return ToolFailed(
+            f"there is no topic {reader.missing[0]!r} on this cluster, or this principal may not describe it",
+            action="If the query has another ledgerTopic, name it with --ledger-topic.",
+        )
+    return ToolFailed(
+        f"no query with transactional.id {transactional_id!r} has committed here",
+        action="`kafka-eos query list` shows those that have, with their ledger topics.",
+    )
+
+
+def _now() -> int:
+    return int(time.time() * 1e3)
+
+
+# -- tables
+
+
+def _list_table(found: _Look) -> Table:
+    columns = [Column(name, overflow="fold") for name in ("query", "batch", "committed", "transaction")]
+    columns[3:3] = [Column(name, justify="right") for name in ("unread", "held")]
+    shown = Table(*columns)
+    for one in found.queries:
+        ago = "" if one.last is None else _ago(found.now_ms - one.last.at_ms)
+        batch = "?" if one.entry is None else str(one.entry.batch_id)
+        texts = (one.transactional_id, batch, ago, _count(one.unread), _count(one.held), _state(one.owner))
+        shown.add_row(*(Text(text) for text in texts))
+    return shown
+
+
+def _remarks(reader: QueryReader, found: _Look, left: int) -> Iterator[Text]:
+    topics = sorted({one.ledger_topic for one in found.queries} - {LEDGER_TOPIC})
+    if topics:
+        yield Text(f"Ledger topics besides {LEDGER_TOPIC}: {', '.join(topics)}.")
+    if not found.queries:
+        missing = f": there is no topic {', '.join(reader.missing)}" if reader.missing else ""
+        yield Text(f"No query has committed to this cluster{missing}.")
+    if left:
+        yield Text(f"{left} more groups were not looked into; name further ledger topics with --ledger-topic.")
+    unknown = dict.fromkeys(why for one in found.queries for why in one.unknown)
+    for why in list(unknown)[:3]:
+        yield Text(f"Unknown lag: {why}.")
+    if len(unknown) > 3:
+        yield Text(f"Unknown lag: {len(unknown) - 3} more reasons; see `kafka-eos query lag ID`.")
+
+
+def _show_view(found: _Look) -> RenderableType:
+    one = found.one
+    shown = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
+    for name, text in _facts(found):
+        shown.add_row(name, Text(text))
+    partitions = any(source is not None for source in one.sources)
+    return Group(shown, *([_lag_view(found)] if partitions else []))
+
+
+def _facts(found: _Look) -> Iterator[tuple[str, str]]:
+    one = found.one
+    yield "query", one.transactional_id
+    yield from _last(one, found.now_ms)
+    if one.pending is not None and isinstance(one.pending.entry, LedgerEntry):
+        sent = _ago(found.now_ms - one.pending.at_ms)
+        yield "in doubt", f"batch {one.pending.entry.batch_id}, sent {sent}: its transaction is still open"
+    unknown = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
+    yield "ledger", unknown if found.copies is None else found.copies.agreement
+    yield "owner", _owner(one.owner)
+    if not one.sources:
+        yield "sources", "The ledger does not contain where they ended."
+
+
+def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
+    match one.last:
+        case None:
+            yield "last commit", "none"
+        case Commit(entry=Unreadable(description=description)):
+            yield "last commit", description
+        case Commit(entry=LedgerEntry() as entry, at_ms=at_ms):
+            yield "last commit", f"{_ago(now_ms - at_ms)}, {moment(at_ms)} UTC, number {entry.serial}"
+            yield "batch", f"{entry.batch_id} of query {entry.query_id}"
+            if entry.incomplete:
+                yield "", "incomplete: a second call of the writer was refused"
+            if (written := entry.written) is not None:
+                yield "written", f"{written.records:,} records, {size(written.bytes)}, in {span(written.milliseconds)}"
+
+
+def _owner(owner: TransactionFacts | Unread | None) -> str:
+    match owner:
+        case TransactionFacts():
+            return f"producer {owner.producer_id}, epoch {owner.epoch}: {_state(owner)}"
+        case Unread(reason=reason, grant=grant):
+            return f"unknown: {reason}" + (f" (needs {grant})" if grant else "")
+    return "nobody: the transactional id has expired on its coordinator, which does no harm"
+
+
+def _state(owner: TransactionFacts | Unread | None) -> str:
+    match owner:
+        case TransactionFacts(age_ms=int(age_ms), is_open=True):
+            return f"{owner.state}, {span(age_ms)}"
+        case TransactionFacts():
+            return owner.state
+        case Unread():
+            return "unknown"
+    return "expired"
+
+
+def _lag_view(found: _Look) -> RenderableType:
+    one = found.one
+    names = ("partition", "committed", "stable", "end", "unread", "held", "late")
+    shown = Table(Column(names[0], overflow="fold"), *(Column(name, justify="right") for name in names[1:]))
+    remarks: list[Text] = []
+    for source in one.sources:
+        if source is None:
+            remarks.append(Text("A source is not Kafka; its lag is unknown."))
+            continue
+        for tp in sorted(source.offsets):
+            texts = _lag_row(source, tp, found.now_ms)
+            shown.add_row(*(Text(text) for text in texts))
+    remarks += [Text(f"Unknown: {why}.") for why in one.unknown]
+    if one.lost:
+        remarks.append(Text(f"{one.lost} offsets were deleted before the query read them.", style="bold red"))
+    return Group(shown, *remarks)
+
+
+def _lag_row(source: SourceLag, tp: TopicPartition, now_ms: int) -> Sequence[str]:
+    lag = source.partitions.get(tp)
+    if lag is None:
+        return str(tp), str(source.offsets[tp]), *["?"] * 5
+    late = lag.late_ms(now_ms)
+    ends = (lag.committed, lag.marks.last_stable_offset, lag.marks.high_watermark, lag.unread, lag.held)
+    return str(tp), *map(str, ends), "?" if late is None else span(late) if lag.unread else "-"
+
+
+def _ledger_view(found: _Look) -> RenderableType:
+    copies = found.copies
+    assert copies is not None
+    shown = Table("", Column("record", overflow="fold"), Column("pointer", overflow="fold"))
+    record, pointer = _fields(copies.record), _fields(copies.pointer)
+    for name in dict.fromkeys([*record, *pointer]):
+        shown.add_row(name, Text(record.get(name, "")), Text(pointer.get(name, "")))
+    parts: list[RenderableType] = [shown, Text(copies.agreement)]
+    for one in found.queries:
+        if one.last is not None:
+            parts.append(Text(f"The record is at offset {one.last.offset} of {one.ledger_topic}-0."))
+        for number, source in enumerate(one.sources):
+            ends = "not Kafka" if source is None else ", ".join(f"{tp}@{at}" for tp, at in source.offsets.items())
+            where = "" if source is None else f" of cluster {source.cluster}"
+            parts.append(Text(f"Source {number}{where}: {ends}."))
+    return Group(*parts)
+
+
+def _fields(entry: LedgerEntry | Unreadable | None) -> dict[str, str]:
+    match entry:
+        case LedgerEntry():
+            return {
+                "commit": str(entry.serial),
+                "batch": str(entry.batch_id) + (" (incomplete)" if entry.incomplete else ""),
+                "query": entry.query_id,
+                "digest": entry.digest,
+            }
+        case Unreadable():
+            return {"unreadable": entry.description}
+    return {"": "none"}
+
+
+def _history_view(found: _Look) -> RenderableType:
+    names = ("commit", "batch", "at (UTC)", "records", "bytes", "took", "producer")
+    shown = Table(*(Column(name, justify="right", overflow="fold") for name in names))
+    commits = found.one.commits
+    for commit in commits:
+        match commit.entry:
+            case LedgerEntry() as entry:
+                written = entry.written
+                size_of = ("?", "?", "?") if written is None else (
+                    f"{written.records:,}", size(written.bytes), span(written.milliseconds)
+                )  # fmt: skip
+                numbers = (str(entry.serial), str(entry.batch_id))
+                row = (*numbers, moment(commit.at_ms), *size_of, f"{commit.producer_id}/{commit.epoch}")
+                shown.add_row(*(Text(text) for text in row))
+            case Unreadable():
+                shown.add_row("?", "?", moment(commit.at_ms), "?", "?", "?", "unreadable")
+    missing = found.one.commits_missing
+    said = f"{missing:,} earlier commits are not shown: see --limit; the log cleaner removes old ones."
+    return Group(shown, *([Text(said)] if missing else []))
+
+
+def _ago(milliseconds: int) -> str:
+    return "just now" if milliseconds < 2_000 else f"{span(milliseconds)} ago"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+# -- JSON
+
+
+def _query_json(one: QueryStatus, found: _Look) -> dict[str, Any]:
+    return {
+        "transactional_id": one.transactional_id,
+        "ledger_topic": one.ledger_topic,
+        "last_commit": None if one.last is None else _commit_json(one.last),
+        "pending": None if one.pending is None else _commit_json(one.pending),
+        **_lag_json(one, found.now_ms),
+        "owner": _owner_json(one.owner),
+    }
+
+
+def _show_json(found: _Look) -> dict[str, Any]:
+    return {**_query_json(found.one, found), **_copies_json(found.copies)}
+
+
+def _ledger_json(found: _Look) -> dict[str, Any]:
+    at = found.queries[0].last if found.queries else None
+    return {"commit": None if at is None else _commit_json(at), **_copies_json(found.copies)}
+
+
+def _copies_json(copies: Copies | None) -> dict[str, Any]:
+    if copies is None:
+        return {}
+    sides = {"record": copies.record, "pointer": copies.pointer}
+    told = {name: None if entry is None else _entry_json(entry) for name, entry in sides.items()}
+    return {"ledger": {**told, "agreement": copies.agreement}}
+
+
+def _lag_json(one: QueryStatus, now_ms: int) -> dict[str, Any]:
+    sources = [None if source is None else _source_json(source, now_ms) for source in one.sources]
+    totals = {"unread": one.unread, "held": one.held, "lost": one.lost, "late_ms": one.late_ms(now_ms)}
+    return {"at_ms": now_ms, **totals, "sources": sources}
+
+
+def _source_json(source: SourceLag, now_ms: int) -> dict[str, Any]:
+    partitions = [
+        {"topic": tp.topic, "partition": tp.partition, "committed": at}
+        | (_partition_json(source.partitions[tp], now_ms) if tp in source.partitions else {})
+        | ({"unknown": source.unknown[tp]} if tp in source.unknown else {})
+        for tp, at in sorted(source.offsets.items())
+    ]
+    return {"cluster": source.cluster, "partitions": partitions}
+
+
+def _partition_json(lag: PartitionLag, now_ms: int) -> dict[str, Any]:
+    return {
+        "earliest": lag.earliest,
+        "last_stable_offset": lag.marks.last_stable_offset,
+        "high_watermark": lag.marks.high_watermark,
+        "unread": lag.unread,
+        "held": lag.held,
+        "lost": lag.lost,
+        "oldest_unread_ms": lag.oldest_unread_ms,
+        "late_ms": lag.late_ms(now_ms),
+    }
+
+
+def _commit_json(commit: Commit) -> dict[str, Any]:
+    place = {"offset": commit.offset, "at_ms": commit.at_ms, "producer_id": commit.producer_id, "epoch": commit.epoch}
+    return {**place, **_entry_json(commit.entry)}
+
+
+def _entry_json(entry: LedgerEntry | Unreadable) -> dict[str, Any]:
+    if isinstance(entry, Unreadable):
+        return {"unreadable": entry.description}
+    written = entry.written
+    return {
+        "query_id": entry.query_id,
+        "batch_id": entry.batch_id,
+        "digest": entry.digest,
+        "serial": entry.serial,
+        "incomplete": entry.incomplete,
+        "records": None if written is None else written.records,
+        "bytes": None if written is None else written.bytes,
+        "milliseconds": None if written is None else written.milliseconds,
+        "sources": None if entry.sources is None else [
+            source and {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
+            for source in entry.sources
+        ],
+    }  # fmt: skip
+
+
+def _owner_json(owner: TransactionFacts | Unread | None) -> dict[str, Any] | None:
+    match owner:
+        case TransactionFacts():
+            known = {"producer_id": owner.producer_id, "epoch": owner.epoch, "state": owner.state}
+            return {**known, "timeout_ms": owner.timeout_ms, "started_ms": owner.started_ms}
+        case Unread():
+            return {"unknown": owner.reason}
+    return None

@@ -1,0 +1,59 @@
+"""What the sink would decide about a query's next batch, found out without owning its transactional.id.
+
+Nothing is changed: neither on the cluster, whose ledger is only read, nor in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.core.ledger import Unreadable
+from spark_kafka_eos.core.recovery import Verdict
+from spark_kafka_eos.model import LedgerEntry, MicroBatch
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.writing.checkpoint import next_batch
+from spark_kafka_eos.writing.files import files_at
+from spark_kafka_eos.writing.ledger_keeper import LedgerKeeper
+from spark_kafka_eos.writing.transaction import batch_write, decide_batch_write, decide_micro_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Both sides, and the sink's verdict on them.
+
+    `entry` is what the ledger has. `batch` is the next batch of the query, None without a checkpoint or if nothing is
+    planned in it; then there is no `verdict`. `planned`: Spark has planned it, so its offsets and its digest are known,
+    and the words of a refusal are those of its message.
+    """
+
+    entry: LedgerEntry | Unreadable | None
+    batch: MicroBatch | None = None
+    planned: bool = False
+    verdict: Verdict | None = None
+
+
+def diagnose(cluster: Cluster, options: SinkOptions) -> Diagnosis:
+    """The verdict on the next batch of the query with this checkpointLocation, or on this txnAppId and txnVersion.
+
+    Waits for the outcome of an open transaction. Raises CheckpointUnusable, ConfigurationError, LedgerRefused if
+    another program writes to the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    """
+    keeper = LedgerKeeper(
+        options,
+        cluster,
+        TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms),
+    )
+    entry = keeper.look()
+    if options.txn_app_id is not None and options.txn_version is not None:
+        write = batch_write(options.txn_app_id, options.txn_version)
+        verdict = keeper.verdict(decide_batch_write(options), write)
+        return Diagnosis(entry=entry, batch=write, planned=True, verdict=verdict)
+    if options.checkpoint_location is None:
+        return Diagnosis(entry=entry)
+    batch, planned = next_batch(files_at(options.checkpoint_location, "checkpointLocation"))
+    if batch is None:
+        return Diagnosis(entry=entry)
+    verdict = keeper.verdict(decide_micro_batch(options), batch)
+    return Diagnosis(entry=entry, batch=batch, planned=planned, verdict=verdict)
