@@ -204,8 +204,10 @@ def is_stopped(session: SparkSession) -> bool:
     """Whether `stop` was called for the query that this thread works for. False where there is no JVM to ask."""
     if not is_classic(session):
         return False
-    execution = _execution(session)
-    return execution is not None and not execution.isActive()
+    with contextlib.suppress(Py4JError):  # the JVM has ended
+        execution = _execution(session)
+        return execution is not None and not execution.isActive()
+    return False
 
 
 class _Runnable:

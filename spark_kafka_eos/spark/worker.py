@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_log = logging.getLogger(__name__)
 
 # Address and key for statistics of tasks and commits (`broker.datagrams`). Spark passes the session's settings to its
 # tasks, and redacts this one in the event log and the UI because of its name (spark.redaction.regex).
@@ -26,3 +33,23 @@ def spare_the_collector() -> None:
 def _freeze(_modules: int) -> None:
     """Runs once per number of modules and not in each task, because frozen reference cycles are never freed."""
     gc.freeze()
+
+
+@contextmanager
+def raising_at_hangup() -> Iterator[None]:
+    """In this context, SIGHUP raises SystemExit, once, so that what was begun can be undone. For the main thread.
+
+    The signal would end the process at once. Spark's daemon sends it to its workers when the SparkContext stops, also
+    at the driver's SIGTERM. Source: PySpark's `daemon.manager`.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        _log.warning("Spark ends this process; its batch is aborted, unless the commit was already sent")
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGHUP, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import tempfile
 from contextlib import nullcontext
 from dataclasses import replace
@@ -270,3 +271,19 @@ def test_a_path_without_a_scheme_that_is_not_on_this_disk_asks_for_one(options, 
 def test_a_checkpoint_is_believed_if_no_task_names_its_query(writer, write, kafka):
     writer().commit([write(0, query=None)], 0)
     assert kafka.numbers() == [0]
+
+
+def test_a_commit_that_spark_ends_while_it_appends_is_aborted(writer, write, kafka):
+    kafka.before("TxnOffsetCommit", lambda: signal.raise_signal(signal.SIGHUP))
+    with pytest.raises(SystemExit):
+        writer().commit([write(0)], 0)
+    assert [request.committed for request in kafka.sent("EndTxn")] == [False]
+    assert (kafka.numbers(), kafka.records()) == ([], 0)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_a_commit_that_spark_ends_after_it_was_sent_is_not_aborted(writer, write, kafka):
+    kafka.before("EndTxn", lambda: signal.raise_signal(signal.SIGHUP))
+    with pytest.raises(SystemExit):
+        writer().commit([write(0)], 0)
+    assert [request.committed for request in kafka.sent("EndTxn")] == [True]
