@@ -29,7 +29,7 @@ from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.rows import check_schema
-from spark_kafka_eos.spark.worker import COLLECTOR, raising_at_hangup
+from spark_kafka_eos.spark.worker import COLLECTOR, raising_when_ended
 from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.writing.commit import commit_batch, committer
@@ -127,7 +127,7 @@ class _Sink:
                 action="Restart the query or job; it writes the whole batch again.",
             )
         batch = pinned(batch, reports)
-        with raising_at_hangup(), self._connect(self._options.client) as cluster:
+        with raising_when_ended(), self._connect(self._options.client) as cluster:
             commit_batch(
                 committer(self._options, cluster, decide),
                 batch,

@@ -36,20 +36,23 @@ def _freeze(_modules: int) -> None:
 
 
 @contextmanager
-def raising_at_hangup() -> Iterator[None]:
-    """In this context, SIGHUP raises SystemExit, once, so that what was begun can be undone. For the main thread.
+def raising_when_ended() -> Iterator[None]:
+    """In this context, SIGHUP and SIGTERM raise SystemExit, once, so that what was begun can be undone. For the main
+    thread.
 
-    The signal would end the process at once. Spark's daemon sends it to its workers when the SparkContext stops, also
-    at the driver's SIGTERM. Source: PySpark's `daemon.manager`.
+    They would end the process at once. Spark's daemon sends SIGHUP to its workers when the SparkContext stops, also at
+    the driver's SIGTERM; a service manager may send SIGTERM to all processes. Source: PySpark's `daemon.manager`.
     """
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        _log.warning("Spark ends this process; its batch is aborted, unless the commit was already sent")
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        _log.warning("this process is ended; its batch is aborted, unless the commit was already sent")
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGHUP, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from spark_kafka_eos import TransactionalWriter
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options import sink_options
@@ -146,3 +147,31 @@ def test_a_job_that_gets_sigterm_completes_its_batch_and_leaves_no_transaction_o
     written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.value() or b"") for message in written) == sorted([*range(ROWS)] * 2)
     assert "py4j." not in log.read_text(), log.read_text()
+
+
+@pytest.mark.slow
+def test_a_driver_that_spark_ends_by_sigterm_aborts_the_batch_of_the_sink(options, tmp_path, topic):
+    bootstrap, source, held = options["kafka.bootstrap.servers"], topic("from", partitions=2), tmp_path / "held"
+    held.mkdir()
+    for partition in (0, 1):
+        produce(bootstrap, source, [b"%d" % n for n in range(ROWS)], partition=partition)
+    job = ROOT / "tests" / "spark" / "jobs" / "copy_records.py"  # without stop_on_sigterm
+    arguments = [bootstrap, source, options["topic"], str(tmp_path / "checkpoint"), "sink", str(2 * ROWS)]
+    env = python_environment() | Kill(point="half appended", batch=0).environment(held)
+
+    with Driver(job, arguments, conf=SUBMITTED["conf"], env=env, log=tmp_path / "log") as driver:
+        driver.wait_until((held / "reached").exists, meanwhile=lambda: None, timeout=120)
+        os.kill(driver.pid, signal.SIGTERM)
+        with pytest.raises(ToolFailed, match="ended with exit code 143"):
+            driver.wait(meanwhile=lambda: None, timeout=30)
+
+    deadline = time.monotonic() + 15  # much less than transaction.timeout.ms
+    with Cluster(sink_options(options).client) as cluster:
+        while not _ended(describe.transaction(cluster, f"copy-{options['topic']}", now_ms=0)):
+            assert time.monotonic() < deadline
+            cluster.sleep(0.1)
+    assert not read_committed(bootstrap, options["topic"])
+
+
+def _ended(facts: TransactionFacts | Unread | None) -> bool:
+    return isinstance(facts, TransactionFacts) and not facts.is_open

@@ -273,16 +273,18 @@ def test_a_checkpoint_is_believed_if_no_task_names_its_query(writer, write, kafk
     assert kafka.numbers() == [0]
 
 
-def test_a_commit_that_spark_ends_while_it_appends_is_aborted(writer, write, kafka):
-    kafka.before("TxnOffsetCommit", lambda: signal.raise_signal(signal.SIGHUP))
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_commit_whose_process_is_ended_while_it_appends_is_aborted(writer, write, kafka, number):
+    before = signal.getsignal(number)
+    kafka.before("TxnOffsetCommit", lambda: signal.raise_signal(number))
     with pytest.raises(SystemExit):
         writer().commit([write(0)], 0)
     assert [request.committed for request in kafka.sent("EndTxn")] == [False]
     assert (kafka.numbers(), kafka.records()) == ([], 0)
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    assert signal.getsignal(number) is before
 
 
-def test_a_commit_that_spark_ends_after_it_was_sent_is_not_aborted(writer, write, kafka):
+def test_a_commit_whose_process_is_ended_after_it_was_sent_is_not_aborted(writer, write, kafka):
     kafka.before("EndTxn", lambda: signal.raise_signal(signal.SIGHUP))
     with pytest.raises(SystemExit):
         writer().commit([write(0)], 0)
