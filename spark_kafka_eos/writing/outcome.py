@@ -28,6 +28,6 @@ def outcome_of(report: CommitReport, transactional_id: str, now: float) -> Batch
         records=report.records,
         bytes=report.bytes,
         aborted_attempts=len(report.redone),
-        milliseconds=report.milliseconds,
-        retries=report.retries,
+        milliseconds=dict(report.milliseconds),
+        retries=dict(report.retries),
     )

