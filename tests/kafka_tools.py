@@ -24,6 +24,6 @@ def command(name: str, *arguments: object) -> list[str]:
 
 
 def table(printed: str) -> list[dict[str, str]]:
-    """The rows under the heading."""
-    rows = [line.split() for line in printed.splitlines() if line.strip()]
-    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+    """The rows under the heading; the last cells of a row may be empty."""
+    heading, *rows = (line.split() for line in printed.splitlines() if line.strip())
+    return [dict(zip(heading, row + [""] * (len(heading) - len(row)), strict=True)) for row in rows]

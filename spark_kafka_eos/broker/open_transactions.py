@@ -34,6 +34,7 @@ from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, UnknownTo
 from spark_kafka_eos.model import TopicPartition
 
 TRANSACTION_STATE = "__transaction_state"
+_ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a transactional.id that nobody has
 _AT_ONCE = 500  # entries of one request, as Kafka's own tool asks for
 _NOT_SHOWN = (53, 105)  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_NOT_FOUND: since it was listed
 
@@ -184,9 +185,8 @@ def _coordinators(cluster: Cluster) -> dict[int, tuple[int, int]]:
 
 def _sees_every_id(cluster: Cluster) -> bool:
     """Whether this principal may describe any transactional.id: ListTransactions leaves out the others in silence."""
-    anybody = f"kafka-eos-{uuid.uuid4()}"
     try:
-        return not isinstance(describe.transaction(cluster, anybody, now_ms=0), Unread)
+        return not isinstance(describe.transaction(cluster, _ANYBODY, now_ms=0), Unread)
     except KafkaEosError:
         return False
 

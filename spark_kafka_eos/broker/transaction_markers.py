@@ -23,8 +23,8 @@ def write_abort_marker(cluster: Cluster, hanging: ProducerState) -> None:
     """Abort what this producer has open in this partition, and log it. The broker refuses an outdated epoch, no more:
     first ask `core.abort.abort_part`.
 
-    Needs Alter, or ClusterAction, on the cluster. Raises ProducerFenced if the partition has a newer epoch,
-    AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic.
+    Needs ClusterAction on the cluster, or Alter since Kafka 3.8 (KIP-1037). Raises ProducerFenced if the partition has
+    a newer epoch, AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic.
     """
     tp = hanging.partition
     marker_class: Any = WriteTxnMarkersRequest.WritableTxnMarker
