@@ -38,7 +38,7 @@ _SINCE = (
     ((3, 5), r"^tests/(broker|spark)/.*SCRAM-SHA", "before, KRaft brokers know no SCRAM passwords (KIP-900)"),
     (
         (3, 5),
-        r"test_acls|test_secrets|test_what_the_query_may_not_do|copied_over_tls_and_sasl",
+        r"test_acls|test_secrets|test_what_the_query_may_not_do|this_principal_may_not_see|copied_over_tls_and_sasl",
         "their users have such",
     ),
     ((3, 4), r"test_oauth", "the broker's validator had another name"),

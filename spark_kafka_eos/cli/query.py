@@ -26,7 +26,7 @@ from spark_kafka_eos.cli.query_options import (
     client_of,
     parse_options,
 )
-from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view
+from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view, owner_words, state_words
 from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
 from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.core.preflight import Unread
@@ -94,7 +94,7 @@ def list_(
             return _Look(queries=reader.read(), now_ms=_now())
 
         def view(found: _Look) -> RenderableType:
-            return Group(_list_table(found), *_remarks(reader, found, left))
+            return Group(list_table(found.queries, found.now_ms), *_remarks(reader, found, left))
 
         def to_json(found: _Look) -> list[dict[str, Any]]:
             return [_query_json(one, found) for one in found.queries]
@@ -299,14 +299,15 @@ def _now() -> int:
 # -- tables
 
 
-def _list_table(found: _Look) -> Table:
+def list_table(queries: Sequence[QueryStatus], now_ms: int) -> Table:
+    """A row for each query; ages at `now_ms` since 1970."""
     columns = [Column(name, overflow="fold") for name in ("query", "batch", "committed", "transaction")]
     columns[3:3] = [Column(name, justify="right") for name in ("unread", "held")]
     shown = Table(*columns)
-    for one in found.queries:
-        ago = "" if one.last is None else _ago(found.now_ms - one.last.at_ms)
+    for one in queries:
+        ago = "" if one.last is None else _ago(now_ms - one.last.at_ms)
         batch = "?" if one.entry is None else str(one.entry.batch_id)
-        texts = (one.transactional_id, batch, ago, _count(one.unread), _count(one.held), _state(one.owner))
+        texts = (one.transactional_id, batch, ago, _count(one.unread), _count(one.held), state_words(one.owner))
         shown.add_row(*(Text(text) for text in texts))
     return shown
 
@@ -345,7 +346,7 @@ def _facts(found: _Look) -> Iterator[tuple[str, str]]:
         yield "in doubt", f"batch {one.pending.entry.batch_id}, sent {sent}: its transaction is still open"
     unknown = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
     yield "ledger", unknown if found.copies is None else found.copies.agreement
-    yield "owner", _owner(one.owner)
+    yield "owner", owner_words(one.owner)
     if not one.sources:
         yield "sources", "The ledger does not contain where they ended."
 
@@ -363,26 +364,6 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
                 yield "", "incomplete: a second call of the writer was refused"
             if (written := entry.written) is not None:
                 yield "written", f"{written.records:,} records, {size(written.bytes)}, in {span(written.milliseconds)}"
-
-
-def _owner(owner: TransactionFacts | Unread | None) -> str:
-    match owner:
-        case TransactionFacts():
-            return f"producer {owner.producer_id}, epoch {owner.epoch}: {_state(owner)}"
-        case Unread(reason=reason, grant=grant):
-            return f"unknown: {reason}" + (f" (needs {grant})" if grant else "")
-    return "nobody: the transactional id has expired on its coordinator, which does no harm"
-
-
-def _state(owner: TransactionFacts | Unread | None) -> str:
-    match owner:
-        case TransactionFacts(age_ms=int(age_ms), is_open=True):
-            return f"{owner.state}, {span(age_ms)}"
-        case TransactionFacts():
-            return owner.state
-        case Unread():
-            return "unknown"
-    return "expired"
 
 
 def _lag_view(found: _Look) -> RenderableType:

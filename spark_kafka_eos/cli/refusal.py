@@ -11,7 +11,10 @@ from rich.text import Text
 
 from spark_kafka_eos.core.committed_end import sources_of
 from spark_kafka_eos.core.ledger import Unreadable
+from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.recovery import Refuse
+from spark_kafka_eos.core.spans import span
+from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.model import LedgerEntry, MicroBatch, SourceProgress, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.diagnosis import Diagnosis
@@ -24,10 +27,33 @@ def diagnosis_view(found: Diagnosis, options: SinkOptions) -> RenderableType:
     sides = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
     sides.add_row("ledger", Text(_ledger(found.entry)))
     sides.add_row("query" if options.txn_app_id else "checkpoint", Text(_batch(found, options)))
+    sides.add_row("owner", Text(owner_words(found.owner)))
     parts: list[RenderableType] = [sides]
     if found.batch is not None and (rows := list(_rows(found.entry, found.batch))):
         parts.append(_offsets(rows, planned=found.planned))
     return Group(*parts, *_verdict(found))
+
+
+def owner_words(owner: TransactionFacts | Unread | None) -> str:
+    """Who owns a transactional id, by what its coordinator says."""
+    match owner:
+        case TransactionFacts():
+            return f"producer {owner.producer_id}, epoch {owner.epoch}: {state_words(owner)}"
+        case Unread(reason=reason, grant=grant):
+            return f"unknown: {reason}" + (f" (needs {grant})" if grant else "")
+    return "nobody: the transactional id is new, or has expired on its coordinator, which does no harm"
+
+
+def state_words(owner: TransactionFacts | Unread | None) -> str:
+    """Kafka's name of the state, and for how long a transaction has been open."""
+    match owner:
+        case TransactionFacts(age_ms=int(age_ms), is_open=True):
+            return f"{owner.state}, {span(age_ms)}"
+        case TransactionFacts():
+            return owner.state
+        case Unread():
+            return "unknown"
+    return "expired"
 
 
 def _ledger(entry: LedgerEntry | Unreadable | None) -> str:

@@ -4,7 +4,8 @@ import pytest
 
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import SourceRange, TopicPartition
-from spark_kafka_eos.writing.checkpoint import micro_batch
+from spark_kafka_eos.writing.checkpoint import micro_batch, next_batch
+from spark_kafka_eos.writing.files import LocalFiles
 
 PLANNED_AT = 1795267731042
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -240,3 +241,40 @@ def test_a_recorded_start_is_known_beside_a_source_whose_start_only_the_plan_tel
 def test_a_batch_after_the_first_starts_where_that_one_ended_whatever_it_records():
     batch = micro_batch(checkpoint(b0=[RECORDED], b1=['{"t":{"0":9}}']), 1)
     assert (batch.start, batch.end) == ({T0: 8}, {T0: 9})
+
+
+def planned_in(folder, *ends, done):
+    files = LocalFiles(folder)
+    (folder / "offsets").mkdir()
+    (folder / "commits").mkdir()
+    (folder / "metadata").write_text('{"id":"q1"}')
+    for number, end in enumerate(ends):
+        (folder / "offsets" / str(number)).write_text(f"v1\n{metadata()}\n{end}")
+        (folder / "offsets" / f".{number}.crc").touch()  # as Hadoop's local file system leaves them
+        if number < done:
+            (folder / "commits" / str(number)).write_text("v1\n{}")
+    return files
+
+
+def test_the_next_batch_is_the_planned_one_until_spark_has_recorded_it_as_done(tmp_path):
+    batch, planned = next_batch(planned_in(tmp_path, '{"t":{"0":5}}', '{"t":{"0":8}}', done=1))
+    assert batch is not None and planned
+    assert (batch.batch_id, batch.start, batch.end) == (1, {T0: 5}, {T0: 8})
+
+
+def test_the_batch_after_the_last_one_starts_where_that_ended_and_its_end_is_not_known(tmp_path):
+    files = planned_in(tmp_path, '{"t":{"0":5}}', '{"t":{"0":8}}', done=2)
+    batch, planned = next_batch(files)
+    assert batch is not None and not planned
+    assert (batch.batch_id, batch.start, batch.end, batch.digest) == (2, {T0: 8}, {T0: 8}, "")
+    assert batch.sources == (SourceRange(start={T0: 8}, end={T0: 8}),)
+
+
+def test_a_source_that_is_not_kafka_stays_unknown_in_the_next_batch(tmp_path):
+    batch, _ = next_batch(planned_in(tmp_path, '{"logOffset":3}', done=1))
+    assert batch is not None
+    assert batch.sources == (None,)
+
+
+def test_a_checkpoint_in_which_nothing_is_planned_has_no_next_batch(tmp_path):
+    assert next_batch(LocalFiles(tmp_path / "new")) == (None, False)

@@ -1,0 +1,98 @@
+"""Tables of `kafka-eos query` in 80 columns, and what `resolve` shows, without a cluster."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from spark_kafka_eos.cli.query import list_table
+from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view
+from spark_kafka_eos.core.ledger import Unreadable
+from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.queries import Commit, QueryStatus
+from spark_kafka_eos.core.recovery import decide
+from spark_kafka_eos.core.transactions import TransactionFacts
+from spark_kafka_eos.model import LedgerEntry, MicroBatch, TopicPartition
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing.diagnosis import Diagnosis
+
+NOW = 1_800_000_000_000
+LONG = "a-transactional.id-that-is-longer-than-any-table-of-eighty-columns-can-have-in-one-line-of-a-cell"
+O0 = TopicPartition("orders.of.every.country.and.every.year.since.the.beginning.of.time", 0)
+OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": LONG, "checkpointLocation": "/c"})
+OPEN = TransactionFacts(
+    state="Ongoing", producer_id=10**12, epoch=32_000, timeout_ms=1, started_ms=NOW - 61_000, described_ms=NOW
+)
+
+
+def shown(view):
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(view)
+    return captured.get()
+
+
+def cells(text):
+    """What a table says, whatever lines it is folded to."""
+    return "".join(text.split())
+
+
+def query(entry, owner):
+    commit = Commit(entry=entry, offset=0, at_ms=NOW - 7_200_000, producer_id=1, epoch=0)
+    return QueryStatus(transactional_id=LONG, ledger_topic="l", commits=(commit,), owner=owner)
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [(OPEN, "Ongoing, 61 s"), (None, "expired"), (Unread(reason="DENIED"), "unknown")],
+    ids=["open", "expired", "denied"],
+)
+def test_the_list_fits_80_columns_and_cuts_no_name(owner, said):
+    entry = LedgerEntry(query_id="q", batch_id=10**9, digest="d", serial=1)
+    text = shown(list_table([query(entry, owner)], NOW))
+    assert max(map(cell_len, text.splitlines())) <= 80
+    rows = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
+    name, batch, committed, unread, held, state = ("".join(column) for column in zip(*rows, strict=True))
+    assert cells(name) == LONG
+    assert (cells(batch), " ".join(committed.split()), unread.strip(), held.strip()) == (
+        str(10**9),
+        "2 h ago",
+        "?",
+        "?",
+    )
+    assert " ".join(state.split()) == said
+
+
+def test_an_unreadable_entry_is_listed_as_unknown():
+    entry = Unreadable(description="another program has written it", digest="d")
+    assert "│ ?" in shown(list_table([query(entry, None)], NOW))
+
+
+def refused(planned=True):
+    entry = LedgerEntry(query_id="8c1f09aa-6f5a", batch_id=7, digest="0123456789abcdef", serial=8)
+    batch = MicroBatch(query_id="8c1f09aa-6f5a", batch_id=3, digest="fedcba9876543210", start={O0: 1}, end={O0: 2})
+    return Diagnosis(entry=entry, owner=OPEN, batch=batch, planned=planned, verdict=decide(entry, batch))
+
+
+def test_a_choice_is_on_one_line_that_can_be_copied_and_has_its_meaning():
+    text = shown(diagnosis_view(refused(), OPTIONS))
+    assert "\nresolve='write:8c1f09aa.7.01234567/8c1f09aa.3.fedcba98'\n" in text
+    assert "writes this batch; correct if none of it is in the output" in " ".join(text.split())
+    assert "producer 1000000000000, epoch 32000: Ongoing, 61 s" in text
+    assert max(map(cell_len, text.splitlines())) <= 80
+
+
+def test_a_batch_that_is_not_planned_has_no_words_yet():
+    found = refused(planned=False)
+    assert "resolve=" not in shown(diagnosis_view(found, OPTIONS))
+    assert diagnosis_json(found)["resolve"] == {}
+    assert len(diagnosis_json(refused())["resolve"]) == 2
+
+
+def test_without_a_checkpoint_only_the_ledger_is_shown():
+    options = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t"})
+    text = shown(diagnosis_view(Diagnosis(entry=None), options))
+    assert "nothing is committed under this transactional id" in text
+    assert "give --checkpoint-location" in text
+    assert diagnosis_json(Diagnosis(entry=None))["verdict"] is None
