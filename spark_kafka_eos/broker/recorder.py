@@ -38,6 +38,7 @@ class Recorder:
         self._last: deque[Request] = deque(maxlen=kept)
         self._count = 0
         self._tasks: list[tuple[int, Trace]] = []
+        self._links: dict[str, None] = {}
 
     def now(self) -> float:
         """Milliseconds since the batch began."""
@@ -57,6 +58,10 @@ class Recorder:
         """Add what append tasks have recorded, each with its slot."""
         self._tasks += tasks
 
+    def add_links(self, links: Iterable[str]) -> None:
+        """Add headers that name traces of other programs, each once."""
+        self._links |= dict.fromkeys(links)
+
     def spent(self, *names: str) -> dict[str, float]:
         """The milliseconds of the last phase of each of these names, if there was one."""
         spent = {phase.name: phase.milliseconds for phase in self._phases}
@@ -70,6 +75,7 @@ class Recorder:
             phases=tuple(self._phases),
             requests=by_start([*self._first, *self._last]),
             left_out=self._count - len(self._first) - len(self._last),
+            links=tuple(self._links),
         )
         return driver.with_tasks(self._tasks) if self._tasks else driver
 
@@ -104,6 +110,12 @@ def add_tasks(tasks: Iterable[tuple[int, Trace]]) -> None:
     """Add what append tasks have recorded, each with its slot."""
     if recorder := _recorder.get():
         recorder.add_tasks(tasks)
+
+
+def add_links(links: Iterable[str]) -> None:
+    """Add headers that name traces of other programs."""
+    if recorder := _recorder.get():
+        recorder.add_links(links)
 
 
 class Sent:

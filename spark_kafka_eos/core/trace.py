@@ -73,7 +73,8 @@ class Rpc:
 class Trace:
     """A batch's phases and requests, by start. It began at `began_ms` (since 1970) and took `milliseconds`.
 
-    Only a limited number of requests is kept, the first and the last ones; `left_out` are the others.
+    Only a limited number of requests is kept, the first and the last ones; `left_out` are the others. `links` are
+    headers `traceparent` of source records, as W3C Trace Context defines them.
     """
 
     began_ms: float
@@ -81,6 +82,7 @@ class Trace:
     phases: tuple[Phase, ...] = ()
     requests: tuple[Request, ...] = ()
     left_out: int = 0
+    links: tuple[str, ...] = ()
 
     @property
     def retries(self) -> Counter[str]:
@@ -112,7 +114,13 @@ class Trace:
         ]
         kept = sorted(theirs, key=lambda request: (not request.error, -request.milliseconds))[:_TASKS_REQUESTS]
         left_out = len(theirs) - len(kept) + sum(trace.left_out for _, trace in tasks)
-        return replace(self, requests=by_start([*self.requests, *kept]), left_out=self.left_out + left_out)
+        links = dict.fromkeys([*self.links, *(link for _, trace in tasks for link in trace.links)])
+        return replace(
+            self,
+            requests=by_start([*self.requests, *kept]),
+            left_out=self.left_out + left_out,
+            links=tuple(links),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """This trace as a JSON object; see `from_json`. Times are rounded to microseconds."""
@@ -127,6 +135,7 @@ class Trace:
             phases=tuple(Phase(**phase) for phase in value["phases"]),
             requests=tuple(Request(**request) for request in value["requests"]),
             left_out=value["left_out"],
+            links=tuple(value["links"]),
         )
 
 

@@ -39,6 +39,8 @@ class SinkOptions:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     trace_dir: str | None = None
+    open_telemetry: bool = False
+    open_telemetry_links: int = 0
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     partitioner: Literal["murmur2", "consistent", "roundrobin"] = "murmur2"
     checkpoint_location: str | None = None

@@ -166,6 +166,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("traceDir", BOTH, p.text,
            "Directory on the driver's disk for [the timelines of the last batches](tracing.md), 8 MB per query; "
            "`kafka-eos trace` shows them. Of a source, it is for `ProgressListener`, which adds Spark's phases."),
+    Option("openTelemetry", SINK, p.flag,
+           "Export [a span per batch](tracing.md#opentelemetry) through the tracer provider of the driver's process. "
+           "Requires the extra `otel`."),
+    Option("openTelemetryLinks", SINK, p.number(0, 128),
+           "With openTelemetry: how many headers `traceparent` the span of a batch links to at most. They are sampled "
+           "from the column `headers`; default 0."),
     Option("partitioner", SINK, p.partitioner,
            "How a record's partition is chosen: by a hash of its key, `murmur2` as in the Java client or `consistent` "
            "(CRC-32) as in librdkafka, or `roundrobin`. The column `partition` takes precedence.",

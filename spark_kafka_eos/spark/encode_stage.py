@@ -23,6 +23,7 @@ from spark_kafka_eos.spark.shuffled import block_row, report_rows
 from spark_kafka_eos.spark.worker import spare_the_collector
 from spark_kafka_eos.writing.blocks import Block, BlockEncoder, Layout, Target
 from spark_kafka_eos.writing.layout import target
+from spark_kafka_eos.writing.links import Traceparents
 from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport, encoded
 from spark_kafka_eos.writing.staging import Staging
 
@@ -38,11 +39,12 @@ def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging:
     """Encode one task's rows and stage the blocks. The report contains a KafkaEosError instead of raising it."""
     task = task_context().partitionId()
     started = time.perf_counter()
+    sample = Traceparents(layout.links)
     try:
-        report = staging.stage(folder, task, _encode(batches, client, layout, task))
+        report = staging.stage(folder, task, _encode(batches, client, layout, task, sample))
     except KafkaEosError as error:
         return EncodeReport(task=task, error=error)
-    return replace(report, milliseconds=(time.perf_counter() - started) * 1e3)
+    return replace(report, milliseconds=(time.perf_counter() - started) * 1e3, links=sample.found)
 
 
 def staging_task(client: ClientOptions, layout: Layout, staging: Staging, folder: str) -> Callable[[Batches], Batches]:
@@ -62,15 +64,16 @@ def shuffling_task(client: ClientOptions, layout: Layout, slots: int) -> Callabl
         task = task_context().partitionId()
         started = time.perf_counter()
         blocks: list[EncodedBlock] = []
+        sample = Traceparents(layout.links)
         try:
-            for block in _encode(batches, client, layout, task):
+            for block in _encode(batches, client, layout, task, sample):
                 blocks.append(encoded(block))
                 yield block_row(block, slots)
         except KafkaEosError as error:
             report = EncodeReport(task=task, error=error)
         else:
             elapsed = (time.perf_counter() - started) * 1e3
-            report = EncodeReport(task=task, blocks=tuple(blocks), milliseconds=elapsed)
+            report = EncodeReport(task=task, blocks=tuple(blocks), milliseconds=elapsed, links=sample.found)
         yield from report_rows(report, slots)
 
     return run
@@ -88,7 +91,9 @@ def task_context() -> TaskContext:
     return context
 
 
-def _encode(batches: Batches, client: ClientOptions, layout: Layout, task: int) -> Iterator[Block]:
+def _encode(
+    batches: Batches, client: ClientOptions, layout: Layout, task: int, sample: Traceparents
+) -> Iterator[Block]:
     spare_the_collector()
 
     def lookup(topic: str) -> Target:
@@ -96,5 +101,6 @@ def _encode(batches: Batches, client: ClientOptions, layout: Layout, task: int) 
 
     encoder = BlockEncoder(layout, task, lookup, lambda: time.time_ns() // 1_000_000)
     for rows in arrow_rows(batches):
+        sample.add(rows)
         yield from encoder.add(rows)
     yield from encoder.finish()

@@ -9,7 +9,12 @@ commit idempotent          write one micro-batch, for each delivery guarantee
 calls                      allow one call per micro-batch
 checkpoint offset_log      read a micro-batch from Spark's checkpoint
 preflight probe            checks before the first batch; a scratch transaction
+<<<<<<< HEAD
 diagnosis                  what would be decided about the next batch, without owning the transactional.id
 observers        who hears of each batch
+=======
+observers        who hears of each batch: the log, and by options
+trace_file telemetry spans links   files of timelines, OpenTelemetry
+>>>>>>> a390e64 (Export a batch's spans to OpenTelemetry, with links to the traces of its records)
 report outcome             what each step reports; how a batch ended, for the listener
 """

@@ -138,6 +138,7 @@ class StagedWrite:
             with recorder.phase("job"):
                 self._reports = self._stage()
         reports = self._reports
+        recorder.add_links(link for report in reports for link in report.links)
         for report in reports:
             if report.error is not None:
                 raise report.error
@@ -199,6 +200,7 @@ def append_attempt(
         for each in shuffled:
             if isinstance(each, EncodeReport):
                 encoded.append(each)
+                recorder.add_links(each.links)
                 if each.error is not None:
                     raise each.error
             else:

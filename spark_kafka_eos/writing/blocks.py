@@ -70,7 +70,8 @@ class Layout:
     """Where rows may be written. The driver fixes it for the micro-batch, so that all tasks agree.
 
     `targets` has the topics that were looked up already. `output_topics` lists the allowed topics (KIP-609's
-    pre-registration); if it is empty, any topic is allowed.
+    pre-registration); if it is empty, any topic is allowed. `links` is the number of headers to sample
+    (`writing.links`).
     """
 
     topic: str | None
@@ -80,6 +81,7 @@ class Layout:
     compression_type: str = "none"
     max_request_size: int = 1_048_576
     max_buffered_bytes: int = 64 * 1_048_576
+    links: int = 0
 
 
 @dataclass(slots=True)

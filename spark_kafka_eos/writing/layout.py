@@ -22,6 +22,7 @@ def layout(options: SinkOptions, topic: str | None, cluster: Cluster | None = No
         partitioner=options.partitioner,
         compression_type=options.compression_type,
         max_request_size=options.max_request_size,
+        links=options.open_telemetry_links,
     )
 
 

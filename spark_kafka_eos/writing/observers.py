@@ -42,6 +42,10 @@ def observer(options: SinkOptions, collector: str | None = None) -> Observer:
         observers.append(functools.partial(tell_report, collector, options))
     if options.trace_dir is not None:
         observers.append(functools.partial(_write_trace, Path(options.trace_dir), options.transactional_id))
+    if options.open_telemetry:
+        from spark_kafka_eos.writing.telemetry import Telemetry
+
+        observers.append(Telemetry(options.transactional_id, options.open_telemetry_links))
     return together(observers)
 
 

@@ -45,7 +45,7 @@ class EncodeReport:
     """The blocks of one encode task, in order; `path` is the staging file, relative to the staging directory.
 
     Nothing of the batch may be appended if `error` is set, or if the blocks were `too_large` to be sent inline and
-    there was no staging directory.
+    there was no staging directory. `links` are sampled headers (`writing.links`).
     """
 
     task: int
@@ -54,6 +54,7 @@ class EncodeReport:
     error: KafkaEosError | None = None
     too_large: bool = False
     milliseconds: float = 0.0
+    links: tuple[str, ...] = ()
 
     @property
     def records(self) -> dict[TopicPartition, int]:

@@ -62,7 +62,11 @@ def test_of_many_requests_of_tasks_those_that_failed_and_the_slowest_are_kept():
 
 def test_a_trace_comes_back_from_json():
     there = Trace(
-        began_ms=1.5, milliseconds=3.25, phases=(Phase(name="begin", start=0, milliseconds=1.0),), requests=(request(),)
+        began_ms=1.5,
+        milliseconds=3.25,
+        phases=(Phase(name="begin", start=0, milliseconds=1.0),),
+        requests=(request(),),
+        links=("00-1-2-01",),
     )
     for each in there, NO_TRACE:
         assert Trace.from_json(json.loads(json.dumps(each.to_json()))) == each

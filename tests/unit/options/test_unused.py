@@ -26,6 +26,8 @@ DECIDED = """
     logLevel                  u u u w w       u u x w w
     logFormat                 u u u u u       u u x u u
     traceDir                  u u u u u       u u x u u
+    openTelemetry             u u u u u       u u x u u
+    openTelemetryLinks        u u u u u       u u x u u
     partitioner               u u u u u       u u x u u
     takeOverQuery             u w w u u       w w x w w
     resolve                   u w u u u       w w x w w
@@ -51,6 +53,8 @@ VALUES = {
     "preflight": "true",
     "logLevel": "info",
     "logFormat": "json",
+    "openTelemetry": "true",
+    "openTelemetryLinks": "8",
     "partitioner": "murmur2",
     "txnVersion": "1",
     "kafka.acks": "all",
