@@ -61,13 +61,16 @@ class KafkaEosError(Exception):
         self.committed: Committed | None = committed
 
     def __str__(self) -> str:
-        return " ".join(part for part in (f"{self.what}.", self._commit_note(), self.action, self._runbook()) if part)
+        parts = (f"{self.what}.", self._commit_note(), self.action, f"See {self.runbook}")
+        return " ".join(part for part in parts if part)
+
+    @property
+    def runbook(self) -> str:
+        """The runbook's section for this class, as a path in this repository."""
+        return f"{RUNBOOK}#{type(self).__name__.lower()}"
 
     def _commit_note(self) -> str:
         return "" if self.committed is None else _COMMITTED[self.committed]
-
-    def _runbook(self) -> str:
-        return f"See {RUNBOOK}#{type(self).__name__.lower()}"
 
     def replaced(
         self, *, what: str | None = None, action: str | None = None, committed: Committed | None = None

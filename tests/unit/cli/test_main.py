@@ -93,9 +93,17 @@ main.main()
 @pytest.mark.parametrize(
     ("error", "exit_code", "shown"),
     [
-        ("BrokerUnreachable('no broker answers', action='Start one.')", 3, "Error: no broker answers. Start one.\n"),
-        ("ToolFailed('java is missing')", 3, "Error: java is missing.\n"),
-        ("ConfigurationError('topic', 'is [odd]')", 2, "Error: option 'topic': is [odd].\n"),
+        (
+            "BrokerUnreachable('no broker answers', action='Start one.')",
+            3,
+            "Error: no broker answers. Start one. See docs/runbook.md#brokerunreachable\n",
+        ),
+        ("ToolFailed('java is missing')", 3, "Error: java is missing. See docs/runbook.md#toolfailed\n"),
+        (
+            "ConfigurationError('topic', 'is [odd]')",
+            2,
+            "Error: option 'topic': is [odd]. See docs/runbook.md#configurationerror\n",
+        ),
         ("KeyboardInterrupt", 130, ""),
     ],
 )

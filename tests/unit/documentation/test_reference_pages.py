@@ -97,6 +97,15 @@ def test_the_page_on_the_command_line_names_no_option_and_no_command_that_is_not
     }
 
 
+def test_the_runbook_names_commands_and_options_that_there_are():
+    named = re.findall(r"kafka-eos ([a-z]+)(?: ([a-z]+))?", page("runbook").replace("\n", " "))
+    assert named
+    for command, subcommand in named:
+        groups = {name.split()[0] for name in COMMANDS if " " in name}
+        assert (f"{command} {subcommand}" if command in groups else command) in COMMANDS
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page("runbook"))) <= set().union(*COMMANDS.values())
+
+
 # -- the Python API
 
 MODULES = (spark_kafka_eos, spark_kafka_eos.testing, spark_kafka_eos.verify)
