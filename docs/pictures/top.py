@@ -96,7 +96,7 @@ def _producer(partition: TopicPartition, producer_id: int, epoch: int, *, at: in
 
 
 def _query(name: str, batch: int, *, seconds: int, unread: int, held: int) -> QueryStatus:
-    entry = LedgerEntry(query_id=f"query of {name}", batch_id=batch, digest="")
+    entry = LedgerEntry(query_id="8c1f09aa", batch_id=batch, digest="")
     commit = Commit(entry=entry, offset=batch, at_ms=NOW_MS - seconds * 1_000, producer_id=1, epoch=1)
     lag = PartitionLag(committed=0, earliest=0, marks=Marks(last_stable_offset=unread, high_watermark=unread + held))
     source = SourceLag(cluster="", offsets={}, partitions={TopicPartition("orders", 0): lag}, unknown={})

@@ -330,22 +330,27 @@ def _remarks(reader: QueryReader, found: _Look, left: int) -> Iterator[Text]:
 
 def _show_view(found: _Look) -> RenderableType:
     one = found.one
+    unknown = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
+    return description(one, found.now_ms, ledger=unknown if found.copies is None else found.copies.agreement)
+
+
+def description(one: QueryStatus, now_ms: int, *, ledger: str = "") -> RenderableType:
+    """Everything about a query; `ledger` is how record and pointer agree, if they were compared."""
     shown = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
-    for name, text in _facts(found):
+    for name, text in _facts(one, now_ms, ledger):
         shown.add_row(name, Text(text))
     partitions = any(source is not None for source in one.sources)
-    return Group(shown, *([_lag_view(found)] if partitions else []))
+    return Group(shown, *([_lag_view(_Look(queries=[one], now_ms=now_ms))] if partitions else []))
 
 
-def _facts(found: _Look) -> Iterator[tuple[str, str]]:
-    one = found.one
+def _facts(one: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str, str]]:
     yield "query", one.transactional_id
-    yield from _last(one, found.now_ms)
+    yield from _last(one, now_ms)
     if one.pending is not None and isinstance(one.pending.entry, LedgerEntry):
-        sent = _ago(found.now_ms - one.pending.at_ms)
+        sent = _ago(now_ms - one.pending.at_ms)
         yield "in doubt", f"batch {one.pending.entry.batch_id}, sent {sent}: its transaction is still open"
-    unknown = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
-    yield "ledger", unknown if found.copies is None else found.copies.agreement
+    if ledger:
+        yield "ledger", ledger
     yield "owner", owner_words(one.owner)
     if not one.sources:
         yield "sources", "The ledger does not contain where they ended."

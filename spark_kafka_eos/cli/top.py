@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, clie
 from spark_kafka_eos.cli.top_rows import Picture
 from spark_kafka_eos.cli.top_screen import LONGEST_S, SHORTEST_S, Top
 from spark_kafka_eos.cli.transactions import ANSWER_MS
+from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.reading.queries import QueryReader
 
@@ -26,7 +28,8 @@ def top(
         list[str] | None, typer.Option(help="Look only at the partitions of this topic; can be repeated.")
     ] = None,
     ledger_topic: Annotated[
-        list[str] | None, typer.Option(help="A query's ledgerTopic; can be repeated. Default: kafka-eos-ledger.")
+        list[str] | None,
+        typer.Option(help="A query's ledgerTopic; can be repeated. Default: all that groups point to."),
     ] = None,
     interval: Annotated[float, typer.Option(min=SHORTEST_S, max=LONGEST_S, help="Seconds between two looks.")] = 2.0,
 ) -> None:
@@ -37,22 +40,30 @@ def top(
     """
     client = client_of("--bootstrap-servers", bootstrap_servers, properties).answering_within(ANSWER_MS)
     with Cluster(client) as cluster:
-        look = Look(cluster, topics=topic, ledger_topics=ledger_topic or [LEDGER_TOPIC])
+        look = Look(cluster, topics=topic, ledger_topics=ledger_topic)
         look()  # what is wrong with the options or the cluster is said before the screen
         Top(look, seconds=interval, clock=time.time).run()
 
 
 class Look:
-    """Looks at a cluster; one thread at a time."""
+    """Looks at a cluster; one thread at a time. Without `ledger_topics`, it looks into those that groups point to."""
 
-    def __init__(self, cluster: Cluster, *, topics: list[str] | None, ledger_topics: list[str]) -> None:
+    def __init__(self, cluster: Cluster, *, topics: Sequence[str] | None, ledger_topics: Sequence[str] | None) -> None:
         self._cluster, self._topics = cluster, topics
-        self._queries = QueryReader(cluster, ledger_topics=ledger_topics)
+        self._queries = QueryReader(cluster, ledger_topics=ledger_topics or [LEDGER_TOPIC])
+        if not ledger_topics:
+            self._queries.find()
 
     def __call__(self) -> Picture:
         partitions = partitions_of(self._cluster, self._topics)
-        left_out = ""
-        if self._topics is None and len(partitions) > MOST_PARTITIONS:
-            left_out = f"only partitions of open transactions are looked at, of {len(partitions)}: see --topic"
-        found = survey(self._cluster, None if left_out else partitions, now_ms=int(time.time() * 1e3))
-        return Picture(survey=found, queries=self._queries.read(), left_out=left_out)
+        remarks = []
+        too_many = self._topics is None and len(partitions) > MOST_PARTITIONS
+        if too_many:
+            remarks.append(f"of {len(partitions)} partitions, only those of open transactions: see --topic")
+        found = survey(self._cluster, None if too_many else partitions, now_ms=int(time.time() * 1e3))
+        try:
+            queries = self._queries.read()
+        except BrokerError as error:  # not allowed to read a ledger topic, for example
+            queries = []
+            remarks.append(f"no queries: {error.what}")
+        return Picture(survey=found, queries=queries, remarks=tuple(remarks))

@@ -17,11 +17,11 @@ MOST_ROWS = 200  # of a table: a screen is for people
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """One look at a cluster, at `survey.taken_ms`. `left_out`: why it does not cover every partition."""
+    """One look at a cluster, at `survey.taken_ms`. `remarks`: what it does not cover, and why."""
 
     survey: Survey
     queries: Sequence[QueryStatus] = ()
-    left_out: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def remarks(picture: Picture) -> list[str]:
     said = [f"broker {node} does not answer" for node in sorted(survey.silent)]
     if survey.unread:
         said.append(f"{len(survey.unread)} partitions cannot be read")
-    return [*said, *([picture.left_out] if picture.left_out else [])]
+    return [*said, *picture.remarks]
 
 
 def _transaction_row(survey: Survey, facts: TransactionFacts) -> Row:

@@ -14,7 +14,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from spark_kafka_eos.cli import top_rows, transaction_tables
+from spark_kafka_eos.cli import query, top_rows, transaction_tables
 from spark_kafka_eos.cli.top_rows import MOST_ROWS, Columns, Picture, Row
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
@@ -268,10 +268,11 @@ def describe(picture: Picture, table: str, key: str) -> RenderableType:
             *(Text(_owner(part.partition, part.facts is None), "dim") for part in found[:1]),
             *(Text(transaction_tables.abort_command(part)) for part in found if part in survey.hanging),
         )
-    facts = survey.transactions.get(key)
-    if facts is None:
-        return Text(f"{key}: run kafka-eos query show {key}")
-    return transaction_tables.description(survey, facts)
+    if table == "queries":
+        return query.description(
+            next(each for each in picture.queries if each.transactional_id == key), survey.taken_ms
+        )
+    return transaction_tables.description(survey, survey.transactions[key])
 
 
 def _owner(partition: TopicPartition, unknown: bool) -> str:

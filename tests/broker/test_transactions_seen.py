@@ -254,7 +254,7 @@ def test_counts_are_shown_for_coordinators_and_partitions(scene):
 
 def test_the_live_screen_shows_a_real_cluster(scene):
     with Cluster(options_of(scene.kafka.bootstrap).answering_within(2_000)) as cluster:
-        look = Look(cluster, topics=None, ledger_topics=["kafka-eos-ledger"])
+        look = Look(cluster, topics=None, ledger_topics=None)
         app = Top(look, seconds=3_600, clock=time.time)
 
         async def watch():

@@ -113,7 +113,7 @@ def test_a_filter_narrows_all_tables_until_it_is_emptied():
     [
         (["enter"], "unknown: Kafka does not store it"),
         (["tab", "d"], "kafka-eos transactions abort --topic clicks --partition 7 --start-offset 5000"),
-        (["tab", "tab", "d"], "orders-copy"),
+        (["tab", "tab", "d"], "5017 of query 8c1f09aa"),
     ],
 )
 def test_a_row_is_described_and_left_again(keys, said):
@@ -151,7 +151,7 @@ def test_what_is_missing_in_a_picture_is_said():
     async def act(stage):
         assert stage.status.endswith("broker 2 does not answer · 4 partitions cannot be read · see --topic")
 
-    Stage(replace(PICTURE, survey=survey, left_out="see --topic")).play(act)
+    Stage(replace(PICTURE, survey=survey, remarks=("see --topic",))).play(act)
 
 
 def test_looks_pause_and_their_interval_doubles_and_halves():
