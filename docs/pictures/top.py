@@ -116,8 +116,11 @@ async def take() -> str:
     app = Top(cluster, seconds=2, clock=lambda: NOW_MS / 1e3)
     async with app.run_test(size=SIZE) as pilot:
         await app.workers.wait_for_complete()
-        await pilot.pause()
-        return app.export_screenshot(title="kafka-eos top")
+        shown, before = app.export_screenshot(title="kafka-eos top"), ""
+        while shown != before:  # until everything is drawn
+            await pilot.pause(0.2)
+            shown, before = app.export_screenshot(title="kafka-eos top"), shown
+        return shown
 
 
 if __name__ == "__main__":
