@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections import Counter, defaultdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_kafka_eos import ProgressListener
+from spark_kafka_eos.broker import retry
+from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import query_metrics
 from spark_kafka_eos.core.lag import Marks, OpenTransaction
+from spark_kafka_eos.core.log_pace import LogPace
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.spark.progress import Questions
@@ -301,3 +305,31 @@ def test_the_endpoint_is_opened_only_with_its_option_and_closed_with_the_listene
         Listener(options | {"metricsPort": port})
     listening.close()
     Listener(options | {"metricsPort": port}).close()
+
+
+def test_an_hour_without_a_broker_is_a_line_a_minute_at_most(now, caplog, monkeypatch):
+    monkeypatch.setattr(retry, "_paces", defaultdict(lambda: LogPace(lambda: now.seconds)))
+
+    def refused(host, port, _):
+        raise BrokerUnreachable(f"no connection to {host}:{port}")
+
+    def sleep(seconds):
+        now.seconds += seconds
+
+    class Unanswered(Questions):
+        def __init__(self, options):
+            super().__init__(options)
+            self._cluster = Cluster(options.client, connect=refused, clock=lambda: now.seconds, sleep=sleep)
+
+    class Away(ProgressListener):
+        questions = Unanswered
+
+    listener = Away({"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}, clock=lambda: now.seconds)
+    caplog.set_level(logging.INFO, "spark_kafka_eos")
+    listener.onQueryProgress(batch(3))
+    while now.seconds < 4_600:
+        sleep(10)  # Spark's interval between two events of an idle query
+        listener.onQueryIdle(IDLE)
+    levels = Counter(record.levelno for record in caplog.records)
+    assert levels[logging.WARNING] <= 62
+    assert levels[logging.INFO] <= 20
