@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.reading.sink_progress import cluster_id
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.follow import follow
+    from spark_kafka_eos.spark.lineage import LineageListener
     from spark_kafka_eos.spark.progress import ProgressListener
     from spark_kafka_eos.spark.stopping import stop_on_sigterm
     from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
@@ -100,6 +101,7 @@ __all__ = [
     "KafkaEosDataSource",
     "KafkaEosError",
     "LedgerRefused",
+    "LineageListener",
     "PreflightFailed",
     "ProducerFenced",
     "ProgressListener",
@@ -124,6 +126,7 @@ __getattr__ = lazy(
         "BatchTransaction": "spark_kafka_eos.spark.writer",
         "CommitReport": "spark_kafka_eos.writing.report",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
+        "LineageListener": "spark_kafka_eos.spark.lineage",
         "ProgressListener": "spark_kafka_eos.spark.progress",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
         "cluster_id": "spark_kafka_eos.reading.sink_progress",

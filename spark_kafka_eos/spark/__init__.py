@@ -8,5 +8,6 @@ rows.py schema.py filters.py            columns of the sink, columns of the sour
 stopping.py                             a stop in the middle of a batch, and SIGTERM
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
 progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit
+lineage.py                              LineageListener, for OpenLineage
 worker.py                               setup of each Python worker
 """

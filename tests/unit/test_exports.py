@@ -26,6 +26,7 @@ PUBLIC = {
     "KafkaEosDataSource",
     "KafkaEosError",
     "LedgerRefused",
+    "LineageListener",
     "PreflightFailed",
     "ProducerFenced",
     "ReplayFailed",
