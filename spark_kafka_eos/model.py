@@ -239,7 +239,7 @@ class SourceProgress:
 class Written:
     """What a batch wrote: `records` of the output and the `bytes` of their record batches; none if all were filtered.
 
-    `milliseconds` is the time from the batch's begin until its ledger entry was sent, so without its EndTxn.
+    `milliseconds` is the wall time of the steps begin, encode and append; the others end after the entry is sent.
     """
 
     records: int

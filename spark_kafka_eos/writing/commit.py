@@ -102,9 +102,7 @@ class _Attempts:
             try:
                 transaction.appending()
                 appended = write(identity)
-                took_ms = int(self._recorder.now())
-                written = Written(records=appended.records, bytes=appended.bytes, milliseconds=took_ms)
-                transaction.commit(batch, written=written)
+                transaction.commit(batch, written=self._written(appended))
             except TransactionAborted as error:
                 self._abort(error, max_attempts)
             except BaseException as error:
@@ -112,6 +110,11 @@ class _Attempts:
                 raise
             else:
                 return "committed", appended
+
+    def _written(self, appended: Appended) -> Written:
+        """What the ledger tells people. The sink encodes before it begins, so the steps count, not the clock."""
+        steps = {**self._recorder.spent("begin"), **appended.milliseconds}
+        return Written(records=appended.records, bytes=appended.bytes, milliseconds=int(sum(steps.values())))
 
     def _abort(self, error: TransactionAborted, max_attempts: int) -> None:
         """Abort the attempt that ended with `error`. Raises AttemptsExhausted if it was the last one."""

@@ -542,6 +542,24 @@ def test_offsets_of_another_cluster_go_to_the_ledger_and_not_to_the_group(kafka)
     )
 
 
+def test_the_ledger_has_what_the_committed_attempt_wrote_and_how_long_its_steps_took(kafka, transaction):
+    commit_batch(
+        transaction,
+        batch(0),
+        lambda _: Appended(partitions=1, records=600, bytes=54_321, milliseconds={"encode": 1e6, "append": 5e5}),
+        max_attempts=1,
+        append_mode="driver",
+    )
+    written = kafka.entry().written
+    assert (written.records, written.bytes) == (600, 54_321)
+    assert 1_500_000 <= written.milliseconds < 1_600_000, "the encode stage of the sink ends before the commit begins"
+
+
+def test_the_command_that_explains_a_refusal_is_named_by_it(kafka):
+    with pytest.raises(LedgerRefused, match="`kafka-eos query resolve id` shows both sides"):
+        settled(OPTIONS, kafka, sourced(7, SOURCE))
+
+
 def test_as_many_clusters_must_be_named_as_there_are_sources(kafka):
     options = replace(OPTIONS, source_clusters=("there", "elsewhere"))
     with pytest.raises(ConfigurationError, match="lists 2 clusters, but the query has 3 sources"):
