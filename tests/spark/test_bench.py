@@ -61,6 +61,7 @@ def test_small_batches_have_triggers_transactions_and_end_to_end_latencies(lab, 
     assert 0 < found.settings["transaction_ms"][sides.EOS]["p50"] < 1_000 * found.named(sides.EOS).median
 
 
+@pytest.mark.slow
 def test_the_cost_of_looking_is_that_of_pairs_of_runs(lab, spark):
     found = cost_of_looking(lab, spark, pairs=1, batches=2)
     assert names(found) == [side for name in (sides.EOS, sides.EOS_SINK) for side in (name, f"{name}, watched")]

@@ -66,8 +66,7 @@ def test_one_endpoint_shows_every_query_of_the_driver_however_it_writes(spark, b
         rows = spark.readStream.format("kafka-eos").options(**options).load().select("key", "value")
         stream = writer(rows.writeStream.queryName(name)).option("checkpointLocation", str(tmp_path / name))
         started.append(stream.trigger(processingTime="1 second").start())
-    for query in started:
-        query.processAllAvailable()
+        started[-1].processAllAvailable()  # one after the other: a new query starts Python processes
     produce(bootstrap, source, [b"value"] * 10, partition=1)
     for query in started:
         query.processAllAvailable()
