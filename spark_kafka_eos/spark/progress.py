@@ -13,13 +13,14 @@ are none; Spark then reports every ten seconds that the query is idle
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -45,7 +46,7 @@ from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.unread import first_times
-from spark_kafka_eos.spark.jvm import driver_addresses, is_classic
+from spark_kafka_eos.spark.jvm import driver_addresses, is_classic, quick
 from spark_kafka_eos.spark.worker import COLLECTOR
 from spark_kafka_eos.writing.trace_file import append_trigger
 
@@ -145,6 +146,10 @@ class ProgressListener(StreamingQueryListener):
         for opened in (self._collector, self._endpoint):
             if opened is not None:
                 opened.close()
+
+    @functools.cached_property
+    def _jlistener(self) -> Any:
+        return quick(self)
 
     # -- called by Spark, one at a time
 

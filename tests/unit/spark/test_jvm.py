@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.listener import QueryProgressEvent
 
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
-from spark_kafka_eos.spark.jvm import RunningQuery
+from spark_kafka_eos.spark.jvm import QuickListener, RunningQuery
 
 FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace())
 
@@ -47,3 +48,48 @@ def test_a_skipped_batch_is_computed_if_its_plan_cannot_be_inspected(query):
 def test_without_a_checkpoint_location_it_is_asked_for():
     with pytest.raises(ConfigurationError, match="checkpointLocation"):
         RunningQuery(FRAME, None)
+
+
+# -- a listener's events
+
+
+class Heard:
+    """A listener, and an event of the JVM whose progress is this JSON."""
+
+    def __init__(self, progress: dict[str, Any]) -> None:
+        self.events: list[QueryProgressEvent] = []
+        self.listener: Any = SimpleNamespace(onQueryProgress=self.events.append)
+        self.event: Any = SimpleNamespace(progress=lambda: SimpleNamespace(json=lambda: json.dumps(progress)))
+
+
+PROGRESS: dict[str, Any] = {
+    "id": "00000000-0000-0000-0000-000000000001",
+    "runId": "00000000-0000-0000-0000-000000000002",
+    "name": None,
+    "timestamp": "2026-01-01T00:00:00.000Z",
+    "batchId": 7,
+    "batchDuration": 10,
+    "durationMs": {"triggerExecution": 10},
+    "numInputRows": 3,
+    "inputRowsPerSecond": 1.0,
+    "processedRowsPerSecond": 1.0,
+    "stateOperators": [],
+    "sources": [],
+    "sink": {"description": "noop", "numOutputRows": -1},
+}
+
+
+def test_a_listener_gets_a_batch_as_its_json_says():
+    heard = Heard(PROGRESS)
+    QuickListener(heard.listener).onQueryProgress(heard.event)
+    (event,) = heard.events
+    assert (event.progress.batchId, event.progress.durationMs) == (7, {"triggerExecution": 10})
+    assert json.loads(event.progress.json) == PROGRESS
+
+
+def test_a_listener_gets_a_batch_whose_json_lacks_a_field_as_pyspark_reads_it(monkeypatch):
+    heard = Heard({name: value for name, value in PROGRESS.items() if name != "sink"})
+    read = QueryProgressEvent.fromJson({"progress": PROGRESS})
+    monkeypatch.setattr(QueryProgressEvent, "fromJObject", lambda _: read)
+    QuickListener(heard.listener).onQueryProgress(heard.event)
+    assert heard.events == [read]
