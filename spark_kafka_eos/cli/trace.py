@@ -20,7 +20,7 @@ from spark_kafka_eos.writing.report import CommitReport
 
 def trace(
     transactional_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The query's kafka.transactional.id (without one, the query's id).")
+        str, typer.Argument(metavar="ID", help="The query's kafka.transactional.id; `unnamed` without a ledger.")
     ],
     trace_dir: Annotated[Path, typer.Option("--dir", help="The sink's option traceDir.", file_okay=False)],
     last: Annotated[int, typer.Option(help="How many of the last batches to show.", min=1)] = 1,

@@ -6,13 +6,28 @@ no better place: the query's progress has no custom metrics of a Python sink.
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def show(level: str) -> None:
+class JsonLines(logging.Formatter):
+    """Each line is a JSON object: time, level, logger, and the message, or a batch's report."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        return json.dumps(told | (getattr(record, "report", None) or {"message": record.getMessage()}))
+
+
+def show(level: str, log_format: str = "text") -> None:
     """Log this package's messages of `level` and above to stderr, unless this process already has log handlers.
+    `log_format` is the option `logFormat`.
 
     It has one with `spark.sql.pyspark.worker.logging.enabled`; `spark.tvf.python_worker_logs()` then returns the lines.
     """
@@ -20,5 +35,5 @@ def show(level: str) -> None:
     ours.setLevel(level.upper())
     if not ours.hasHandlers():
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter(_FORMAT))
+        handler.setFormatter(JsonLines() if log_format == "json" else logging.Formatter(_FORMAT))
         ours.addHandler(handler)

@@ -100,7 +100,7 @@ class _Sink:
 
     def check(self) -> None:
         """Run the preflight, for the process that plans the write. Raises what is wrong before any task runs."""
-        show(self._options.log_level)
+        show(self._options.log_level, self._options.log_format)
         with self._connect(self._options.client) as cluster:
             self._preflight(cluster, self._options, self._staging)
 
@@ -119,7 +119,7 @@ class _Sink:
         decide: Decide | None,
         collector: str | None = None,
     ) -> None:
-        show(self._options.log_level)
+        show(self._options.log_level, self._options.log_format)
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
             raise StagingLost(

@@ -96,7 +96,7 @@ class TransactionalWriter:
     @property
     def last_commit(self) -> CommitReport | None:
         """The report of the last batch: outcome, records, producer id and epoch, append mode and its reason,
-        milliseconds per step, attempts. None before the first batch.
+        milliseconds per step, attempts, timeline. None before the first batch.
 
         Raises RuntimeError if only a copy of this writer knows it: Spark Connect writes the batches on the server.
         """

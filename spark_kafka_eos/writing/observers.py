@@ -21,6 +21,8 @@ _log = logging.getLogger("spark_kafka_eos.writing.commit")  # whose lines these 
 
 Observer = Callable[[CommitReport], None]
 
+UNNAMED = "unnamed"  # the file in traceDir that all writes without a ledger share
+
 
 def log_report(report: CommitReport) -> None:
     """Log one line for a batch that was committed. Of others, the log has the reason already."""
@@ -32,7 +34,7 @@ def log_json(report: CommitReport) -> None:
     """Log the report as one JSON object, without its trace: an error if the batch was refused or failed."""
     told = report.to_json()
     del told["trace"]
-    _log.log(logging.ERROR if report.error else logging.INFO, "%s", json.dumps(told))
+    _log.log(logging.ERROR if report.error else logging.INFO, "%s", json.dumps(told), extra={"report": told})
 
 
 def observer(options: SinkOptions, collector: str | None = None) -> Observer:
@@ -41,7 +43,9 @@ def observer(options: SinkOptions, collector: str | None = None) -> Observer:
     if collector is not None:
         observers.append(functools.partial(tell_report, collector, options))
     if options.trace_dir is not None:
-        observers.append(functools.partial(_write_trace, Path(options.trace_dir), options.transactional_id))
+        # Without a ledger, an id may be a random one, and each would have a file.
+        name = options.transactional_id if options.ledger_topic else UNNAMED
+        observers.append(functools.partial(_write_trace, Path(options.trace_dir), name))
     if options.open_telemetry:
         from spark_kafka_eos.writing.telemetry import Telemetry
 
@@ -62,5 +66,5 @@ def together(observers: Sequence[Observer]) -> Observer:
     return observe
 
 
-def _write_trace(folder: Path, transactional_id: str, report: CommitReport) -> None:
-    trace_file.append(folder, transactional_id or report.query_id, report.to_json())
+def _write_trace(folder: Path, name: str, report: CommitReport) -> None:
+    trace_file.append(folder, name, report.to_json())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import subprocess
 import sys
+
+from spark_kafka_eos.spark.commit_log import JsonLines
 
 SHOWN = """
 import logging
@@ -35,3 +39,12 @@ def test_each_line_is_shown_once_from_the_level_on() -> None:
 def test_where_a_handler_is_it_gets_the_lines_alone() -> None:
     own = "logging.basicConfig(format='own %(message)s', level=logging.INFO)"
     assert stderr("info", own)[:2] == ["own batch 7 committed", "own batch 7, attempt 1: fenced"]
+
+
+def test_as_json_each_line_is_an_object_with_a_message_or_a_report() -> None:
+    record = logging.LogRecord("spark_kafka_eos.x", logging.WARNING, "x.py", 1, 'a "%s"', ("b",), None)
+    told = json.loads(JsonLines().format(record))
+    assert (told["level"], told["logger"], told["message"]) == ("WARNING", "spark_kafka_eos.x", 'a "b"')
+    record.report = {"batch_id": 7}
+    told = json.loads(JsonLines().format(record))
+    assert sorted(told) == ["batch_id", "level", "logger", "time"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.recorder import connecting, recording
 from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import InvalidRow, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
@@ -65,6 +67,20 @@ def test_a_first_attempt_appends_and_reports_what_was_acknowledged():
     assert (report.slot, report.attempt, report.encoded, report.sent, report.acked) == (0, 0, counts, counts, counts)
     result = judged(report)
     assert (result.partitions, result.records, result.bytes, result.milliseconds["encode"]) == (1, 3, 5, 2.0)
+
+
+@pytest.mark.parametrize("error", [None, InvalidRow("too large")])
+def test_the_requests_of_a_task_are_in_the_batchs_trace_also_if_it_failed(error):
+    class Recorded(Appended):
+        def append_all(self, *given, **options):
+            with connecting("broker:9092"):
+                return super().append_all(*given, **options)
+
+    report = attempt(0, Recorded(error))
+    with recording() as batch, contextlib.suppress(InvalidRow):
+        judged(report)
+    (request,) = batch.trace().requests
+    assert (request.api, request.node, request.task) == ("connect", "broker:9092", 0)
 
 
 def test_a_second_attempt_appends_nothing_and_the_batch_is_written_again():

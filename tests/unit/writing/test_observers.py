@@ -64,6 +64,14 @@ def test_timelines_are_kept_in_a_private_file_and_come_back(tmp_path):
     assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, path)] == [0o700, 0o600]
 
 
+@pytest.mark.parametrize("given", [{"deliveryGuarantee": "at-least-once"}, {}])
+def test_writes_without_a_ledger_share_a_file(tmp_path, given):
+    options = {"kafka.bootstrap.servers": "b:1", "topic": "out", "traceDir": str(tmp_path)} | given
+    for number in range(3):
+        observer(sink_options(options, default_transactional_id=f"random-{number}"))(report(batch_id=number))
+    assert trace_file.names(tmp_path) == ["unnamed"]
+
+
 def test_a_file_is_bounded_and_has_the_last_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_file, "_HALF", 2_000)
     for number in range(500):

@@ -12,6 +12,7 @@ import pytest
 
 from spark_kafka_eos.core import ledger
 from spark_kafka_eos.errors import (
+    AttemptsExhausted,
     CommitOutcomeUnknown,
     ConfigurationError,
     LedgerRefused,
@@ -25,7 +26,7 @@ from spark_kafka_eos.lab.simulation.refusals import refusal
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceProgress, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.writing.report import Appended, CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused
 
@@ -164,6 +165,39 @@ def run(transaction, number, max_attempts=2):
         max_attempts=max_attempts,
         append_mode="driver",
     )
+
+
+def test_observers_hear_of_every_batch_whatever_became_of_it(transaction):
+    heard: list[CommitReport] = []
+
+    def run(number, write, **options):
+        commit_batch(
+            transaction, batch(number), write, max_attempts=1, append_mode="driver", observe=heard.append, **options
+        )
+
+    def fail(_):
+        raise UnknownTopic("no such topic")
+
+    def abort(_):
+        raise TransactionAborted("a task ran again")
+
+    def write(_):
+        return Appended(partitions=1, records=1, bytes=1)
+
+    run(0, write)
+    run(0, write)
+    for number, way in ((5, write), (1, fail), (1, abort)):
+        with pytest.raises((LedgerRefused, UnknownTopic, AttemptsExhausted)):
+            run(number, way)
+    assert [(report.outcome, report.error, report.redone) for report in heard] == [
+        ("committed", "", ()),
+        ("skipped", "", ()),
+        ("refused", "LedgerRefused", ()),
+        ("failed", "UnknownTopic", ()),
+        ("failed", "AttemptsExhausted", ("a task ran again",)),
+    ]
+    assert [phase.name for phase in heard[-1].trace.phases] == ["begin", "abort"]
+    assert list(heard[0].milliseconds) == ["begin", "offsets", "end"]
 
 
 def source_offset(kafka):
