@@ -5,6 +5,7 @@ It is read uncommitted and from its beginning, as `ledger_topic` explains. A sec
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -94,15 +95,16 @@ class LedgerRecords:
         self.by_id: dict[str, Records] = {}
         self._ids: dict[int, set[str]] = {}  # by producer id, of what is pending
         self._position: int | None = None
+        self._topic_id: uuid.UUID | None = None
 
     def _read(self) -> None:
         # Request the stable offset first: then the marker before it is below the high watermark.
         stable = offsets.latest(self._cluster, [self.at])[self.at]
         end = offsets.latest(self._cluster, [self.at], isolation_level="read_uncommitted")[self.at]
-        if self._position is None or self._position > end:
-            self._start_over()
-            self._position = offsets.earliest(self._cluster, [self.at])[self.at]
         topic_id = self._cluster.topic(self.at.topic).id
+        if self._position is None or self._position > end or self._topic_id != topic_id:
+            self._start_over()
+            self._position, self._topic_id = offsets.earliest(self._cluster, [self.at])[self.at], topic_id
         new = OffsetRange(partition=self.at, start=self._position, end=end, topic_id=topic_id)
         fetcher = Fetcher(self._cluster, isolation_level="read_uncommitted", fetch_max_wait_ms=_FETCH_WAIT_MS)
         for part in fetcher.fetch([new]):

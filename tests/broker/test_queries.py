@@ -120,7 +120,7 @@ def test_a_query_is_found_with_its_last_commit_its_lag_and_its_owner(cluster, co
     assert found.owner.state in ("PrepareCommit", "CompleteCommit")
 
 
-def test_a_second_look_reads_what_is_new_and_forgets_a_topic_that_was_created_again(kafka, copy, reader, books):
+def test_a_second_look_reads_what_is_new_and_forgets_a_topic_that_was_deleted(kafka, copy, reader, books):
     query, looking = copy(), reader()
     assert looking.read() == []
     commit(query, 0, 0, 100)
@@ -129,6 +129,25 @@ def test_a_second_look_reads_what_is_new_and_forgets_a_topic_that_was_created_ag
     assert [entry.batch_id for entry in entries(looking.read()[0])] == [1]
     kafka.delete_topic(books)
     assert (looking.read(), looking.missing) == ([], [books])
+
+
+def test_a_ledger_topic_that_was_created_again_between_two_looks_is_read_from_its_beginning(kafka, copy, reader, books):
+    query, looking = copy(), reader()
+    commit(query, 0, 0, 100)
+    assert [found.transactional_id for found in looking.read()] == [query.options.transactional_id]
+    kafka.delete_topic(books)
+    kafka.create_topic(books, 1, {"cleanup.policy": "compact"})
+    with Cluster(query.options.client) as fresh:  # the other one knows the topic by its old id
+        successor = Copy(
+            kafka.bootstrap,
+            fresh,
+            query.source,
+            query.target,
+            options={"kafka.transactional.id": f"{query.target}-2", "ledgerTopic": books},
+        )
+        commit(successor, 0, 0, 100)
+        commit(successor, 1, 100, 200)
+    assert [(found.transactional_id, found.entry.batch_id) for found in looking.read()] == [(f"{query.target}-2", 1)]
 
 
 def test_a_record_is_in_doubt_while_its_transaction_is_open_and_gone_when_it_is_aborted(cluster, copy, reader, books):
