@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated
@@ -66,10 +67,13 @@ def trace(
 
 
 def _reports(folder: Path, name: str) -> list[CommitReport]:
+    reports = []
     try:
-        reports = [CommitReport.from_json(line) for line in trace_file.read(folder, name)]
-    except (OSError, KeyError, TypeError) as error:
-        raise ToolFailed(f"cannot read {trace_file.file_of(folder, name)}: {error!r}") from error
+        for line in trace_file.read(folder, name):
+            with contextlib.suppress(KeyError, TypeError):  # of another release
+                reports.append(CommitReport.from_json(line))
+    except OSError as error:
+        raise ToolFailed(f"cannot read {trace_file.file_of(folder, name)}: {error}") from error
     if not reports:
         others = ", ".join(trace_file.names(folder))
         raise ToolFailed(

@@ -88,6 +88,11 @@ def test_json_is_the_report_as_it_was(run):
     assert CommitReport.from_json(json.loads(run("orders", "--json"))) == report()
 
 
+def test_a_line_of_another_release_is_left_out(run, tmp_path):
+    trace_file.append(tmp_path, "orders", {"batch_id": 8, "outcome": "committed"})
+    assert re.findall(r"Batch (\d)", run("orders", "--last", 2)) == ["6", "7"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(["others"], "has those of orders"), (["orders", "--batch", "9"], "has the batches 5 to 7")],
