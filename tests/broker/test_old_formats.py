@@ -1,20 +1,32 @@
-"""Segments of the formats before Kafka 0.11 in a real broker's log: this package, librdkafka and Java read the same."""
+"""Logs in the formats before Kafka 0.11: this package, librdkafka and Java read the same.
+
+Their segments are made byte by byte and put into the log of today's broker, or written by a broker that still could.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from spark_kafka_eos.model import Compression
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_offsets import ends
+from tests.conftest import KAFKA_OLDEST
 from tests.kafka_tools import tool
 from tests.messages import BY_BROKER, T0, message, wrapper
 from tests.producing import KEEP, produce
-from tests.reading import librdkafkas, ours, table
+from tests.reading import librdkafkas, ours, rows, table
+from tests.zookeeper import serve
 
 pytestmark = pytest.mark.broker
 
@@ -102,3 +114,102 @@ def test_a_range_may_start_and_end_anywhere_also_inside_a_wrapper(old):
         for behind in {start + 1, min(start + 3, end), end}:
             bounds = {name: json.dumps({TOPIC: {"0": at}}) for name, at in zip(BOUNDS, (start, behind), strict=True)}
             assert ours(old.bootstrap, TOPIC, **bounds) == [row for row in everything if start <= row[2] < behind]
+
+
+# -- written by a broker that still could: Kafka 3.3 with ZooKeeper, as it was between the two steps of an upgrade
+
+FORMATS = {"0.9.0": 0, "0.10.0": 1, "2.8": 2}  # message.format.version, and its magic
+EACH = 30
+
+
+class Upgraded(NamedTuple):
+    """A broker whose topics' formats can be changed; `log`: its folder of segments."""
+
+    bootstrap: str
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
+    folder = tmp_path_factory.mktemp("zookeeper")
+    with serve(folder, KAFKA_OLDEST, inter_broker_protocol_version="2.8", log_cleaner_backoff_ms=100) as bootstrap:
+        yield Upgraded(bootstrap, folder / "log")
+
+
+def magics(segments: Iterable[Path]) -> list[int]:
+    """The magic of each message or record batch in these segments, in order."""
+    found = []
+    for segment in sorted(segments):
+        log, at = segment.read_bytes(), 0
+        while at + 17 <= len(log) and (size := int.from_bytes(log[at + 8 : at + 12], "big")):  # zeros: not written yet
+            found.append(log[at + 16])
+            at += 12 + size
+    return found
+
+
+def configure(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:
+    """Create the topic with these settings, or change them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    if topic not in admin.list_topics(timeout=30).topics:
+        (created,) = admin.create_topics([NewTopic(topic, 1, 1, config=KEEP | dict(settings))]).values()
+        created.result(timeout=30)
+        return
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    (changed,) = admin.incremental_alter_configs([resource]).values()
+    changed.result(timeout=30)
+
+
+def grow(upgraded: Upgraded, topic: str, compression: str, **config: str) -> None:
+    """Write records in each format, the oldest first, as a topic that has seen upgrades holds them."""
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    deadline = time.monotonic() + 60
+    for number, (message_format, magic) in enumerate(FORMATS.items()):
+        configure(upgraded.bootstrap, topic, settings | {"message.format.version": message_format})
+        seen: list[int] = []
+        while seen[-1:] != [magic]:  # the broker hears of a change a moment later
+            assert time.monotonic() < deadline, f"{topic} is not written with magic {magic}"
+            values = [b"%d in %s" % (n, message_format.encode()) * 5 for n in range(EACH)]
+            how: dict[str, Any] = {"timestamp": T0 + number, "compression": compression}
+            for n in range(3):
+                produce(upgraded.bootstrap, topic, values[n::3], key=b"%d" % n, **how)
+            seen = magics((upgraded.log / f"{topic}-0").glob("*.log"))
+
+
+def agree(bootstrap: str, topic: str) -> list[tuple[int, int]]:
+    """The offset and type of timestamp of each record, if librdkafka reads the same records."""
+    read, theirs = table(bootstrap, topic, includeHeaders="true"), librdkafkas(bootstrap, topic)
+    while len(theirs) < read.num_rows:  # compacted meanwhile
+        read, theirs = table(bootstrap, topic, includeHeaders="true"), librdkafkas(bootstrap, topic)
+    mine, kinds = rows(read), read["timestampType"].to_pylist()
+    # librdkafka gives a message without a timestamp another one than Java does.
+    assert [row[:3] + row[4:] for row in mine] == [row[:3] + row[4:] for row in theirs]
+    assert all(a[3] == b[3] for a, b, kind in zip(mine, theirs, kinds, strict=True) if kind >= 0)
+    return [(row[2], kind) for row, kind in zip(mine, kinds, strict=True)]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4"])
+def test_a_topic_that_has_seen_three_formats_is_read_as_librdkafka_reads_it(upgraded, compression):
+    topic = f"upgraded-{compression}"
+    grow(upgraded, topic, compression)
+    assert set(magics((upgraded.log / f"{topic}-0").glob("*.log"))) == {0, 1, 2}
+    offsets, kinds = zip(*agree(upgraded.bootstrap, topic), strict=True)
+    assert list(offsets) == list(range(len(offsets))) and kinds[:EACH] == (-1,) * EACH and kinds[-1] == 0
+
+
+def test_a_compacted_topic_has_the_same_holes(upgraded):
+    topic = "compacted"
+    grow(upgraded, topic, "gzip", cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.01")
+    written = ends(upgraded.bootstrap, topic, "read_committed")[0]
+    deadline = time.monotonic() + 60
+    while len(left := agree(upgraded.bootstrap, topic)) > written / 2:
+        assert time.monotonic() < deadline, f"{len(left)} of {written} records are left"
+    assert {after - before for (before, _), (after, _) in pairwise(left)} != {1}
+
+
+def test_timestamps_of_the_broker_are_read_as_such(upgraded):
+    grow(upgraded, "stamped", "snappy", message_timestamp_type="LogAppendTime")
+    kinds = [kind for _, kind in agree(upgraded.bootstrap, "stamped")]
+    assert kinds[:EACH] == [-1] * EACH and kinds[-EACH:] == [1] * EACH
