@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +45,8 @@ from spark_kafka_eos.writing.diagnosis import diagnose
 query = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="Show what Kafka knows of queries, whether they run or not."
 )
+
+_ANSWER_MS = 10_000  # a broker that does not answer must not hide for minutes what the others know
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The query's kafka.transactional.id.")]
 LedgerTopic = Annotated[
@@ -258,10 +261,11 @@ def _client(
     source_properties: Path | None = None,
 ) -> Callable[..., Any]:
     """A context manager for a reader, with connections by these options."""
-    client = client_of("--bootstrap-servers", bootstrap_servers, properties)
+    client = client_of("--bootstrap-servers", bootstrap_servers, properties).answering_within(_ANSWER_MS)
     elsewhere = None
     if source_bootstrap_servers is not None or source_properties is not None:
         elsewhere = client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
+        elsewhere = elsewhere.answering_within(_ANSWER_MS)
 
     @contextmanager
     def reader(ledger_topics: Sequence[str] | None, **more: Any) -> Iterator[QueryReader]:
@@ -281,6 +285,12 @@ def _one(reader: QueryReader, transactional_id: str, **what: bool) -> list[Query
 
 
 def _unknown(reader: QueryReader, transactional_id: str) -> ToolFailed:
+    with contextlib.suppress(AuthorizationFailed):
+        if reader.copies(transactional_id).pointer is not None:
+            return ToolFailed(
+                f"the ledger topic has no record of {transactional_id!r}, but its group has a pointer",
+                action=f"Look at `kafka-eos query ledger {transactional_id}`.",
+            )
     if reader.missing:
         return ToolFailed(
             f"there is no topic {reader.missing[0]!r} on this cluster, or this principal may not describe it",
