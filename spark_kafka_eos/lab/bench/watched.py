@@ -82,7 +82,8 @@ def _run(lab: Lab, spark: SparkSession, who: str, start: sides.Start, batches: i
     producer = Producer({"bootstrap.servers": lab.bootstrap, "log_level": 0, "linger.ms": 0})
     with temporary_directory() as checkpoint:
         writer = start(rows.load().select("key", "value"), kafka | {"topic": target})
-        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        # With one name, a scrape shows one query, as in a driver, and not one for each run.
+        query = writer.queryName(who).option("checkpointLocation", str(checkpoint)).start()
         try:
             for _ in range(_WARM_UP + batches):
                 for number in range(records):
