@@ -117,7 +117,7 @@ async def take() -> str:
     async with app.run_test(size=SIZE) as pilot:
         await app.workers.wait_for_complete()
         shown, before = app.export_screenshot(title="kafka-eos top"), ""
-        while shown != before:  # until everything is drawn
+        while shown != before or "Faster" not in shown:  # until everything is drawn, the keys last
             await pilot.pause(0.2)
             shown, before = app.export_screenshot(title="kafka-eos top"), shown
         return shown

@@ -159,10 +159,11 @@ class Top(App[None]):
         self._tell()  # for how long nobody has answered
 
     def _look_once(self) -> None:
+        began = self._clock()
         try:
             picture = self._look()
         except KafkaEosError as error:
-            self.call_from_thread(self._failed, error.what)
+            self.call_from_thread(self._failed, began, error.what)
         else:
             self.call_from_thread(self._seen, picture)
 
@@ -170,10 +171,9 @@ class Top(App[None]):
         self._looking, self._trouble, self._picture = False, None, picture
         self._fill()
 
-    def _failed(self, what: str) -> None:
+    def _failed(self, began: float, what: str) -> None:
         self._looking = False
-        since = self._trouble[0] if self._trouble else self._clock()
-        self._trouble = since, what
+        self._trouble = self._trouble[0] if self._trouble else began, what
         self._tell()
 
     # -- showing

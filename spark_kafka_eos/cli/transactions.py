@@ -136,7 +136,7 @@ def counts(
 def abort(
     transactional_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Abort what this transactional id has open, and fence its owner."),
+        typer.Argument(metavar="ID", help="Abort what this transactional id has open, and fence its owner."),
     ] = None,
     topic: Annotated[str | None, typer.Option(help="Instead of ID: where a transaction hangs.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="With --topic: the partition's number.")] = None,
@@ -174,7 +174,6 @@ def abort(
             verdict = target.judge()  # it may have ended, or gone on, in the meantime
         if verdict.abort and not dry_run:
             target.abort()
-            _log.warning("%s: aborted, because %s", target.name, verdict.reason)
         _report(target, verdict, done=verdict.abort and not dry_run, as_json=as_json)
     if not verdict.abort:
         raise typer.Exit(FAILED)
@@ -241,8 +240,14 @@ class _Whole:
         )
 
     def abort(self) -> None:
+        facts = self._known()
+        where = ", ".join(map(str, facts.partitions)) or "no partition"
+        _log.warning(
+            "sending InitProducerId for %s: fences producer %d, epoch %d (%s), and aborts what it has open in %s",
+            *(self.name, facts.producer_id, facts.epoch, facts.state, where),
+        )
         try:
-            TransactionCoordinator(self._cluster, self._id, self._known().timeout_ms).init_producer_id()
+            TransactionCoordinator(self._cluster, self._id, facts.timeout_ms).init_producer_id()
         except BrokerError as error:
             if error.code != _CONCURRENT_TRANSACTIONS:
                 raise

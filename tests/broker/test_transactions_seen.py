@@ -337,13 +337,14 @@ def test_what_hangs_under_the_epoch_of_a_live_owner_is_aborted_only_once_the_own
     assert scene.survey(DONE).open_parts == []
 
 
-def test_a_transaction_is_taken_from_a_live_owner_only_if_told_to_and_the_owner_notices(scene):
+def test_a_transaction_is_taken_from_a_live_owner_only_if_told_to_and_the_owner_notices(scene, caplog):
     scene.markers.release()
     tp = TopicPartition(DONE, 0)
     owner = begun(scene.cluster, "alive", [tp])
     assert run(scene, "abort", "alive", "--yes").exit_code == 1
     done = run(scene, "abort", "alive", "--fence-owner", "--yes")
     assert done.exit_code == 0, done.output
+    assert f"fences producer {owner.producer_id}, epoch {owner.epoch} (Ongoing)" in caplog.text
     assert scene.survey(DONE).marks[tp].lag == 0
     with pytest.raises(ProducerFenced):
         owner_of(scene.cluster, "alive").end(owner, commit=True)
