@@ -9,6 +9,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.interrupts import heeding_ctrl_c
+
 pytestmark = pytest.mark.broker
 
 COMMAND = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "broker", "--port", "0"]
@@ -17,10 +19,9 @@ COMMAND = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; mai
 @pytest.fixture
 def running(tmp_path) -> Iterator[subprocess.Popen[str]]:
     arguments = ["--directory", str(tmp_path), "--topic", "orders:3", "--topic", "alerts"]
-    # A test run in the background of a script ignores Ctrl-C, and what it starts would inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        signal.signal(signal.SIGINT, before)
+    with heeding_ctrl_c():
+        process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
         yield process
         process.kill()
 

@@ -19,6 +19,7 @@ from spark_kafka_eos.cli.exporter import exporter
 from spark_kafka_eos.core.cluster_metrics import CLUSTER_METRICS, HANGING, LAG_SECONDS
 from tests.broker.conftest import options_of
 from tests.copying import Copy
+from tests.interrupts import heeding_ctrl_c
 from tests.producing import produce, transact
 
 pytestmark = pytest.mark.broker
@@ -101,7 +102,9 @@ def test_it_serves_until_it_is_interrupted(kafka, behind):
     query, _, _ = behind
     command = "import typer; from spark_kafka_eos.cli.exporter import exporter; typer.run(exporter)"
     arguments = ["--bootstrap-servers", kafka.bootstrap, "--ledger-topic", LEDGER, "--port", "0", "--interval", "1"]
-    with subprocess.Popen([sys.executable, "-c", command, *arguments], stderr=subprocess.PIPE, text=True) as process:
+    with heeding_ctrl_c():
+        process = subprocess.Popen([sys.executable, "-c", command, *arguments], stderr=subprocess.PIPE, text=True)
+    with process:
         try:
             assert process.stderr is not None
             address = next(found[1] for line in process.stderr if (found := re.search(r"(http://\S+)", line)))

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.testing.proxy import Proxy
+from tests.interrupts import heeding_ctrl_c
 from tests.reading import read_committed
 
 pytestmark = pytest.mark.broker
@@ -68,11 +69,10 @@ def test_every_broker_of_a_cluster_is_reached_through_the_proxy_alone(kafka):
 
 @pytest.fixture
 def running(kafka) -> Iterator[subprocess.Popen[str]]:
-    # A test run in the background of a script ignores Ctrl-C, and what it starts would inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments = ["--bootstrap-servers", kafka.bootstrap, "--rule", "EndTxn@writer:1:cut-response"]
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        signal.signal(signal.SIGINT, before)
+    with heeding_ctrl_c():
+        process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
         yield process
         process.kill()
 
