@@ -102,6 +102,15 @@ class ProducerIdentity:
     epoch: int
     transaction_version: int = 0
 
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether brokers recognize a record batch that is sent again."""
+        return self.producer_id >= 0
+
+
+# Who appends without a producer id: a request that is sent again may append its records again.
+PLAIN = ProducerIdentity(transactional_id="", producer_id=-1, epoch=-1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:

@@ -42,6 +42,7 @@ class SinkOptions:
     open_telemetry: bool = False
     open_telemetry_links: int = 0
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    enable_idempotence: Literal["required", "requested", "off"] = "required"
     partitioner: Literal["murmur2", "consistent", "roundrobin"] = "murmur2"
     checkpoint_location: str | None = None
     take_over_query: str | None = None
@@ -108,4 +109,10 @@ def _require_transaction(values: Mapping[str, object]) -> None:
             "kafka.transactional.id",
             "is required for exactly-once",
             action="Set it to a name that this query always uses and no other query uses.",
+        )
+    if values.get("enable_idempotence", "required") != "required":
+        raise ConfigurationError(
+            "kafka.enable.idempotence",
+            "exactly-once needs true or required",
+            action="Omit it, or set deliveryGuarantee to at-least-once.",
         )

@@ -215,8 +215,9 @@ OPTIONS: tuple[Option, ...] = (
            "Verify the CRC of every record batch."),
     Option("kafka.acks", SINK, p.only("all", "-1", why="a transaction needs all in-sync replicas"),
            "Only `all`."),
-    Option("kafka.enable.idempotence", SINK, p.only("true", why="both delivery guarantees need it"),
-           "Only `true`."),
+    Option("kafka.enable.idempotence", SINK, p.one_of("required", "requested", "off", true="required", false="off"),
+           "`required` (or `true`); with `deliveryGuarantee=at-least-once` also "
+           "[`requested` or `off`](sink.md#at-least-once) (or `false`)."),
     Option("kafka.retries", SINK, p.number(1),
            "At least 1, as idempotence needs (KIP-98). Without effect: `kafka.delivery.timeout.ms` limits retries."),
     Option("kafka.max.in.flight.requests.per.connection", SINK, p.number(1, 5),

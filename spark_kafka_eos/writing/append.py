@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_NO_SEQUENCE = -1
 _KEPT_BY_TASK = 25  # requests in its report, the first ones, and as many of the last ones
 WRITTEN_AGAIN = "The whole batch is written again under a new producer epoch."
 
@@ -72,14 +73,15 @@ def append(
     failpoints.failpoint("partitions added", batch_id)
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
-    with Appender(cluster, identity, transaction_version=version) as appender:
+    producer = identity if identity.is_idempotent else None
+    with Appender(cluster, producer, transaction_version=version) as appender:
         for number, (partition, records, block) in enumerate(blocks):
             if number == 1 and failpoints.armed("half appended"):
                 acks += appender.flush()
                 failpoints.failpoint("half appended", batch_id)
             add({partition})
             sequence = sequences.get(partition, 0)
-            _stamp(partition, block, identity, sequence)
+            _stamp(partition, block, identity, sequence if producer else _NO_SEQUENCE)
             appender.append(partition, block, records=records, base_sequence=sequence)
             sequences[partition] = next_sequence(sequence, records)
         acks += appender.flush()

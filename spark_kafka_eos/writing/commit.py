@@ -34,7 +34,7 @@ class Committer(Protocol):
 
     def begin(self, batch: MicroBatch) -> recovery.Write | recovery.Skip: ...
 
-    def appending(self) -> None: ...
+    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended: ...
 
     def commit(self, batch: MicroBatch, *, written: Written) -> None: ...
 
@@ -95,13 +95,13 @@ class _Attempts:
         while True:
             with phase("begin"):
                 verdict = transaction.begin(batch)
-            identity = self._identity = transaction.identity
+            self._identity = transaction.identity
             if isinstance(verdict, recovery.Skip):
                 _log.info("batch %d of query %s: nothing to write: %s", batch.batch_id, batch.query_id, verdict.reason)
                 return "skipped", None
             try:
-                transaction.appending()
-                appended = write(identity)
+                appended = transaction.append(write)
+                self._identity = transaction.identity
                 transaction.commit(batch, written=self._written(appended))
             except TransactionAborted as error:
                 self._abort(error, max_attempts)

@@ -3,20 +3,28 @@
 Every attempt has its own producer id (KIP-98's idempotent producer), so within it the network neither loses nor
 duplicates a record batch. But the records of a failed attempt stay visible, and a batch that Spark runs again is
 written again.
+
+With `kafka.enable.idempotence=off` there is no producer id, and a request that is sent again may duplicate its record
+batches. With `requested` there is none if the brokers refuse one, or a topic's message format has no room for it.
+Source: "Dealing with older message formats when idempotence is enabled", a proposal of KIP-185's discussion.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.core import recovery
-from spark_kafka_eos.errors import UnknownTopic
-from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity, Written
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, UnknownTopic
+from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.writing.report import Appended
+
+_UNSUPPORTED_VERSION, _UNSUPPORTED_FOR_MESSAGE_FORMAT = 35, 43
 
 _log = logging.getLogger(__name__)
 
@@ -30,21 +38,29 @@ class IdempotentWrites:
         here = options.group_id and not any(options.source_clusters)
         self._group = GroupCoordinator(cluster, options.group_id) if here else None
         self._fail_on_data_loss = options.fail_on_data_loss
+        self._degree = options.enable_idempotence
         self._identity: ProducerIdentity | None = None
 
     @property
     def identity(self) -> ProducerIdentity:
-        """The producer id of this attempt; its `transactional_id` is empty."""
+        """The producer id of this attempt, or PLAIN; its `transactional_id` is empty."""
         assert self._identity is not None, "begin() comes first"
         return self._identity
 
     def begin(self, batch: MicroBatch) -> recovery.Write:
-        """Get a new producer id. Without a ledger, every batch is written."""
-        self._identity = idempotent_identity(self._cluster)
+        """Get a new producer id, if there is to be one. Without a ledger, every batch is written."""
+        self._identity = PLAIN if self._degree == "off" else self._producer_id()
         return recovery.Write(reason=f"at-least-once has no ledger, so batch {batch.batch_id} is written")
 
-    def appending(self) -> None:
-        """Does nothing. Records are visible as soon as they are appended."""
+    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
+        """Records are visible as soon as they are appended."""
+        try:
+            return write(self.identity)
+        except BrokerError as error:
+            if self._degree != "requested" or error.code != _UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                raise
+            self._do_without(error)
+            return write(PLAIN)
 
     def commit(self, batch: MicroBatch, *, written: Written) -> None:
         """Commit the source offsets to `kafka.group.id`, if set, for lag tools; not if a source is on another
@@ -60,6 +76,24 @@ class IdempotentWrites:
                 if self._fail_on_data_loss:
                     raise
                 _log.warning("the source offsets are not committed, because a topic no longer exists: %s", error.what)
+
+    def _producer_id(self) -> ProducerIdentity:
+        try:
+            return idempotent_identity(self._cluster)
+        except BrokerError as error:
+            refused = isinstance(error, AuthorizationFailed) or error.code == _UNSUPPORTED_VERSION
+            if self._degree != "requested" or not refused:
+                raise
+            self._do_without(error)
+            return PLAIN
+
+    def _do_without(self, error: BrokerError) -> None:
+        """Go on without a producer id, in this batch and those after it of this process."""
+        self._degree, self._identity = "off", PLAIN
+        _log.warning(
+            "writing without idempotence, because %s; a request that is sent again may write its records twice",
+            error.what,
+        )
 
     def abort(self) -> None:
         """Does nothing. Appended records stay; the next attempt appends them again."""

@@ -49,6 +49,7 @@ from spark_kafka_eos.model import LedgerEntry, MicroBatch, ProducerIdentity, Wri
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.fence import Fence
 from spark_kafka_eos.writing.ledger_keeper import Decide, LedgerKeeper
+from spark_kafka_eos.writing.report import Appended
 
 _log = logging.getLogger(__name__)
 
@@ -144,6 +145,11 @@ class SharedTransaction:
         """Record that the transaction may contain records from now on."""
         self._transaction.apply(Event.APPEND)
         self._appending_since = self._clock()
+
+    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
+        """Have `write` append to the transaction."""
+        self.appending()
+        return write(self.identity)
 
     def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
         """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.

@@ -18,9 +18,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from spark_kafka_eos.model import Compression
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.errors import BrokerError
+from spark_kafka_eos.model import Compression, MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.idempotent import IdempotentWrites
+from spark_kafka_eos.writing.report import Appended
 from tests.conftest import KAFKA_OLDEST
 from tests.kafka_tools import tool
 from tests.messages import BY_BROKER, T0, message, wrapper
@@ -213,3 +220,27 @@ def test_timestamps_of_the_broker_are_read_as_such(upgraded):
     grow(upgraded, "stamped", "snappy", message_timestamp_type="LogAppendTime")
     kinds = [kind for _, kind in agree(upgraded.bootstrap, "stamped")]
     assert kinds[:EACH] == [-1] * EACH and kinds[-EACH:] == [1] * EACH
+
+
+@pytest.mark.parametrize("degree", ["required", "requested", "off"])
+def test_a_topic_of_an_old_format_is_written_without_idempotence_or_not_at_all(upgraded, degree):
+    topic = f"written-{degree}"
+    configure(upgraded.bootstrap, topic, {"message.format.version": "0.10.0"})
+    given = {"kafka.bootstrap.servers": upgraded.bootstrap, "topic": topic, "kafka.enable.idempotence": degree}
+    options = sink_options(given | {"deliveryGuarantee": "at-least-once"})
+    block = encode(pa.array([b"k"]), pa.array([b"v"]), T0)
+
+    def write(identity: ProducerIdentity) -> Appended:
+        acks = append(cluster, identity, [(TopicPartition(topic, 0), 1, block)])
+        return Appended(partitions=1, records=sum(ack.records for ack in acks), bytes=len(block))
+
+    with Cluster(options.client) as cluster:
+        writes = IdempotentWrites(options, cluster)
+        writes.begin(MicroBatch(query_id="q", batch_id=0, digest="", start={}, end={}))
+        if degree == "required":
+            with pytest.raises(BrokerError, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
+                writes.append(write)
+        else:
+            assert writes.append(write).records == 1
+    assert [row[4:6] for row in ours(upgraded.bootstrap, topic)] == ([] if degree == "required" else [(b"k", b"v")])
+    assert set(magics((upgraded.log / f"{topic}-0").glob("*.log"))) == (set() if degree == "required" else {1})

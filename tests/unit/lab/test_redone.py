@@ -1,6 +1,7 @@
 """What was written again is read from the very lines that the writer logs."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -43,8 +44,8 @@ class Aborting:
     def begin(self, batch: MicroBatch) -> Write:
         return Write(reason="follows")
 
-    def appending(self) -> None:
-        """Nothing to prepare."""
+    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
+        return write(self.identity)
 
     def commit(self, batch: MicroBatch, *, written: Written) -> None:
         """Nothing to commit."""

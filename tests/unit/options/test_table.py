@@ -26,7 +26,7 @@ POSITIONS = {  # they end up in starting_offsets and ending_offsets
 }
 SINK_LEDGER = {"sink_kafka_transactional_id"}  # the field `sink`, with others under `sink.`
 # What a sink does anyway.
-CONSTANT = {"acks", "enable_idempotence", "retries", "max_in_flight_requests_per_connection", "include_headers"}
+CONSTANT = {"acks", "retries", "max_in_flight_requests_per_connection", "include_headers"}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,6 @@ def test_a_kafka_property_that_cannot_be_honoured_is_refused_with_the_reason(nam
     [
         ("kafka.acks", "1", "only all"),
         ("kafka.acks", "0", "only all"),
-        ("kafka.enable.idempotence", "false", "only true"),
         ("kafka.retries", "0", "0 is not between 1"),
         ("kafka.max.in.flight.requests.per.connection", "6", "6 is not between 1 and 5"),
     ],
