@@ -42,18 +42,21 @@ def test_the_sink_takes_turns_with_everybody(lab, spark):
     assert names(found) == [sides.EOS_SINK, "built-in", sides.RECIPE, sides.LIBRDKAFKA, sides.JAVA]
 
 
+@pytest.mark.slow
 def test_the_copy_takes_turns_with_everybody(lab, spark):
     ours = (sides.EOS, sides.EOS_EXECUTORS, sides.EOS_SINK, sides.EOS_AT_LEAST_ONCE)
     found = spark_runs.copy(lab, spark, SHAPE, runs=1, against=EVERYBODY, defaults=False, ways=ours)
     assert names(found) == [*ours, sides.BUILT_IN, sides.RECIPE, sides.LIBRDKAFKA]
 
 
+@pytest.mark.slow
 def test_several_topics_are_copied_to_the_same_number_of_topics(lab, spark):
     shape = Shape(records=100, topics=3, partitions=2, compression="lz4")
     found = spark_runs.copy(lab, spark, shape, runs=1, defaults=False, ways=(sides.EOS,))
     assert names(found) == [sides.EOS, sides.BUILT_IN]
 
 
+@pytest.mark.slow
 def test_small_batches_have_triggers_transactions_and_end_to_end_latencies(lab, spark):
     found = latency(lab, spark, seconds=2, runs=1)
     assert names(found) == [sides.EOS, sides.EOS_SINK, sides.BUILT_IN]

@@ -188,6 +188,7 @@ def test_a_query_with_named_sources_killed_after_its_commit_copies_each_record_o
     assert query.copied() == Counter(range(RECORDS))
 
 
+@pytest.mark.slow
 def test_a_query_killed_on_both_sides_of_an_upgrade_of_its_offset_log_copies_each_record_once(kafka, tmp_path):
     query = TwoTopics(kafka, "upgrade", "driver", tmp_path)
     query.die("ended", 0)

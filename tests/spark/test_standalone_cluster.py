@@ -144,6 +144,7 @@ def test_a_zip_file_reaches_executors_that_have_the_compiled_packages(
     assert exactly_once(kafka, topics[1])
 
 
+@pytest.mark.slow
 def test_with_the_package_on_every_node_nothing_is_shipped(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
