@@ -52,8 +52,8 @@ def encode(
     if any(len(column) != rows for column in (keys, timestamps, headers) if isinstance(column, pa.Array | np.ndarray)):
         raise ValueError(f"columns of different lengths for {rows} values")
     codec = codec_of(compression_type)
-    delta = np.arange(rows, dtype=np.int32) if offsets is None else (offsets - offsets[0]).astype(np.int32)
-    payload = _payload(_binary(keys), _binary(values), timestamps, headers, delta)
+    first, last = (0, rows - 1) if offsets is None else (int(offsets[0]), int(offsets[-1]))
+    payload = _payload(_binary(keys), _binary(values), timestamps, headers, offsets if last - first >= rows else None)
     if codec is not Compression.NONE:
         payload = memoryview(compress(codec, payload))
     batch = bytearray(HEADER.size + len(payload))
@@ -63,8 +63,8 @@ def encode(
         (timestamps, timestamps) if isinstance(timestamps, int) else (int(timestamps[0]), int(timestamps.max()))
     )
     HEADER.pack_into(
-        batch, 0, 0 if offsets is None else int(offsets[0]), len(batch) - LENGTH_END, -1, MAGIC, 0, codec | attributes,
-        int(delta[-1]), base_timestamp, max_timestamp, _NOBODY, _NOBODY, _NOBODY, rows,
+        batch, 0, first, len(batch) - LENGTH_END, -1, MAGIC, 0, codec | attributes, last - first,
+        base_timestamp, max_timestamp, _NOBODY, _NOBODY, _NOBODY, rows,
     )  # fmt: skip
     sign(batch)
     return batch
@@ -75,18 +75,20 @@ def _payload(
     values: pa.BinaryArray,
     timestamps: NDArray[np.int64] | int,
     headers: pa.Array | None,
-    offset_delta: NDArray[np.int32],
+    offsets: NDArray[np.int64] | None,
 ) -> memoryview:
+    """The records; `offsets` if there are gaps between them."""
     rows = len(values)
     key_length, value_length = lengths(keys), lengths(values)
     before_key, before_value = varints(key_length), varints(value_length)
     delta = ZERO if isinstance(timestamps, int) else varints(timestamps - timestamps[0])
     header_count, header_bytes = encode_headers(headers)
-    if header_bytes is None and offset_delta[-1] == rows - 1:
+    if header_bytes is None and offsets is None:
         alike = write_alike(keys, values, delta, before_key, before_value, _LARGEST_PAYLOAD)
         if alike is not None:
             return alike
     attributes = ZERO  # one byte, 0, like the varint 0
+    offset_delta = np.arange(rows, dtype=np.int32) if offsets is None else (offsets - offsets[0]).astype(np.int32)
     first = [attributes, delta, varints(offset_delta), before_key]
     length = np.maximum(key_length, 0, dtype=np.int64) + np.maximum(value_length, 0)
     if header_bytes is not None:

@@ -68,23 +68,24 @@ def as_record_batches(buffer: Bytes, *, max_bytes: int = _MAX_BYTES) -> bytearra
     """
     out, enough = bytearray(), max(_EXPANSION * len(buffer), _AT_LEAST)
     data, decompressor = np.frombuffer(buffer, np.uint8), Decompressor()
-    at = _positions(data, whole=False)
-    for first, behind in _runs(data, at):
-        start, end = int(at[first]), int(at[behind])
-        entry = _entries(data, at[first:behind])
+    at, _ = _positions(data)
+    entries = _entries(data, at)
+    for run in _runs(entries):
+        some, entry = at[run], entries[run]
         if entry["magic"][0] == MAGIC:
-            out += data[start:end].tobytes()
+            start = int(some[0])
+            out += data[start : start + int(entry["size"][0]) + LENGTH_END].tobytes()
         elif entry["attributes"][0] & CODEC:
-            out += _unwrapped(data[start:end], entry[0], decompressor, max_bytes)
+            out += _unwrapped(data, some, entry, decompressor, max_bytes)
         else:
-            out += _batch(_messages(data, at[first:behind], entry), entry[0])
+            out += _batch(_messages(data, some, entry), entry[0])
         if len(out) >= enough:
             break
     return out
 
 
-def _positions(data: NDArray[np.uint8], *, whole: bool) -> Int64s:
-    """Where each message or record batch begins, and where the last whole one ends: the end of `data` if `whole`."""
+def _positions(data: NDArray[np.uint8]) -> tuple[Int64s, int]:
+    """Where each whole message or record batch begins, and where the last one ends."""
     view, size = data.data, len(data)
     at, found = 0, [0]
     while size - at >= LENGTH_END + _SMALLEST:
@@ -95,27 +96,26 @@ def _positions(data: NDArray[np.uint8], *, whole: bool) -> Int64s:
         if at > size:
             break
         found.append(at)
-    if whole and found[-1] != size:
-        raise CorruptRecordBatch("the messages of a message set do not fill it exactly")
-    return np.array(found, np.int64)
+    return np.array(found[:-1], np.int64), found[-1]
 
 
 def _entries(data: NDArray[np.uint8], at: Int64s) -> NDArray[np.void]:
     """The fields before the key of each message at `at`; the timestamp is one only if the magic is 1."""
+    if not at.size:
+        return np.zeros(0, _ENTRY)
     if int(at[-1]) + _ENTRY.itemsize > len(data):
         data = np.append(data, np.zeros(_ENTRY.itemsize, np.uint8))
     every: NDArray[np.void] = np.ndarray((len(data) - _ENTRY.itemsize + 1,), _ENTRY, data, strides=(1,))
     return every[at]
 
 
-def _runs(data: NDArray[np.uint8], at: Int64s) -> Iterator[tuple[int, int]]:
-    """Ranges of `at` (whose last is an end) that make one record batch: a wrapper, a record batch, or messages alike.
+def _runs(entries: NDArray[np.void]) -> Iterator[slice]:
+    """The rows of `entries` that make one record batch each: a wrapper, a record batch, or messages alike.
 
     Messages with LogAppendTime are alike if their timestamps are equal, because a record batch has only one.
     """
-    if len(at) < 2:
+    if not len(entries):
         return
-    entries = _entries(data, at[:-1])
     known = np.isin(entries["magic"], (0, 1, MAGIC))
     if not known.all():
         bad = entries[~known][0]
@@ -128,7 +128,7 @@ def _runs(data: NDArray[np.uint8], at: Int64s) -> Iterator[tuple[int, int]]:
     for field in (entries["magic"], by_broker, when, entries["offset"] >> 31):
         changes |= field[1:] != field[:-1]
     edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(entries)]
-    yield from pairwise(edges)
+    yield from (slice(first, behind) for first, behind in pairwise(edges))
 
 
 def _messages(data: NDArray[np.uint8], at: Int64s, entry: NDArray[np.void]) -> _Messages:
@@ -171,23 +171,28 @@ def _length(data: NDArray[np.uint8], at: Int64s, end: Int64s) -> tuple[Int64s, I
     return length, begin
 
 
-def _unwrapped(data: NDArray[np.uint8], entry: np.void, decompressor: Decompressor, max_bytes: int) -> bytearray:
-    """The record batch for the wrapper that fills `data`; `entry` are its fields."""
-    last = int(entry["offset"])
+def _unwrapped(
+    data: NDArray[np.uint8], at: Int64s, entry: NDArray[np.void], decompressor: Decompressor, max_bytes: int
+) -> bytearray:
+    """The record batch for the wrapper at `at`; `entry` are its fields."""
+    magic, last = int(entry["magic"][0]), int(entry["offset"][0])
     try:
-        payload = _decompressed(data, entry, decompressor, max_bytes)
-        at = _positions(payload, whole=True)[:-1]
-        if not at.size:
+        (value,) = _messages(data, at, entry).value.to_pylist()
+        payload = _decompressed(value, int(entry["attributes"][0] & CODEC), magic, decompressor, max_bytes)
+        inner_at, end = _positions(payload)
+        if end != len(payload):
+            raise CorruptRecordBatch("the messages in it do not fill it exactly")
+        if not inner_at.size:
             raise CorruptRecordBatch("it holds no message")
-        inner = _entries(payload, at)
-        if (inner["magic"] != entry["magic"]).any() or (inner["attributes"] & CODEC).any():
+        inner = _entries(payload, inner_at)
+        if (inner["magic"] != magic).any() or (inner["attributes"] & CODEC).any():
             raise CorruptRecordBatch("it holds messages of another format, or compressed ones")
-        messages = _messages(payload, at, inner)
-        if entry["magic"]:
+        messages = _messages(payload, inner_at, inner)
+        if magic:
             messages = messages._replace(offset=messages.offset + (last - messages.offset[-1]))
         if messages.offset[0] < 0 or messages.offset[-1] != last:
             raise CorruptRecordBatch(f"its offsets end at {messages.offset[-1]}")
-        return _batch(messages, entry)
+        return _batch(messages, entry[0])
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(
             f"the compressed message at offset {last}: {error.what}", action=error.action
@@ -195,17 +200,12 @@ def _unwrapped(data: NDArray[np.uint8], entry: np.void, decompressor: Decompress
 
 
 def _decompressed(
-    data: NDArray[np.uint8], entry: np.void, decompressor: Decompressor, max_bytes: int
+    value: bytes | None, code: int, magic: int, decompressor: Decompressor, max_bytes: int
 ) -> NDArray[np.uint8]:
-    """The message set inside the wrapper that fills `data`."""
-    at, end = np.zeros(1, np.int64), np.array([len(data)])
-    _verify_crcs(data, at, end, np.array([entry]))
-    key_length, key_at = _length(data, at + _BODY[entry["magic"]], end)
-    value_length, value_at = _length(data, key_at + np.maximum(key_length, 0), end)
-    if value_at[0] + value_length[0] != len(data):  # also if it is null
-        raise CorruptRecordBatch("it has no value that fills it")
-    code, value = int(entry["attributes"] & CODEC), data[int(value_at[0]) :].tobytes()
-    if code == Compression.LZ4 and not entry["magic"]:
+    """The message set that is the value of a wrapper."""
+    if value is None:
+        raise CorruptRecordBatch("it has no value")
+    if code == Compression.LZ4 and not magic:
         value = _with_lz4_checksum(value)
     elif code > Compression.LZ4:
         raise CorruptRecordBatch(f"its compression type {code} is none of the old format")

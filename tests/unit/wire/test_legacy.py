@@ -135,6 +135,11 @@ def test_a_truncated_message_is_left_for_the_next_fetch(magic):
         assert offsets(whole + message(1, magic=magic)[:kept]) == [0]
 
 
+@pytest.mark.parametrize("kept", [0, 12, 25, 34])
+def test_a_buffer_without_a_whole_message_has_no_record_batch(kept):
+    assert as_record_batches(message(0, magic=1)[:kept]) == b""
+
+
 def test_a_buffer_that_is_much_larger_when_decompressed_is_rewritten_in_part():
     one = [wrapper(at, message(0, bytes(1 << 20), magic=1), magic=1, codec=Compression.GZIP) for at in range(10)]
     assert offsets(b"".join(one)) == [0]
