@@ -115,7 +115,7 @@ class LineageListener(StreamingQueryListener):
             ),
             inputs=[InputDataset(namespace=self._here, name=topic) for topic in inputs],
             outputs=[OutputDataset(namespace=self._there, name=topic) for topic in self._outputs],
-            producer=f"https://pypi.org/project/spark-kafka-eos/{spark_kafka_eos.__version__}",
+            producer=f"pkg:pypi/spark-kafka-eos@{spark_kafka_eos.__version__}",
         )
         try:
             self._client.emit(event)
