@@ -97,7 +97,7 @@ def remarks(picture: Picture) -> list[str]:
 
 
 def _transaction_row(survey: Survey, facts: TransactionFacts) -> Row:
-    held = sum(part.held_offsets or 0 for part in survey.parts_of(facts.transactional_id))
+    held = survey.held_by(facts.transactional_id)
     time_left = facts.timeout_left_ms
     overdue = time_left is not None and time_left <= 0
     return Row(

@@ -38,7 +38,7 @@ def listing(found: Survey, *, only_open: bool) -> RenderableType:
     """One row per transactional.id: the open ones first, by age."""
     shown = _table("transactional id", "state", "producer", "node", right=("age", "left", "held"))
     for each in _sorted(found, only_open=only_open):
-        held = sum(part.held_offsets or 0 for part in found.parts_of(each.transactional_id))
+        held = found.held_by(each.transactional_id)
         shown.add_row(
             Text(each.transactional_id),
             Text(each.state, "yellow" if each.is_open else ""),

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.model import TopicPartition
@@ -133,7 +134,7 @@ class ProducerCounts:
     open_transactions: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Survey:
     """What coordinators and leaders returned, at `taken_ms` by this machine's clock.
 
@@ -158,7 +159,7 @@ class Survey:
         found = [facts for facts in self.transactions.values() if facts.is_open]
         return sorted(found, key=lambda facts: (-(facts.age_ms or 0), facts.transactional_id))
 
-    @property
+    @cached_property  # a table asks for each of its rows
     def open_parts(self) -> list[OpenPart]:
         """What the leaders have open, sorted by partition and offset."""
         names = {listing.producer_id: listing.transactional_id for listing in self.listings}
@@ -181,7 +182,19 @@ class Survey:
 
     def parts_of(self, transactional_id: str) -> list[OpenPart]:
         """The open parts whose producer id belongs to this id."""
-        return [part for part in self.open_parts if part.facts and part.facts.transactional_id == transactional_id]
+        return self._parts_by_id.get(transactional_id, [])
+
+    def held_by(self, transactional_id: str) -> int:
+        """How many offsets this id holds back, as far as that is known."""
+        return sum(part.held_offsets or 0 for part in self.parts_of(transactional_id))
+
+    @cached_property
+    def _parts_by_id(self) -> dict[str, list[OpenPart]]:
+        found: dict[str, list[OpenPart]] = {}
+        for part in self.open_parts:
+            if part.facts is not None:
+                found.setdefault(part.facts.transactional_id, []).append(part)
+        return found
 
     def _ending(self, producer: ProducerState, facts: TransactionFacts | None, *, listed: bool) -> Ending:
         if facts is None and listed:  # its description did not come
