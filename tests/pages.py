@@ -6,6 +6,7 @@ a folder of the test's own; an expression followed by `# -> value`, on one line,
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,15 @@ def run(
 def compare(code: str) -> str:
     """The code with each shown value turned into a call of `check`."""
     return _SHOWN.sub(r"\g<indent>check(\g<expression>, \g<value>)", code)
+
+
+def named(name: str) -> object:
+    """What a page names as `room.module.attribute`, without the package."""
+    parts = name.split(".")
+    found = importlib.import_module(".".join(["spark_kafka_eos", *parts[:2]]))
+    for part in parts[2:]:
+        found = getattr(found, part)
+    return found
 
 
 def check(found: object, shown: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from spark_kafka_eos.broker.versions import RANGES
 from spark_kafka_eos.failpoints import POINTS
 from tests.faults.states import STATES
-from tests.pages import ROOT
+from tests.pages import ROOT, named
 
 TABLE = (ROOT / "docs/tracing.md").read_text().partition("## The data flow of a transaction")[2]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TABLE.splitlines() if line.startswith("| ")][
@@ -30,11 +29,7 @@ def test_every_step_is_there():
 
 @pytest.mark.parametrize("name", sorted(quoted(4)))
 def test_the_code_of_each_step_exists(name):
-    parts = name.split(".")
-    found = importlib.import_module(".".join(["spark_kafka_eos", *parts[:2]]))
-    for part in parts[2:]:
-        found = getattr(found, part)
-    assert callable(found)
+    assert callable(named(name))
 
 
 def test_the_requests_are_those_that_the_connector_sends():

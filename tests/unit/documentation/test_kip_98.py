@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from functools import cache
 
 import pytest
 
-from tests.pages import ROOT
+from tests.pages import ROOT, named
 
 TABLE = (ROOT / "docs/kip-98.md").read_text().partition("## The requirements")[2]
 ROWS = [line.strip("|").split("|") for line in TABLE.splitlines() if line.startswith("| ")][1:]
@@ -33,11 +32,7 @@ def test_every_requirement_names_code_and_a_test():
 
 @pytest.mark.parametrize("name", quoted(1))
 def test_the_code_exists(name):
-    parts = name.split(".")
-    found = importlib.import_module(".".join(["spark_kafka_eos", *parts[:2]]))
-    for part in parts[2:]:
-        found = getattr(found, part)
-    assert callable(found)
+    assert callable(named(name))
 
 
 @pytest.mark.parametrize("name", quoted(2))
