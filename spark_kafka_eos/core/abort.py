@@ -78,7 +78,6 @@ def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_
             action="`kafka-eos transactions list` shows those that there are, `hanging` transactions that no "
             "coordinator knows.",
         )
-    insist = "If you are sure, add --fence-owner."
     left = facts.timeout_left_ms
     if facts.is_open and facts.state != "Ongoing":
         return Verdict(
@@ -94,7 +93,7 @@ def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_
         return Verdict(
             abort=False,
             reason=f"it has no open transaction ({facts.state})",
-            action=f"There is nothing to abort. To fence its owner nevertheless, add --fence-owner. {insist}",
+            action="There is nothing to abort. To fence its owner nevertheless, add --fence-owner.",
         )
     if left is None or left > -CLOCKS_DIFFER_MS:
         return Verdict(
@@ -102,7 +101,7 @@ def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_
             reason=f"its owner may be alive: the transaction has been open{_for(facts)}, and its timeout is "
             f"{span(facts.timeout_ms)}",
             action=f"{_wait(facts)} Aborting it now stops the owner, if it runs: a query of this package fails with "
-            f"ProducerFenced, and writes the batch again after a restart. {insist}",
+            "ProducerFenced, and writes the batch again after a restart. If you are sure, add --fence-owner.",
         )
     return Verdict(abort=True, reason=f"its timeout passed {span(-left)} ago, and its coordinator has not aborted it")
 
