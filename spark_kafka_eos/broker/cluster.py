@@ -310,6 +310,18 @@ class Cluster:
 
         return retry(api, attempt, patient, lambda _: None, budget=self.budget(), sleep=self.sleep)
 
+    def call_node(self, node: int, request: Any, errors: Errors) -> Any:
+        """Call this broker, whichever role it has."""
+        api = request.name.removesuffix("Request")
+        return retry(
+            api,
+            lambda: self.connection(node).call(request),
+            errors,
+            lambda _: None,
+            budget=self.budget(),
+            sleep=self.sleep,
+        )
+
     def _patient(self, api: str, errors: Errors, patience_ms: int | None) -> Errors:
         """`errors`, but raises UnknownTopic if a topic stays unknown for `patience_ms`."""
         patience = self.budget(patience_ms)

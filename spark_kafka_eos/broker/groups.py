@@ -12,7 +12,6 @@ from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.responses import incomplete
-from spark_kafka_eos.broker.retry import retry
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
@@ -125,14 +124,8 @@ def group_ids(cluster: Cluster) -> list[str]:
 
 def _group_ids(cluster: Cluster, node: int) -> list[str]:
     """The groups that this node coordinates."""
-
-    def attempt() -> Any:
-        return cluster.connection(node).call(ListGroupsRequest(states_filter=[], types_filter=[]))
-
-    def errors(response: Any) -> Iterable[tuple[str, int]]:
-        yield f"broker {node}", response.error_code
-
-    response = retry("ListGroups", attempt, errors, lambda _: None, budget=cluster.budget(), sleep=cluster.sleep)
+    request = ListGroupsRequest(states_filter=[], types_filter=[])
+    response = cluster.call_node(node, request, lambda response: [(f"broker {node}", response.error_code)])
     return [listed.group_id for listed in response.groups]
 
 

@@ -19,9 +19,8 @@ from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsR
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.leaders import ask_leaders
-from spark_kafka_eos.broker.retry import Errors, retry
 from spark_kafka_eos.core.lag import Marks, OpenTransaction
-from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.preflight import TRANSACTIONS_TOPIC, Unread
 from spark_kafka_eos.core.transactions import (
     ProducerState,
     Survey,
@@ -33,7 +32,6 @@ from spark_kafka_eos.core.transactions import (
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 
-TRANSACTION_STATE = "__transaction_state"
 _ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a transactional.id that nobody has
 _AT_ONCE = 500  # entries of one request, as Kafka's own tool asks for
 _NOT_SHOWN = (53, 105)  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_NOT_FOUND: since it was listed
@@ -175,10 +173,10 @@ def _transaction(producer: ProducerState) -> tuple[TopicPartition, int, int, int
 def _coordinators(cluster: Cluster) -> dict[int, tuple[int, int]]:
     """The leader of each partition of the transactions' own topic, and its epoch; empty if one has none."""
     try:
-        cluster.refresh([TRANSACTION_STATE], patience_ms=0)
+        cluster.refresh([TRANSACTIONS_TOPIC], patience_ms=0)
     except KafkaEosError:  # not allowed to describe it, for example
         return {}
-    known = cluster.topic(TRANSACTION_STATE).partitions
+    known = cluster.topic(TRANSACTIONS_TOPIC).partitions
     leaders = {number: (each.leader, each.leader_epoch) for number, each in known.items()}
     return leaders if all(leader >= 0 for leader, _ in leaders.values()) else {}
 
@@ -277,7 +275,7 @@ def _producer(partition: TopicPartition, each: Any) -> ProducerState:
 
 def _listed_by(cluster: Cluster, node: int, producer_ids: Sequence[int]) -> list[TransactionListing]:
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
-    states = _ask(cluster, node, request, lambda response: [(f"broker {node}", response.error_code)]).transaction_states
+    response = cluster.call_node(node, request, lambda response: [(f"broker {node}", response.error_code)])
     return [
         TransactionListing(
             transactional_id=state.transactional_id,
@@ -285,13 +283,13 @@ def _listed_by(cluster: Cluster, node: int, producer_ids: Sequence[int]) -> list
             state=state.transaction_state,
             coordinator=node,
         )
-        for state in states
+        for state in response.transaction_states
     ]
 
 
 def _described_by(cluster: Cluster, node: int, names: Sequence[str], *, now_ms: int) -> dict[str, TransactionFacts]:
     request = DescribeTransactionsRequest(transactional_ids=list(names))
-    states = _ask(cluster, node, request, lambda _: ()).transaction_states
+    states = cluster.call_node(node, request, lambda _: ()).transaction_states
     found: dict[str, TransactionFacts] = {}
     for state in states:
         if state.error_code in _NOT_SHOWN:
@@ -304,17 +302,6 @@ def _described_by(cluster: Cluster, node: int, names: Sequence[str], *, now_ms: 
         if isinstance(facts, TransactionFacts):
             found[state.transactional_id] = facts
     return found
-
-
-def _ask(cluster: Cluster, node: int, request: Any, errors: Errors) -> Any:
-    return retry(
-        request.name.removesuffix("Request"),
-        lambda: cluster.connection(node).call(request),
-        errors,
-        lambda _: None,
-        budget=cluster.budget(),
-        sleep=cluster.sleep,
-    )
 
 
 def _held(held: ProducerState, name: str | None, facts: Mapping[str, TransactionFacts]) -> OpenTransaction:
