@@ -1,0 +1,125 @@
+"""Dead letters: records that cannot be decoded or written, aside in a topic of their own, and why each one is there.
+
+A dead letter is the original record, with these headers after its own. Their values are text in UTF-8, and a header
+without a value is left out. The names have the form of Kafka Connect's `__connect.errors.*`; Kafka Streams has
+`__streams.errors.*` (KIP-1034).
+
+    __kafka_eos.errors.cause              a short word: one of `Cause`, or the user's own
+    __kafka_eos.errors.message            one sentence, at most 500 characters, without the record's content
+    __kafka_eos.errors.topic              where the record was read from
+    __kafka_eos.errors.partition
+    __kafka_eos.errors.offset
+    __kafka_eos.errors.timestamp          of the record that was read, in milliseconds since 1970
+    __kafka_eos.errors.schema.id          the id of the schema that its writer named
+    __kafka_eos.errors.query.id           the query and its batch that put it aside
+    __kafka_eos.errors.batch.id
+    __kafka_eos.errors.transactional.id   whose ledger has that batch
+    __kafka_eos.errors.output.topic       where it could not be written
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+PREFIX = "__kafka_eos.errors."
+LONGEST_CAUSE, LONGEST_MESSAGE = 64, 500  # characters
+
+Header = tuple[str, bytes | None]
+
+
+class Cause(StrEnum):
+    """Why a record is a dead letter, as far as this package finds out itself."""
+
+    # It could not be decoded.
+    NOT_FRAMED = "not-framed"  # no magic byte, or too short for a schema id
+    UNKNOWN_SCHEMA = "unknown-schema"  # the registry has no schema with this id
+    WRONG_SCHEMA = "wrong-schema"  # of another type or subject than the query asks for
+    UNDECODABLE = "undecodable"  # the bytes do not fit the schema, or some are left over
+    INCOMPATIBLE = "incompatible"  # the writer's and the reader's schema do not resolve
+    OUT_OF_RANGE = "out-of-range"  # a value that Spark's type cannot hold
+    # It could not be written.
+    TOO_LARGE = "too-large"
+    NO_TOPIC = "no-topic"  # neither the row nor an option names one
+    TOPIC_NOT_ALLOWED = "topic-not-allowed"  # not in outputTopics
+    UNKNOWN_TOPIC = "unknown-topic"
+    UNKNOWN_PARTITION = "unknown-partition"
+    INVALID_HEADERS = "invalid-headers"  # one is null or has no key
+    # The row says so, but not why.
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Why a record was put aside, and where it came from. What is not known is None; `timestamp` is in milliseconds.
+
+    The fields are the headers, in their order.
+    """
+
+    cause: str
+    message: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp: int | None = None
+    schema_id: int | None = None
+    query_id: str | None = None
+    batch_id: int | None = None
+    transactional_id: str | None = None
+    output_topic: str | None = None
+
+
+def header_name(field: str) -> str:
+    """The name of the header for this field of `DeadLetter`."""
+    return PREFIX + field.replace("_", ".")
+
+
+_FIELDS = {field.name: header_name(field.name) for field in fields(DeadLetter)}
+_NUMBERS = frozenset({"partition", "offset", "timestamp", "schema_id", "batch_id"})
+_FIRST = _FIELDS["cause"]
+
+
+def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
+    """The headers that a dead letter has after the record's own. A long cause or message is cut."""
+    values = {name: getattr(letter, name) for name in _FIELDS}
+    values["cause"] = shortened(letter.cause, LONGEST_CAUSE) or str(Cause.OTHER)
+    values["message"] = shortened(letter.message or "", LONGEST_MESSAGE)
+    return [(_FIELDS[name], str(value).encode()) for name, value in values.items() if value not in (None, "")]
+
+
+def letter_of(headers: Iterable[Header]) -> DeadLetter | None:
+    """The inverse of `headers_of`, for all of a record's headers. None if the record is no dead letter.
+
+    A record that became a dead letter twice has these headers twice: the last ones count. Text in place of a number
+    counts as unknown, because anybody may write into a topic.
+    """
+    found: dict[str, str] | None = None
+    for name, value in headers:
+        if name == _FIRST:
+            found = {}
+        if found is not None and value is not None and name.startswith(PREFIX):
+            found[name] = value.decode(errors="replace")
+    if found is None:
+        return None
+    values = {field: found.get(name) for field, name in _FIELDS.items()}
+    return DeadLetter(
+        **{field: _number(value) if field in _NUMBERS else value for field, value in values.items()}  # type: ignore[arg-type]
+        | {"cause": values["cause"] or str(Cause.OTHER)}
+    )
+
+
+def own_headers(headers: Iterable[Header]) -> list[Header]:
+    """The record's own headers, as they were before it became a dead letter."""
+    return [(name, value) for name, value in headers if not name.startswith(PREFIX)]
+
+
+def shortened(text: str, longest: int) -> str:
+    """`text` on one line and within `longest` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value and re.fullmatch(r"-?[0-9]{1,19}", value) else None

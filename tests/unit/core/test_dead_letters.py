@@ -1,0 +1,96 @@
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_eos.core.dead_letters import (
+    LONGEST_MESSAGE,
+    PREFIX,
+    Cause,
+    DeadLetter,
+    headers_of,
+    letter_of,
+    own_headers,
+)
+
+WHOLE = DeadLetter(
+    cause=Cause.UNKNOWN_SCHEMA,
+    message="the registry has no schema 7",
+    topic="orders",
+    partition=0,
+    offset=0,
+    timestamp=1_700_000_000_000,
+    schema_id=7,
+    query_id="q",
+    batch_id=0,
+    transactional_id="clean",
+    output_topic="orders-clean",
+)
+
+
+def test_the_headers_have_these_names_in_this_order():
+    assert headers_of(WHOLE) == [
+        ("__kafka_eos.errors.cause", b"unknown-schema"),
+        ("__kafka_eos.errors.message", b"the registry has no schema 7"),
+        ("__kafka_eos.errors.topic", b"orders"),
+        ("__kafka_eos.errors.partition", b"0"),
+        ("__kafka_eos.errors.offset", b"0"),
+        ("__kafka_eos.errors.timestamp", b"1700000000000"),
+        ("__kafka_eos.errors.schema.id", b"7"),
+        ("__kafka_eos.errors.query.id", b"q"),
+        ("__kafka_eos.errors.batch.id", b"0"),
+        ("__kafka_eos.errors.transactional.id", b"clean"),
+        ("__kafka_eos.errors.output.topic", b"orders-clean"),
+    ]
+    assert len(headers_of(WHOLE)) == len(fields(DeadLetter))
+
+
+def test_what_is_unknown_has_no_header():
+    assert headers_of(DeadLetter(cause="late", message="")) == [(f"{PREFIX}cause", b"late")]
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=60)
+numbers = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.builds(
+        DeadLetter,
+        cause=words,
+        **{
+            f.name: st.none() | (numbers if "int" in f.type else words) for f in fields(DeadLetter) if f.name != "cause"
+        },
+    ),
+    st.lists(st.tuples(words, st.none() | st.binary())),
+)
+def test_what_is_built_is_parsed_again_and_the_records_own_headers_stay(letter, own):
+    headers = [*own, *headers_of(letter)]
+    assert letter_of(headers) == letter
+    assert own_headers(headers) == own
+
+
+def test_a_record_that_became_a_dead_letter_twice_tells_of_the_second_time_only():
+    again = DeadLetter(cause=Cause.NO_TOPIC)
+    assert letter_of([*headers_of(WHOLE), *headers_of(again)]) == again
+
+
+@pytest.mark.parametrize("headers", [[], [("k", b"v")], [(f"{PREFIX}message", b"without a cause")]])
+def test_a_record_without_a_cause_is_no_dead_letter(headers):
+    assert letter_of(headers) is None
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"1.5", b"9" * 40, b"\xff"])
+def test_what_others_wrote_in_place_of_a_number_is_unknown(text):
+    assert letter_of([(f"{PREFIX}cause", b"\xff"), (f"{PREFIX}offset", text)]) == DeadLetter(cause="�")
+
+
+def test_a_message_is_one_line_of_limited_length():
+    (_, (_, message)) = headers_of(DeadLetter(cause="late", message="two\n  lines " + "x" * 1_000))
+    assert message.decode().startswith("two lines xxx")
+    assert len(message.decode()) == LONGEST_MESSAGE
+
+
+def test_an_empty_cause_is_another_one():
+    assert headers_of(DeadLetter(cause="")) == [(f"{PREFIX}cause", b"other")]
+    assert letter_of([(f"{PREFIX}cause", None)]) == DeadLetter(cause="other")
