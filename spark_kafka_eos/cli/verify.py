@@ -43,7 +43,10 @@ _MEANS = {
 
 def verify(
     context: typer.Context,
-    topic: Annotated[str, typer.Option(help="The output topic to check.")],
+    topic: Annotated[
+        list[str],
+        typer.Option(help="The output topic to check. Repeat it if the output is several topics (see below)."),
+    ],
     bootstrap_servers: BootstrapServers = None,
     source: Annotated[
         str | None, typer.Option(help="The topic whose records TOPIC must contain, each once (see below).")
@@ -71,12 +74,15 @@ def verify(
     properties: Properties = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Check a topic that a query wrote. Stop the query first, or wait until it is idle.
+    """Check what a query wrote. Stop the query first, or wait until it is idle.
 
     The first three invariants need to know where a record comes from. Its value may contain this (source partition and
     offset, batch, attempt; see docs/verify.md). If no value does, keys and values are compared with those of SOURCE. If
     they are equal, nothing is lost or duplicated. If they differ, a job that filters or transforms cannot be
     distinguished from a loss, unless --copy states that it does neither.
+
+    With several topics, such as a query's topic and its dead letters, each source record must be in one of them. The
+    headers of a dead letter say where it comes from.
 
     \b
     Exit code 0: all requested invariants hold
@@ -153,8 +159,10 @@ def summary(report: Report) -> str:
     """What was read, how long it took, and the verdict, in a sentence or two."""
     concerned = report.violated or report.unproven
     verdict = f"{report.verdict}: {', '.join(invariant.name.lower() for invariant in concerned)}"
+    each = ", ".join(f"{count:,} in {topic}" for topic, count in report.topics.items())
+    told = f" ({each})" if len(report.topics) > 1 else ""
     return (
-        f"{report.topic}: {report.records:,} records committed and {report.uncommitted:,} not, read by "
+        f"{report.topic}: {report.records:,} records committed{told} and {report.uncommitted:,} not, read by "
         f"{', '.join(report.readers)}, in {report.seconds:.1f} s; "
         f"{verdict if concerned else 'every checked invariant holds'}."
     )
@@ -166,7 +174,8 @@ def to_json(report: Report) -> Mapping[str, Any]:
         asdict(finding) | {"invariant": finding.invariant.name.lower(), "verdict": finding.verdict}
         for finding in report.findings
     ]
-    return asdict(report) | {"verdict": report.verdict, "holds": report.holds, "findings": findings}
+    named = {"topic": report.topic, "records": report.records}
+    return named | asdict(report) | {"verdict": report.verdict, "holds": report.holds, "findings": findings}
 
 
 class _Bars:

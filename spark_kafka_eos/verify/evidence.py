@@ -23,7 +23,8 @@ class PartitionLog:
     """The log of one output partition: its record batches, and all data records, including aborted ones, in log order.
 
     `high_watermark` and `last_stable_offset` are the broker's; `start` is its first available offset. `contents` are
-    those of the data records, None if they were not computed.
+    those of the data records, None if they were not computed. `dead_letters` of the records have their provenance from
+    their headers.
     """
 
     partition: TopicPartition
@@ -34,6 +35,7 @@ class PartitionLog:
     last_stable_offset: int
     start: int = 0
     contents: Contents | None = None
+    dead_letters: int = 0
 
     @cached_property
     def outcomes(self) -> Outcomes:

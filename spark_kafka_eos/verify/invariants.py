@@ -1,4 +1,4 @@
-"""Defines "exactly once" for an output topic as six invariants over its whole log, and proves or refutes each.
+"""Defines "exactly once" for a query's output as six invariants over its whole log, and proves or refutes each.
 
     1 once         the committed output contains every source offset exactly once, and nothing else
     2 order        records of one source partition keep their order in each output partition
@@ -9,10 +9,13 @@
                    matches its pointer
     6 healed       no transaction is open, and readers reach the end
 
-4 to 6 are checked for any topic. 1 to 3 need to know where a record comes from. Either its value contains this
-(`verify.provenance_bytes`, `verify.origins`), or its key and value are compared (`verify.contents`: 1, and 2 as far as
-possible). Otherwise they are not checked. Anything with another explanation, however unlikely, is not a violation,
-because nobody trusts a checker that was wrong once. All computations use arrays: ten million records take seconds.
+An output is one topic or several: together they contain every source offset exactly once.
+
+4 to 6 are checked for any topic. 1 to 3 need to know where a record comes from. Either its value says so
+(`verify.provenance_bytes`, `verify.origins`), or its headers if it is a dead letter (`verify.dead_letter_headers`), or
+its key and value are compared (`verify.contents`: 1, and 2 as far as possible). Otherwise they are not checked.
+Anything with another explanation, however unlikely, is not a violation, because nobody trusts a checker that was wrong
+once. All computations use arrays: ten million records take seconds.
 """
 
 from __future__ import annotations
@@ -53,12 +56,13 @@ def check(
     done = committed(history)
     values = sum(len(log.offset) for log in logs)
     traced = sum(log.traced for log in logs)
+    dead_letters = sum(log.dead_letters for log in logs)
     source_is_traced = source is not None and any(origin.traced for origin in source.values())
     by_provenance = not copy and 0 < traced == values and not source_is_traced
     if by_provenance:
         provable = [once(logs, source), order(logs), identity(logs, source, history, done)]
         provable = [replace(finding, asked=True) for finding in provable]
-    elif source is not None and (copy or not traced):
+    elif source is not None and (copy or traced == dead_letters):
         in_source, in_order = contents.compare(logs, source, copy=copy)
         unbatched = CheckedInvariant(
             invariant=Invariant.IDENTITY, unit="batches", unchecked="the values do not contain their batch"

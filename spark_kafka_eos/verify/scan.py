@@ -18,6 +18,7 @@ from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.verify.dead_letter_headers import unpack_headers
 from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen
 from spark_kafka_eos.verify.outcomes import Batches, Kind
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance, unpack
@@ -36,6 +37,7 @@ class _Columns:
     batches: list[tuple[int, int, int, int, bool, int, int]] = field(default_factory=list)
     offset: list[NDArray[np.int64]] = field(default_factory=list)
     provenance: list[Provenance] = field(default_factory=list)
+    dead_letters: int = 0
     contents: list[Contents] = field(default_factory=list)
 
 
@@ -45,11 +47,14 @@ def logs(
     stable: Mapping[TopicPartition, int],
     progress: Progress,
     take_contents: TakeContents = "never",
+    *,
+    dead_letters_of: str | None = None,
 ) -> list[PartitionLog]:
     """Everything in `ranges`, which end at the high watermark, read uncommitted; `stable`: the last stable offsets.
 
     Computing the records' contents costs about as much as everything else. "without provenance": compute them only
-    until the first value with provenance. Raises what `Fetcher.fetch` and `decode` raise.
+    until the first value with provenance. `dead_letters_of`: the source topic whose dead letters may be among the
+    records; their headers say where they come from. Raises what `Fetcher.fetch` and `decode` raise.
     """
     by_partition = {wanted.partition: _Columns() for wanted in ranges}
     at = {wanted.partition: wanted.start for wanted in ranges}
@@ -64,11 +69,17 @@ def logs(
             else:
                 columns.batches.append(_row(header, Kind.DATA))
                 data.append(header)
-        for records in _named(part, decode_in_parts(part.buffer, data)):
+        for records in _named(part, decode_in_parts(part.buffer, data, include_headers=dead_letters_of is not None)):
             columns.offset.append(records["offset"].to_numpy())
-            columns.provenance.append(unpack(records["value"]))
-            if take_contents == "without provenance" and (columns.provenance[-1]["magic"] == MAGIC).any():
+            provenance = unpack(records["value"])
+            traced = provenance["magic"] == MAGIC
+            if take_contents == "without provenance" and traced.any():
                 take_contents = "never"
+            if dead_letters_of is not None and not traced.all():
+                of_headers = unpack_headers(records["headers"], dead_letters_of)
+                provenance = np.where(traced, provenance, of_headers)
+                columns.dead_letters += int((~traced & (of_headers["magic"] == MAGIC)).sum())
+            columns.provenance.append(provenance)
             if take_contents != "never":
                 columns.contents.append(digests(records["key"], records["value"]))
     return [
@@ -93,20 +104,23 @@ def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: 
         last_stable_offset=stable,
         start=wanted.start,
         contents=np.concatenate([np.zeros((0, 2), np.uint64), *columns.contents]) if with_contents else None,
+        dead_letters=columns.dead_letters,
     )
 
 
-def seen(cluster: Cluster, topic: str, ranges: Sequence[OffsetRange], progress: Progress) -> dict[TopicPartition, Seen]:
-    """The offsets that this package's source reads of `ranges` of `topic`, which end at the last stable offset.
+def seen(cluster: Cluster, ranges: Sequence[OffsetRange], progress: Progress) -> dict[TopicPartition, Seen]:
+    """The offsets that this package's source reads of `ranges`, which end at the last stable offset.
 
     This is what a query reads (`reading.records`). Raises what that raises.
     """
     offsets: dict[TopicPartition, list[NDArray[np.int64]]] = {wanted.partition: [] for wanted in ranges}
-    for rows in read(ranges, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):
-        number, offset = rows["partition"].to_numpy(), rows["offset"].to_numpy()
-        for each in np.unique(number).tolist():
-            offsets[TopicPartition(topic, each)].append(offset[number == each])
-        progress(rows.num_rows)
+    for topic in sorted({wanted.partition.topic for wanted in ranges}):
+        of_topic = [wanted for wanted in ranges if wanted.partition.topic == topic]
+        for rows in read(of_topic, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):
+            number, offset = rows["partition"].to_numpy(), rows["offset"].to_numpy()
+            for each in np.unique(number).tolist():
+                offsets[TopicPartition(topic, each)].append(offset[number == each])
+            progress(rows.num_rows)
     return {
         wanted.partition: Seen(
             start=wanted.start,

@@ -1,4 +1,4 @@
-"""Proves or refutes that an output topic was written exactly once: reads it in several ways and checks all invariants.
+"""Proves or refutes that an output was written exactly once: reads it in several ways and checks all invariants.
 
     report = verify("localhost:9092", "orders-clean", source="orders", transactional_id="orders-clean")
     assert report.holds, report
@@ -44,17 +44,26 @@ Progress = Callable[[str, int, int], None]  # what is read, number of offsets so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The verdict on one topic: the six findings in order, and statistics.
+    """The verdict on an output: the six findings in order, and statistics.
 
-    `records` is the number of committed records, `uncommitted` that of all others in the log.
+    `topics` has the number of committed records of each of its topics, `records` their sum, `uncommitted` that of all
+    others in the logs.
     """
 
-    topic: str
+    topics: Mapping[str, int]
     findings: tuple[CheckedInvariant, ...]
-    records: int
     uncommitted: int
     readers: tuple[str, ...]
     seconds: float
+
+    @property
+    def topic(self) -> str:
+        """The names of the topics."""
+        return ", ".join(self.topics)
+
+    @property
+    def records(self) -> int:
+        return sum(self.topics.values())
 
     @property
     def violated(self) -> tuple[Invariant, ...]:
@@ -89,7 +98,7 @@ class Report:
 
 def verify(
     client: ClientOptions | str,
-    topic: str,
+    topic: str | Sequence[str],
     *,
     source: str | None = None,
     source_client: ClientOptions | str | None = None,
@@ -104,12 +113,13 @@ def verify(
     witness_records: int = 1_000_000,
     progress: Progress = lambda *_: None,
 ) -> Report:
-    """Check `topic`. `client`: options, or the brokers' addresses.
+    """Check `topic`, or several of them that are one output together. `client`: options, or the brokers' addresses.
 
-    `source` is the topic whose records it must contain, each once: up to the offsets that the query's `group` (default:
-    `transactional_id`) has committed, else those in its ledger, else its end. `source_client` connects to the source's
-    cluster if that is another one; then only the ledger is used. Records are identified by the provenance in their
-    values, or by their contents. `copy`: the output is a plain copy, so that any difference is a violation.
+    `source` is the topic whose records the output must contain, each once: up to the offsets that the query's `group`
+    (default: `transactional_id`) has committed, else those in its ledger, else its end. `source_client` connects to the
+    source's cluster if that is another one; then only the ledger is used. Records are identified by the provenance in
+    their values, dead letters in one of several topics by their headers, or all by their contents. `copy`: the output
+    is a plain copy, so that any difference is a violation.
     `transactional_id` identifies the ledger, in `ledger_topic`. `history`: entries, or their file. `followers` are
     stopped, and what they read is checked, as is what other `readers`, by name, have read. Topics with at most
     `witness_records` are also read through librdkafka. Waits `wait_s` for open transactions. Raises UnknownTopic,
@@ -117,6 +127,7 @@ def verify(
     """
     if copy and source is None:
         raise ValueError("copy requires source")
+    topics = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
     started = time.monotonic()
     options = _options(client)
     entries = _read_history(history) if isinstance(history, Path) else list(history)
@@ -130,17 +141,24 @@ def verify(
                 or _ended(entries)
                 or offsets.latest(origin, read)
             )
-        partitions = _partitions(cluster, topic)
+        partitions = [tp for each in topics for tp in _partitions(cluster, each)]
         end, stable = _ends(cluster, partitions, wait_s)
         earliest = offsets.earliest(cluster, partitions)
         everything = [OffsetRange(partition=tp, start=earliest[tp], end=end[tp]) for tp in partitions]
         take: scan.TakeContents = "always" if copy else "never" if source is None else "without provenance"
-        logs = scan.logs(cluster, everything, stable, _counted(progress, "everything", everything), take)
+        logs = scan.logs(
+            cluster,
+            everything,
+            stable,
+            _counted(progress, "everything", everything),
+            take,
+            dead_letters_of=source if len(topics) > 1 else None,
+        )
         origins = None
         if source is not None:
             origins = _source(origin, source, due, progress, with_contents=logs[0].contents is not None)
         visible = [OffsetRange(partition=tp, start=earliest[tp], end=stable[tp]) for tp in partitions]
-        shown = scan.seen(cluster, topic, visible, _counted(progress, "read_committed", visible))
+        shown = scan.seen(cluster, visible, _counted(progress, "read_committed", visible))
         seen = {**readers, "spark-kafka-eos": shown}
         if sum(wanted.size for wanted in visible) <= witness_records:
             seen["librdkafka"] = witness(options, visible)
@@ -154,12 +172,13 @@ def verify(
             history=entries,
             ledger=None if transactional_id is None else _ledger(cluster, transactional_id, ledger_topic),
         )
-    records = sum(len(log.committed_offset) for log in logs)
+    records = dict.fromkeys(topics, 0)
+    for log in logs:
+        records[log.partition.topic] += len(log.committed_offset)
     return Report(
-        topic=topic,
+        topics=records,
         findings=tuple(findings),
-        records=records,
-        uncommitted=sum(len(log.offset) for log in logs) - records,
+        uncommitted=sum(len(log.offset) for log in logs) - sum(records.values()),
         readers=tuple(seen),
         seconds=time.monotonic() - started,
     )

@@ -28,18 +28,22 @@ from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.core import barrier, ledger, recovery
 from spark_kafka_eos.core.barrier import AppendReport, Commit
 from spark_kafka_eos.core.committed_end import CommittedEnd
+from spark_kafka_eos.core.dead_letters import Cause, DeadLetter, headers_of
 from spark_kafka_eos.core.transaction import Event
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
 from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
+from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.options.ledger import LEDGER_TOPIC
 from spark_kafka_eos.reading import records as reading
+from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.verify import scan
 from spark_kafka_eos.verify.findings import Invariant
 from spark_kafka_eos.verify.follower import Follower
 from spark_kafka_eos.verify.history import to_line
 from spark_kafka_eos.verify.verification import verify
 from spark_kafka_eos.writing import blocks as eos_blocks
+from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder, Layout, Target
 from spark_kafka_eos.writing.ledger_keeper import LedgerKeeper
 from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
@@ -117,7 +121,7 @@ class World:
         partitions = [TopicPartition(self.target, number) for number in range(SLOTS)]
         ends = broker_offsets.latest(self.cluster, partitions)
         ranges = [OffsetRange(partition=tp, start=0, end=end) for tp, end in ends.items()]
-        self.readers["the source"] = scan.seen(self.cluster, self.target, ranges, lambda _: None)
+        self.readers["the source"] = scan.seen(self.cluster, ranges, lambda _: None)
 
     def verify(self, **more):
         return verify(
@@ -503,6 +507,65 @@ def test_a_plain_copy_holds_by_its_contents(plain):
     }
     assert "keys and values are those of the source" in shown["findings"][0]["note"]
     assert plain.ask("--copy")[0] == 0
+
+
+# -- an output of several topics
+
+
+class Aside(World):
+    """Every tenth record becomes a dead letter, in the same transaction; the others say in their values where they
+    come from.
+    """
+
+    def __init__(self, kafka, cluster):
+        super().__init__(kafka, cluster)
+        self.dead = kafka.create_topic(f"{self.target}-dead")
+
+    def driver(self, query="query", origin=None, **options):
+        driver = super().driver(query, origin, **options)
+        driver.blocks = lambda batch: self.blocks(driver, batch)
+        return driver
+
+    def blocks(self, driver, batch):
+        topics = {self.target: Target(partitions=SLOTS), self.dead: Target(partitions=SLOTS)}
+        encoder = BlockEncoder(Layout(topic=None, targets=topics), 0, pytest.fail, lambda: 0)
+        for origin, wanted in driver.tasks(batch):
+            for rows in read([wanted], SourceOptions(client=origin.options, subscribe=(self.source,)), origin):
+                offsets = rows["offset"].to_pylist()
+                good = traced(rows, batch.batch_id)["value"].to_pylist()
+                dead = [offset % 10 == 0 for offset in offsets]
+                letters = [self.letter(wanted.partition, offset, batch.batch_id) for offset in offsets]
+                columns = {
+                    "key": [None] * len(dead),
+                    "value": [b"not Avro" if bad else value for bad, value in zip(dead, good, strict=True)],
+                    "topic": [self.dead if bad else self.target for bad in dead],
+                    "partition": [0 if bad else offset % SLOTS for bad, offset in zip(dead, offsets, strict=True)],
+                    "headers": [each if bad else [] for bad, each in zip(dead, letters, strict=True)],
+                }
+                yield from encoder.add(
+                    pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
+                )
+        yield from encoder.finish()
+
+    def letter(self, of, offset, batch_id):
+        cause = Cause.NOT_FRAMED
+        return headers_of(
+            DeadLetter(cause=cause, topic=of.topic, partition=of.partition, offset=offset, batch_id=batch_id)
+        )
+
+
+def test_good_records_and_dead_letters_are_together_the_source(either_kafka, cluster):
+    world = Aside(either_kafka, cluster)
+    run(world.driver(), 0, 1, 2, 3)
+    exit_code, shown = world.ask("--topic", world.dead)
+    assert (exit_code, shown["verdict"]) == (0, "holds"), shown
+    assert shown["topics"] == {world.target: 207, world.dead: 22}
+    assert [each["checked"] for each in shown["findings"][:3]] == [229, 229, 4]
+    assert world.ask()[0] == 1, "without them, records are missing"
+    # A dead letter of a record that was written as well.
+    produce(either_kafka.bootstrap, world.dead, [b"x"], headers=world.letter(TopicPartition(world.source, 0), 1, 0))
+    exit_code, shown = world.ask("--topic", world.dead)
+    assert (exit_code, shown["findings"][0]["violations"][0]["kind"]) == (1, "more than once")
 
 
 def test_a_batch_of_plain_values_that_is_redone_under_another_epoch_violates_nothing(plain):

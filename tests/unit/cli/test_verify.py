@@ -20,7 +20,7 @@ TWICE = Violation(kind="more than once", where="out-1@9", what="is another copy 
 UNPROVEN = "the contents differ"
 
 
-def report(*violations, unchecked="", note=""):
+def report(*violations, unchecked="", note="", topics=None):
     findings = [
         CheckedInvariant(
             invariant=Invariant.ONCE, checked=1_234, violations=violations, unchecked=unchecked, note=note, asked=True
@@ -29,7 +29,9 @@ def report(*violations, unchecked="", note=""):
         CheckedInvariant(invariant=Invariant.HEALED, checked=2, unit="partitions"),
     ]
     readers = ("spark-kafka-eos", "librdkafka")
-    return Report(topic="out", findings=tuple(findings), records=1_234, uncommitted=5, readers=readers, seconds=1.25)
+    return Report(
+        topics=topics or {"out": 1_234}, findings=tuple(findings), uncommitted=5, readers=readers, seconds=1.25
+    )
 
 
 def shown(renderable):
@@ -53,6 +55,15 @@ def test_the_summary_says_what_was_read_and_what_is_violated():
         "every checked invariant holds."
     )
     assert summary(report(MISSING)).endswith("; violated: once.")
+
+
+def test_of_an_output_of_several_topics_the_summary_and_the_json_say_how_many_records_each_has():
+    several = report(topics={"out": 990, "dead": 10})
+    assert summary(several).startswith(
+        "out, dead: 1,000 records committed (990 in out, 10 in dead) and 5 not, read by "
+    )
+    found = json.loads(json.dumps(to_json(several)))
+    assert (found["topic"], found["records"], found["topics"]) == ("out, dead", 1_000, {"out": 990, "dead": 10})
 
 
 def test_the_json_has_names_verdicts_and_every_violation():

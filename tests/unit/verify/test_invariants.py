@@ -41,8 +41,8 @@ COMMIT = Marker()
 ABORT = Marker(Kind.ABORT)
 
 
-def log(*batches, number=0, start=0, last_stable_offset=None):
-    """A partition of `out` with these record batches from offset `start` on; a number of offsets holds nothing."""
+def log(*batches, number=0, start=0, last_stable_offset=None, name="out"):
+    """A partition of `name` with these record batches from offset `start` on; a number of offsets holds nothing."""
     at, rows, values = start, [], []
     offsets: list[int] = []
     for each in batches:
@@ -59,7 +59,7 @@ def log(*batches, number=0, start=0, last_stable_offset=None):
             rows.append((at, at + 1, each.producer, 0, True, each.kind, 0))
         at += size
     return PartitionLog(
-        partition=TopicPartition("out", number),
+        partition=TopicPartition(name, number),
         batches=Batches.of(rows),
         offset=np.array(offsets, np.int64),
         provenance=np.concatenate([unpack(pack(0, 0, 0))[:0], *values]),
@@ -152,6 +152,27 @@ def test_where_the_sources_values_have_provenance_nothing_is_concluded_from_the_
     assert violations(findings) == []
     assert unproven(findings) == [Invariant.ONCE, Invariant.ORDER, Invariant.IDENTITY]
     assert "set --copy to compare the contents" in findings[Invariant.ONCE].unchecked
+
+
+def test_an_output_of_two_topics_has_each_record_in_one_of_them():
+    good = log(Data([10, 12, 13, 15]), COMMIT)
+    dead = replace(log(Data([11, 14]), COMMIT, name="dead"), dead_letters=2)
+    assert {each.verdict for each in checked(good, dead, history=[done(0, 10, 16)]).values()} == {"holds"}
+    again = replace(log(Data([11, 12]), COMMIT, name="dead"), dead_letters=2)
+    assert violations(checked(good, again)) == [
+        (Invariant.ONCE, "more than once", "dead-0@1", 1), (Invariant.ONCE, "missing", "in-0@14", 1)
+    ]  # fmt: skip
+
+
+def test_dead_letters_beside_values_without_provenance_are_compared_by_contents():
+    """Of the dead letters alone the origin is known, which proves nothing about the others."""
+    contents = np.arange(12, dtype=np.uint64).reshape(6, 2)
+    origin = {0: replace(source(), contents=contents)}
+    good = replace(log(Data([10, 12, 13, 15], bare=True), COMMIT), contents=contents[[0, 2, 3, 5]])
+    dead = replace(log(Data([11, 14]), COMMIT, name="dead"), contents=contents[[1, 4]], dead_letters=2)
+    finding = checked(good, dead, origin=origin)[Invariant.ONCE]
+    assert (finding.verdict, finding.checked) == ("holds", 6)
+    assert "compared by digest" in finding.note
 
 
 def test_without_a_batch_in_the_values_or_a_history_there_is_nothing_to_compare_the_ledger_with():
