@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Self
 
-Committed = Literal["nothing", "everything", "unknown"]
+Committed = Literal["nothing", "everything", "unknown", "acknowledged"]
 
 RUNBOOK = "docs/runbook.md"  # has a section for each class, named as it
 
@@ -44,6 +44,8 @@ _COMMITTED = {
     "nothing": "Nothing was committed.",
     "everything": "The transaction was committed.",
     "unknown": "It is unknown whether the transaction was committed; the ledger settles this when the query restarts.",
+    "acknowledged": "Without a transaction, records that brokers acknowledged are visible; a restarted query writes "
+    "them again.",
 }
 
 

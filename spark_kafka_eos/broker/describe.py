@@ -96,6 +96,13 @@ def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
     return cluster.kept((name, topic), look_up)
 
 
+def broker_settings(cluster: Cluster, node: int, optional: Sequence[str]) -> Settings | Unread:
+    """Those of the named settings that this broker has."""
+    request = _describe_configs(_BROKER, [str(node)], optional)
+    response = cluster.call_node(node, request, lambda _: ())
+    return _read_settings(response, [str(node)], (), "DescribeConfigs on Cluster")[str(node)]
+
+
 def coordinator_settings(
     cluster: Cluster, transactional_id: str, names: Sequence[str], *, optional: Sequence[str] = ()
 ) -> Settings | Unread:

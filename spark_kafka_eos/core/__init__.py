@@ -6,7 +6,7 @@ read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fe
 watch      outcome lateness metrics query_metrics cluster_metrics
 rows       partitioner murmur2 dead_letters
 kafka      error_codes acl_hints backoff log_pace trace
-preflight  checks before the first batch; abilities, services and releases of brokers
+preflight  checks before the first batch; abilities, services and releases of brokers; message_formats of topics
 operator   queries: what Kafka knows of a query; transactions: what is open, and who ends it; abort: whether one may
            be aborted
 words      spans: durations for people

@@ -47,7 +47,9 @@ def sink_findings(abilities: Abilities, service: Service | None, *, transactions
             found=f"the brokers lack {_listed(abilities, missing)}",
             meaning=f"Without them there are no {without} as the sink needs them: every batch would fail. "
             "Nothing else was checked",
-            action=verdict or "Upgrade to Kafka 3.3 or later, or use a service that offers these APIs",
+            action=verdict
+            or "Upgrade to Kafka 3.3 or later, with an inter.broker.protocol.version of 0.11.0 or later, or "
+            "use a service that offers these APIs",
         )
         return
     if service is not None:

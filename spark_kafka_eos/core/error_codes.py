@@ -160,7 +160,8 @@ _ACTIONS = {
     10: "Send smaller records, or increase the topic's max.message.bytes.",
     12: "The metadata of a committed offset exceeds the broker's offset.metadata.max.bytes.",
     32: "The topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms limit a record's timestamp.",
-    43: "The topic's message format is too old for transactions (KIP-98 needs format 2).",
+    43: "The topic has a message.format.version before 0.11.0, without room for producer ids and transactions "
+    "(KIP-98): set it to 0.11.0 or later, then restart the query.",
     50: "Reduce kafka.transaction.timeout.ms, or increase the broker's transaction.max.timeout.ms.",
     88: "An open transaction is about to commit offsets of this group. If its query no longer runs, start with "
     "startingOffsets=committed and sink.kafka.transactional.id: the ledger is then read instead of the group.",
@@ -169,6 +170,15 @@ _ACTIONS = {
         _GROUP_TAKEN,
         "Another client is a member of this consumer group; set a different kafka.group.id for this query.",
     ),
+}
+
+
+_ACTIONS_BY_API = {
+    # What a broker answers whose topic has an old message format, if the record batch is part of a transaction.
+    ("Produce", -1): "The broker's log has the cause. It may be a topic with a message.format.version before 0.11.0: "
+    "set it to 0.11.0 or later, then restart the query.",
+    ("TxnOffsetCommit", 43): "It is __consumer_offsets that has a message.format.version before 0.11.0: set it to "
+    "0.11.0 or later, then restart the query.",
 }
 
 
@@ -219,4 +229,5 @@ def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
         case Reaction.UNAUTHENTICATED:
             return AuthenticationFailed(said)
         case _:
-            return BrokerError(api, code, name, context, action=_ACTIONS.get(code, ""))
+            action = _ACTIONS_BY_API.get((api, code)) or _ACTIONS.get(code, "")
+            return BrokerError(api, code, name, context, action=action)

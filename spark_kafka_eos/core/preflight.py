@@ -14,7 +14,7 @@ output
   topics, the ledger topic, and Kafka's internal topics with the offsets and the outcome of transactions;
 - the transactional.id has an open transaction: that of a crashed predecessor looks like that of a live producer;
 - the protocol before KIP-890; offsets that expire within days, transactional ids that expire within an hour;
-- a topic that stores record batches in another compression, or in a format without transactions;
+- a topic that stores record batches in another compression;
 - facts that could not be read because of a missing ACL that the query itself does not need.
 """
 
@@ -37,7 +37,7 @@ BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
 TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy")
 # Those that not every release, or not every service, has.
 OPTIONAL_BROKER_SETTINGS = ("transactional.id.expiration.ms",)
-OPTIONAL_TOPIC_SETTINGS = ("compression.type", "message.format.version", *DISKLESS_SETTINGS)
+OPTIONAL_TOPIC_SETTINGS = ("compression.type", *DISKLESS_SETTINGS)
 
 _SHORT_RETENTION_MINUTES = 3 * 24 * 60  # lag tools should still know a query that was stopped over a weekend
 _SHORT_EXPIRATION_MS = 60 * 60_000
@@ -109,7 +109,8 @@ class GroupFacts:
 class Facts:
     """What was read from the cluster: `settings` are the transaction coordinator's; topics and groups by name.
 
-    None means that it does not exist. Without a transactional.id, `settings` is empty and `transaction` is None.
+    None means that it does not exist. Without a transactional.id, `transaction` is None, and `settings` are those
+    of one of the brokers, if they were needed.
     """
 
     brokers: int
@@ -405,15 +406,6 @@ def _storage(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
             f"compression.type is {stored}, but the sink sends {options.compression_type}",
             "The broker decompresses each record batch and compresses it again, which costs it CPU",
             f"Set the topic's compression.type=producer, or kafka.compression.type={ours}",
-        )
-    oldest = settings.get("message.format.version", "")
-    if oldest.startswith(("0.8", "0.9", "0.10")):
-        yield _Judgement(
-            Severity.WARNING,
-            f"message.format.version is {oldest}",
-            "If the brokers' inter.broker.protocol.version is below 3.0, they store the topic in a format without "
-            "transactions, and refuse every batch with UNSUPPORTED_FOR_MESSAGE_FORMAT; above, they ignore the setting",
-            "Remove the setting from the topic",
         )
 
 

@@ -128,6 +128,7 @@ class _Attempts:
             raise AttemptsExhausted(
                 f"batch {batch.batch_id} was aborted {count} times, the last time because {error.what}",
                 action="Fix the cause and restart the query; the option maxAttempts sets the number of attempts.",
+                committed=error.committed or "nothing",
             ) from error
 
     def report(self, outcome: str, appended: Appended | None, error: str = "") -> CommitReport:

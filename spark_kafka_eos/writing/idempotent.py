@@ -12,14 +12,15 @@ Source: "Dealing with older message formats when idempotence is enabled", a prop
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.core import recovery
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, UnknownTopic
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, UnknownTopic
 from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.report import Appended
@@ -54,13 +55,14 @@ class IdempotentWrites:
 
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
         """Records are visible as soon as they are appended."""
-        try:
-            return write(self.identity)
-        except BrokerError as error:
-            if self._degree != "requested" or error.code != _UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                raise
-            self._do_without(error)
-            return write(PLAIN)
+        with _nothing_is_taken_back():
+            try:
+                return write(self.identity)
+            except BrokerError as error:
+                if self._degree != "requested" or error.code != _UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    raise
+                self._do_without(error)
+                return write(PLAIN)
 
     def commit(self, batch: MicroBatch, *, written: Written) -> None:
         """Commit the source offsets to `kafka.group.id`, if set, for lag tools; not if a source is on another
@@ -69,7 +71,7 @@ class IdempotentWrites:
         del written
         if self._group is None or not batch.end:
             return
-        with phase("offsets"):
+        with phase("offsets"), _nothing_is_taken_back():
             try:
                 self._group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})
             except UnknownTopic as error:
@@ -97,3 +99,13 @@ class IdempotentWrites:
 
     def abort(self) -> None:
         """Does nothing. Appended records stay; the next attempt appends them again."""
+
+
+@contextmanager
+def _nothing_is_taken_back() -> Iterator[None]:
+    """Let errors say that records may be visible: no abort hides them."""
+    try:
+        yield
+    except KafkaEosError as error:
+        error.committed = "acknowledged"
+        raise

@@ -11,7 +11,7 @@ from dataclasses import replace
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core import ledger, releases
+from spark_kafka_eos.core import ledger, message_formats, releases
 from spark_kafka_eos.core import preflight as judge
 from spark_kafka_eos.core.abilities import sink_findings, source_findings
 from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
@@ -42,7 +42,10 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     if transactional_id:
         transaction = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
         settings = describe.coordinator_settings(
-            cluster, transactional_id, judge.BROKER_SETTINGS, optional=judge.OPTIONAL_BROKER_SETTINGS
+            cluster,
+            transactional_id,
+            judge.BROKER_SETTINGS,
+            optional=(*judge.OPTIONAL_BROKER_SETTINGS, *message_formats.BROKER_SETTINGS),
         )
     # The internal topics exist once a coordinator has been found.
     written, others = judge.written_topics(options), [*judge.ledger_topics(options), *judge.internal_topics(options)]
@@ -50,7 +53,7 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         cluster,
         [*written, *others],
         judge.TOPIC_SETTINGS,
-        optional=judge.OPTIONAL_TOPIC_SETTINGS,
+        optional=(*judge.OPTIONAL_TOPIC_SETTINGS, *message_formats.TOPIC_SETTINGS),
         awaited=written,
     )
     version = cluster.transaction_version()
@@ -62,8 +65,12 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         groups=groups,
         topics=topics,
     )
+    if settings is None and message_formats.any_old(facts):
+        any_broker = cluster.nodes()[0]
+        facts = replace(facts, settings=describe.broker_settings(cluster, any_broker, message_formats.BROKER_SETTINGS))
     return [
         *judge.findings(facts, options),
+        *message_formats.findings(facts, options),
         *(releases.findings(abilities, version) if transactional_id else ()),
         *found,
     ]

@@ -422,14 +422,6 @@ def test_a_topic_that_compresses_again_is_a_warning(stored, sent, action):
     assert [finding.action.endswith(action) for finding in found] == [True] * (action is not None)
 
 
-@pytest.mark.parametrize(
-    ("version", "old"), [("0.10.2-IV0", True), ("0.9.0", True), ("0.11.0", False), ("3.0-IV1", False)]
-)
-def test_a_format_without_transactions_is_a_warning(version, old):
-    found = wrong(with_topic(settings=SETTINGS | {"message.format.version": version}))
-    assert [finding.severity for finding in found] == [Severity.WARNING] * old
-
-
 @pytest.mark.parametrize("name", ["orders", "kafka-eos-ledger"])
 @pytest.mark.parametrize("setting", ["diskless.enable", "inkless.enable"])
 def test_a_diskless_topic_is_an_error(name, setting):

@@ -4,9 +4,17 @@ import logging
 
 import pytest
 
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, ConfigurationError, UnknownTopic
+from spark_kafka_eos.errors import (
+    AttemptsExhausted,
+    AuthorizationFailed,
+    BrokerError,
+    ConfigurationError,
+    TransactionAborted,
+    UnknownTopic,
+)
 from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition, Written
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
 from spark_kafka_eos.writing.report import Appended
 from tests.model_kafka import KafkaModel, refused
@@ -108,6 +116,17 @@ def test_another_error_is_not_answered_by_writing_without_idempotence(kafka):
     own.begin(BATCH)
     with pytest.raises(BrokerError, match="INVALID_RECORD"):
         own.append(write)
+
+
+def test_an_error_while_records_are_sent_does_not_say_that_nothing_is_visible(kafka):
+    def fail(identity: ProducerIdentity) -> Appended:
+        raise TransactionAborted("a task ran twice")
+
+    own = writes(kafka)
+    with pytest.raises(AttemptsExhausted, match="a task ran twice") as raised:
+        commit_batch(own, BATCH, fail, max_attempts=2, append_mode="driver")
+    assert raised.value.committed == "acknowledged"
+    assert "Without a transaction, records that brokers acknowledged are visible" in str(raised.value)
 
 
 @pytest.mark.parametrize("degree", ["requested", "off", "false"])

@@ -1,0 +1,174 @@
+"""What a transaction meets where a topic has, or gets, a message format before 0.11: what is committed, and what not.
+
+The broker is Kafka 3.3 with ZooKeeper, as it was between the two steps of an upgrade: the last one that heeds
+`message.format.version`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.preflight import OFFSETS_TOPIC, Finding, Severity
+from spark_kafka_eos.errors import BrokerError
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.writing.append import append
+from spark_kafka_eos.writing.preflight import examine
+from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from tests.broker.test_old_formats import configure
+from tests.conftest import KAFKA_OLDEST
+from tests.reading import await_stable, librdkafkas
+from tests.zookeeper import serve
+
+pytestmark = pytest.mark.broker
+
+OLD, NEW = "0.10.0", "2.8"
+SINGLE = {"transaction_state_log_num_partitions": 1, "transaction_state_log_replication_factor": 1}
+
+
+class Upgraded(NamedTuple):
+    """A broker, and the file that it logs to."""
+
+    bootstrap: str
+    log: Path
+
+    def lower(self, topic: str) -> None:
+        """Give the topic the old format, and wait until its log has it."""
+        configure(self.bootstrap, topic, {"message.format.version": OLD})
+        self.logged(f"partition={topic}-0", "Record format version has been downgraded from V2 to V1")
+
+    def logged(self, *words: str) -> None:
+        deadline = time.monotonic() + 30
+        while not any(all(word in line for word in words) for line in self.log.read_text().splitlines()):
+            assert time.monotonic() < deadline, f"the broker does not log {words}"
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
+    folder = tmp_path_factory.mktemp("upgraded")
+    settings = SINGLE | {"transaction_state_log_min_isr": 1, "inter_broker_protocol_version": NEW}
+    with serve(folder, KAFKA_OLDEST, **settings) as bootstrap:
+        yield Upgraded(bootstrap, folder / "broker.log")
+
+
+def options(upgraded: Upgraded, topic: str, **given: str) -> SinkOptions:
+    named = {"kafka.bootstrap.servers": upgraded.bootstrap, "topic": topic}
+    return sink_options(named | (given or {"kafka.transactional.id": topic}))
+
+
+def wrong(options: SinkOptions) -> list[Finding]:
+    with Cluster(options.client) as cluster:
+        return [found for found in examine(cluster, options) if "message.format.version" in found.found]
+
+
+class Driver:
+    """Writes batches of one record each, whose value is the batch's number; a new one is a restarted one."""
+
+    def __init__(self, upgraded: Upgraded, topic: str) -> None:
+        self._options = options(upgraded, topic)
+        self._cluster = Cluster(self._options.client)
+        self._transaction = SharedTransaction(self._options, self._cluster, decide_micro_batch(self._options))
+        self._partition = TopicPartition(topic, 0)
+
+    def write(
+        self, batch_id: int, *, before: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None
+    ) -> None:
+        """`before` is called when the batch has begun, `after` when its record is appended."""
+        source = {self._partition: batch_id}, {self._partition: batch_id + 1}  # any topic that exists
+        batch = MicroBatch(query_id="q", batch_id=batch_id, digest="", start=source[0], end=source[1])
+        block = encode(pa.array([None], pa.binary()), pa.array([b"%d" % batch_id]), int(time.time() * 1000))
+
+        def appended(identity: ProducerIdentity) -> Appended:
+            append(self._cluster, identity, [(self._partition, 1, block)])
+            return Appended(partitions=1, records=1, bytes=len(block))
+
+        self._transaction.begin(batch)
+        try:
+            before()
+            self._transaction.append(appended)
+            after()
+            self._transaction.commit(batch)
+        except BaseException:
+            self._transaction.abort()
+            raise
+
+
+def seen(upgraded: Upgraded, topic: str, isolation_level: str = "read_committed") -> list[bytes | None]:
+    """What librdkafka's consumer reads."""
+    return [row[5] for row in librdkafkas(upgraded.bootstrap, topic, isolation_level=isolation_level)]
+
+
+@pytest.mark.parametrize(
+    ("given", "severities"),
+    [
+        ({"kafka.transactional.id": "t"}, [Severity.ERROR]),
+        ({"deliveryGuarantee": "at-least-once"}, [Severity.ERROR]),
+        ({"deliveryGuarantee": "at-least-once", "kafka.enable.idempotence": "requested"}, [Severity.WARNING]),
+        ({"deliveryGuarantee": "at-least-once", "kafka.enable.idempotence": "off"}, []),
+    ],
+    ids=["exactly-once", "required", "requested", "off"],
+)
+def test_the_preflight_names_an_output_in_an_old_format_as_far_as_it_matters(upgraded, given, severities):
+    configure(upgraded.bootstrap, "checked", {"message.format.version": OLD})
+    found = wrong(options(upgraded, "checked", **given))
+    assert [(each.severity, each.subject) for each in found] == [(severity, "topic checked") for severity in severities]
+    assert all(each.found.endswith("with inter.broker.protocol.version 2.8") for each in found)
+
+
+def test_a_batch_in_whose_middle_the_format_is_lowered_commits_nothing_and_a_restart_writes_it_once(upgraded):
+    topic = "lowered"
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    driver = Driver(upgraded, topic)
+    driver.write(0)
+    with pytest.raises(BrokerError, match=r"Nothing was committed\. .*message\.format\.version before 0\.11\.0"):
+        driver.write(1, before=lambda: upgraded.lower(topic))
+    assert seen(upgraded, topic) == [b"0"]
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    Driver(upgraded, topic).write(1)
+    await_stable(upgraded.bootstrap, topic)
+    assert seen(upgraded, topic) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(("restarted", "left"), [(False, [b"0", b"1"]), (True, [b"1"])], ids=["goes on", "restarted"])
+def test_a_format_that_is_lowered_before_the_marker_leaves_a_committed_batch_to_the_fate_of_the_next(
+    upgraded, restarted, left
+):
+    """The coordinator answers that the transaction is committed, and leaves out the marker in that topic. The next
+    marker ends it: that of the next batch, or of the fence when a driver starts, which aborts."""
+    topic = "restarted" if restarted else "goes-on"
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    driver = Driver(upgraded, topic)
+    driver.write(0, after=lambda: upgraded.lower(topic))
+    upgraded.logged(f"transaction marker from partition {topic}-0 has failed")
+    assert seen(upgraded, topic) == [] and seen(upgraded, topic, "read_uncommitted") == [b"0"]
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    (Driver(upgraded, topic) if restarted else driver).write(1)
+    await_stable(upgraded.bootstrap, topic)
+    assert seen(upgraded, topic) == left
+
+
+def test_offsets_that_cannot_be_committed_in_a_transaction_say_so_before_the_batch_and_in_it(upgraded):
+    topic = "offsets"
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    driver = Driver(upgraded, topic)
+    driver.write(0)
+    upgraded.lower(OFFSETS_TOPIC)
+    (found,) = wrong(options(upgraded, topic))
+    assert (found.severity, found.subject) == (Severity.ERROR, f"topic {OFFSETS_TOPIC}")
+    with pytest.raises(BrokerError, match=r"UNSUPPORTED_FOR_MESSAGE_FORMAT .* It is __consumer_offsets that has"):
+        driver.write(1)
+    assert seen(upgraded, topic) == [b"0"]
+    configure(upgraded.bootstrap, OFFSETS_TOPIC, {"message.format.version": NEW})
+    driver.write(1)
+    await_stable(upgraded.bootstrap, topic)
+    assert seen(upgraded, topic) == [b"0", b"1"]
