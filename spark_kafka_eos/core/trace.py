@@ -5,9 +5,11 @@ Times are milliseconds since the batch began. A `Request` is one attempt; `rpcs`
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, Self
 
 _TRIGGER = "triggerExecution"
@@ -89,6 +91,15 @@ class Trace:
         """The number of requests that were sent again, by the error before."""
         return sum((rpc.retries for rpc in self.rpcs()), Counter())
 
+    @property
+    def waited(self) -> dict[str, float]:
+        """Milliseconds from failed requests to their next attempts, by error; what overlaps counts once."""
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for rpc in self.rpcs():
+            for failed, following in pairwise(rpc.attempts):
+                spans.setdefault(failed.error, []).append((failed.start, following.start))
+        return {error: _covered(each) for error, each in spans.items()}
+
     def rpcs(self) -> list[Rpc]:
         """The requests, joined with their retries, by start."""
         attempts: dict[tuple[int | None, str, str], list[Request]] = {}
@@ -160,6 +171,15 @@ def trigger_phases(began_ms: float, durations: Mapping[str, float], trace: Trace
             phases.append(Phase(name=name, start=start, milliseconds=durations[name]))
             start += durations[name]
     return tuple(phases)
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of these spans."""
+    covered, until = 0.0, -math.inf
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered
 
 
 def by_start(requests: Iterable[Request]) -> tuple[Request, ...]:

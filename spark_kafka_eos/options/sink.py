@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -81,8 +81,7 @@ def sink_options(
             values.setdefault("transactional_id", values.get("txn_app_id", default_transactional_id))
         _require_transaction(values)
     topic, allowed = values.get("topic"), values.get("output_topics", ())
-    if topic and allowed and topic not in allowed:
-        raise ConfigurationError("topic", f"{topic} is not in outputTopics ({', '.join(allowed)})")
+    require_declared(topic, allowed)
     if ("txn_app_id" in values) != ("txn_version" in values):
         given, missing = ("txnAppId", "txnVersion") if "txn_app_id" in values else ("txnVersion", "txnAppId")
         raise ConfigurationError(given, f"requires {missing}")
@@ -92,15 +91,46 @@ def sink_options(
     remembered = transactional and (default_transactional_id is None or "txn_app_id" in values)
     values["ledger_topic"] = values.get("ledger_topic", LEDGER_TOPIC) if remembered else ""
     if values["ledger_topic"] in {topic, *allowed}:
-        raise ConfigurationError(
-            "ledgerTopic",
-            f"this query writes to {values['ledger_topic']}, but the ledger needs a compacted topic of its own",
-            action=f"Omit it to use the default, {LEDGER_TOPIC}.",
-        )
+        raise _writes_to_the_ledger(values["ledger_topic"])
     sink = SinkOptions(client=client, **values)
     if sink.transactional_id and sink.group_id == sink.ledger_group:
         raise ConfigurationError("kafka.group.id", f"{sink.group_id} is reserved for the ledger")
     return sink
+
+
+def require_declared(topic: str | None, output_topics: Sequence[str]) -> None:
+    """Raise ConfigurationError for a topic that is not among the declared ones, if any are declared."""
+    if topic and output_topics and topic not in output_topics:
+        raise ConfigurationError("topic", f"{topic} is not in outputTopics ({', '.join(output_topics)})")
+
+
+def output_topics_of(options: SinkOptions, given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The topics that one transaction may write: those of the writer, or those `given` for this transaction.
+
+    Raises ConfigurationError for none, and for one that the writer may not write.
+    """
+    if given is None:
+        return options.output_topics
+    text = given if isinstance(given, str) else ",".join(given)
+    declared: tuple[str, ...] = select(take({"outputTopics": text}, SINK), SinkOptions)["output_topics"]
+    if options.output_topics and (others := set(declared) - set(options.output_topics)):
+        raise ConfigurationError(
+            "outputTopics",
+            f"a transaction declares {', '.join(sorted(others))}, but the writer only "
+            f"{', '.join(options.output_topics)}",
+            action="Add the topic to the writer's outputTopics, or correct the transaction's.",
+        )
+    if options.ledger_topic in declared:
+        raise _writes_to_the_ledger(options.ledger_topic)
+    return declared
+
+
+def _writes_to_the_ledger(topic: str) -> ConfigurationError:
+    return ConfigurationError(
+        "ledgerTopic",
+        f"this query writes to {topic}, but the ledger needs a compacted topic of its own",
+        action=f"Omit it to use the default, {LEDGER_TOPIC}.",
+    )
 
 
 def _require_transaction(values: Mapping[str, object]) -> None:

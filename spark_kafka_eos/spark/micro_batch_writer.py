@@ -7,7 +7,7 @@ import logging
 import pickle
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -41,6 +41,19 @@ from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRows:
+    """The output of a micro-batch: the rows of `frame`, None if it has none.
+
+    `topic` is the topic of all rows, None if each row names its own. `output_topics` are the topics that the batch may
+    write; if it is empty, any.
+    """
+
+    frame: DataFrame | None = None
+    topic: str | None = None
+    output_topics: tuple[str, ...] = ()
+
+
 class MicroBatchWriter:
     """Commits the micro-batches of one query; see TransactionalWriter. It pickles without its connections."""
 
@@ -68,13 +81,13 @@ class MicroBatchWriter:
         self.__dict__.update(state)
         self._calls = calls_of(self._options)
 
-    def commit(self, batch_df: DataFrame, batch_id: int, rows: DataFrame | None, topic: str | None) -> CommitReport:
-        """Commit `rows` as the output of this batch; None if it has none. `topic`: see BatchTransaction.rows."""
+    def commit(self, batch_df: DataFrame, batch_id: int, rows: BatchRows) -> CommitReport:
+        """Commit `rows` as the output of this batch."""
         query = self._running_query(batch_df, self._options.checkpoint_location)
         batch = query.micro_batch(batch_id)
         call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
         with self._calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
-            report = self._commit_rows(batch_df.sparkSession, query, batch, rows, topic, attempt)
+            report = self._commit_rows(batch_df.sparkSession, query, batch, rows, attempt)
         if report.outcome == "committed" and (count := offsets(batch)):
             self._bytes_per_offset = report.bytes / count
         if report.outcome == "skipped" and query.needs_evaluation():
@@ -105,8 +118,7 @@ class MicroBatchWriter:
         session: SparkSession,
         query: RunningQuery,
         batch: MicroBatch,
-        rows: DataFrame | None,
-        topic: str | None,
+        rows: BatchRows,
         attempt: Attempt,
     ) -> CommitReport:
         choice = self._choose(session, batch)
@@ -118,7 +130,7 @@ class MicroBatchWriter:
         transaction, cluster = self._own(staging if used else None)
         check_source_cluster(cluster, self._options, batch)
         folder = folder_of(batch.batch_id)
-        way = self._way(session, cluster, rows, topic, choice, staging, folder, batch.batch_id)
+        way = self._way(session, cluster, rows, choice, staging, folder, batch.batch_id)
 
         def write(identity: ProducerIdentity) -> Appended:
             attempt.committing = False
@@ -169,21 +181,20 @@ class MicroBatchWriter:
         self,
         session: SparkSession,
         cluster: Cluster,
-        rows: DataFrame | None,
-        topic: str | None,
+        rows: BatchRows,
         choice: Choice,
         staging: Staging,
         folder: str,
         batch_id: int,
     ) -> Callable[[ProducerIdentity], Appended]:
         """The function that appends the rows to the transaction, according to `choice`."""
-        if rows is None:
+        if rows.frame is None:
             return StagedWrite(cluster, self._options, staging, list, batch_id)
-        where = layout(self._options, topic, cluster)
-        by_executors = functools.partial(append_stage, session, rows, self._options, where, batch_id)
+        where = layout(replace(self._options, output_topics=rows.output_topics), rows.topic, cluster)
+        by_executors = functools.partial(append_stage, session, rows.frame, self._options, where, batch_id)
         if choice.mode == "executors":
             return by_executors
-        stage = functools.partial(self._stage, rows, where, staging, folder)
+        stage = functools.partial(self._stage, rows.frame, where, staging, folder)
         by_driver = StagedWrite(cluster, self._options, staging, stage, batch_id)
 
         def as_it_comes(identity: ProducerIdentity) -> Appended:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from zlib import crc32
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.report import EncodeReport
+from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
 
 _MASK = 0xFFFFFFFF
 
@@ -49,10 +50,14 @@ def block_row(block: Block, slots: int) -> pa.RecordBatch:
 
 
 def report_rows(report: EncodeReport, slots: int) -> Iterator[pa.RecordBatch]:
-    """The row that brings the report to one append task; with an error, to each of them, so that none appends."""
-    receivers = [report.task % slots] if report.error is None else range(slots)
-    for slot in receivers:
-        yield _row(slot, report.task, -1, report=pickle.dumps(report))
+    """The rows that bring the report to the append tasks: to each one its own blocks' part, so that it knows its
+    partitions before it appends; an error to all of them, so that none appends.
+    """
+    by_slot: dict[int, list[EncodedBlock]] = {slot: [] for slot in range(slots) if report.error is not None}
+    for block in report.blocks:
+        by_slot.setdefault(slot_of(block.partition, slots), []).append(block)
+    for slot, blocks in (by_slot or {report.task % slots: []}).items():
+        yield _row(slot, report.task, -1, report=pickle.dumps(replace(report, blocks=tuple(blocks))))
 
 
 def shuffle(rows: DataFrame, slots: int) -> DataFrame:

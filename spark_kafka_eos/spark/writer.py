@@ -15,14 +15,15 @@ The records are appended to the transaction in one of two ways (option `appendMo
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos.options import Write, sink_options
+from spark_kafka_eos.options.sink import output_topics_of, require_declared
 from spark_kafka_eos.spark.features import require_spark
-from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
+from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
 from spark_kafka_eos.spark.stopping import stop_recognized
 from spark_kafka_eos.writing.report import CommitReport
@@ -33,29 +34,34 @@ class BatchTransaction:
     transaction.
     """
 
-    def __init__(self, topic: str | None) -> None:
-        self._topic = topic
+    def __init__(self, topic: str | None, output_topics: tuple[str, ...] = ()) -> None:
+        self._topic, self._output_topics = topic, output_topics
         self._writes: list[tuple[DataFrame, str | None]] = []
 
     def write(self, frame: DataFrame, topic: str | None = None) -> None:
         """Add a DataFrame with the sink's columns. `topic` overrides the option `topic`, and both override the
-        column.
+        column. Raises ConfigurationError for a topic that was not declared, if any was.
         """
         topic = topic or self._topic
+        require_declared(topic, self._output_topics)
         check_schema(frame.schema, topic=topic)
         self._writes.append((frame, topic))
 
-    def rows(self) -> tuple[DataFrame | None, str | None]:
-        """All rows as one DataFrame, and the topic if it is the same for all."""
+    def rows(self) -> BatchRows:
+        """All rows as one DataFrame."""
         if not self._writes:
-            return None, None
+            return BatchRows()
         topics = {topic for _, topic in self._writes}
         constant = topics.pop() if len(topics) == 1 else None
         frames = [
             sink_rows(frame, topic=topic, constant_topic=constant is None and topic is not None)
             for frame, topic in self._writes
         ]
-        return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames), constant
+        return BatchRows(
+            frame=functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames),
+            topic=constant,
+            output_topics=self._output_topics,
+        )
 
 
 class TransactionalWriter:
@@ -82,16 +88,21 @@ class TransactionalWriter:
             transaction.write(batch_df)
 
     @contextmanager
-    def transaction(self, batch_df: DataFrame, batch_id: int) -> Iterator[BatchTransaction]:
+    def transaction(
+        self, batch_df: DataFrame, batch_id: int, output_topics: str | Iterable[str] | None = None
+    ) -> Iterator[BatchTransaction]:
         """Collect DataFrames to write; at the end of the block, commit all of them or nothing.
+
+        `output_topics` are the topics that this transaction may write, by default those of the option `outputTopics`,
+        of which they must be a part. A row for another topic fails the batch before anything is sent (KIP-609).
 
         If the block raises, nothing is written. Raises LedgerRefused if going on could lose or repeat data. Any other
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
         with stop_recognized(batch_df.sparkSession):
-            collected = BatchTransaction(self._options.topic)
+            collected = BatchTransaction(self._options.topic, output_topics_of(self._options, output_topics))
             yield collected
-            self._last_commit = self._writer.commit(batch_df, batch_id, *collected.rows())
+            self._last_commit = self._writer.commit(batch_df, batch_id, collected.rows())
 
     @property
     def last_commit(self) -> CommitReport | None:

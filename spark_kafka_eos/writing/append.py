@@ -8,12 +8,13 @@ duplicate detection does not compare content.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.broker import recorder
@@ -185,8 +186,8 @@ def append_attempt(
     batch_id: int,
     append: Callable[..., list[Ack]] = append,
 ) -> AppendReport:
-    """One attempt of the append task of `slot`. Only the first attempt appends its blocks; the encode tasks' reports
-    come before them.
+    """One attempt of the append task of `slot`. Only the first attempt appends its blocks. The encode tasks' reports
+    come before them, so that on TV1 one request adds all the task's partitions to the transaction (KIP-609).
 
     It never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
     still be in flight with the same sequence numbers, and the broker compares nothing else. So it returns its error in
@@ -195,24 +196,30 @@ def append_attempt(
     report = AppendReport(stage_id=stage_id, slot=slot, attempt=attempt)
     if attempt > 0:
         return report
-    encoded: list[EncodeReport] = []
     sent: Counter[TopicPartition] = Counter()
 
-    def blocks() -> Iterator[tuple[TopicPartition, int, bytearray]]:
-        for each in shuffled:
-            if isinstance(each, EncodeReport):
-                encoded.append(each)
-                recorder.add_links(each.links)
-                if each.error is not None:
-                    raise each.error
-            else:
-                sent[each.partition] += each.records
-                yield each.partition, each.records, each.data
+    def counted(blocks: Iterable[Block]) -> Iterator[tuple[TopicPartition, int, bytearray]]:
+        for block in blocks:
+            sent[block.partition] += block.records
+            yield block.partition, block.records, block.data
 
     started = time.perf_counter()
     with recorder.recording(kept=_KEPT_BY_TASK) as requests:
+        encoded, blocks = _reports_first(shuffled)
+        recorder.add_links(link for each in encoded for link in each.links)
+        expected = total(each.records for each in encoded)
         try:
-            acks = append(cluster, identity, blocks(), transaction_timeout_ms=transaction_timeout_ms, batch_id=batch_id)
+            for each in encoded:
+                if each.error is not None:
+                    raise each.error
+            acks = append(
+                cluster,
+                identity,
+                counted(blocks),
+                partitions=expected,
+                transaction_timeout_ms=transaction_timeout_ms,
+                batch_id=batch_id,
+            )
         except KafkaEosError as error:
             # The report of a straggler is lost, so its executor's log is the only trace.
             _log.warning("append task %d of batch %d, epoch %d: %s", slot, batch_id, identity.epoch, error)
@@ -220,7 +227,7 @@ def append_attempt(
     return replace(
         report,
         trace=requests.trace(),
-        encoded=total(each.records for each in encoded),
+        encoded=expected,
         sent=dict(sent),
         acked=records_by_partition(acks),
         bytes=sum(ack.bytes for ack in acks),
@@ -229,6 +236,16 @@ def append_attempt(
             "append": (time.perf_counter() - started) * 1e3,
         },
     )
+
+
+def _reports_first(shuffled: Iterable[Block | EncodeReport]) -> tuple[list[EncodeReport], Iterator[Block]]:
+    rows = iter(shuffled)
+    reports: list[EncodeReport] = []
+    for row in rows:
+        if not isinstance(row, EncodeReport):
+            return reports, itertools.chain([row], cast("Iterator[Block]", rows))
+        reports.append(row)
+    return reports, iter(())
 
 
 def judge(reports: Sequence[AppendReport], attempts: Callable[[set[int]], Mapping[int, StageAttempts]]) -> Appended:

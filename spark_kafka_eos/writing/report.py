@@ -112,11 +112,21 @@ class CommitReport:
         """The number of requests that were retried, by error: that of a broker, or `no response`."""
         return self.trace.retries
 
+    @property
+    def waited(self) -> dict[str, float]:
+        """Milliseconds that these retries took, by error. `CONCURRENT_TRANSACTIONS` is the wait for the previous
+        transaction's end, wherever in `begin` or `append` it happened (KIP-609).
+        """
+        return self.trace.waited
+
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object, `trace` too. Times are rounded to microseconds."""
         told = {field.name: getattr(self, field.name) for field in fields(self)}
-        steps = {name: round(value, 3) for name, value in self.milliseconds.items()}
-        return told | {"milliseconds": steps, "retries": dict(self.retries), "trace": self.trace.to_json()}
+        steps, waited = (
+            {name: round(value, 3) for name, value in each.items()} for each in (self.milliseconds, self.waited)
+        )
+        retries = {"retries": dict(self.retries), "waited": waited}
+        return told | {"milliseconds": steps} | retries | {"trace": self.trace.to_json()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -127,7 +137,8 @@ class CommitReport:
     def __str__(self) -> str:
         steps = " ".join(f"{name}={value:.0f}ms" for name, value in self.milliseconds.items())
         why = f" ({self.append_reason})" if self.append_reason else ""
-        retries = f" retries={sum(self.retries.values())} ({', '.join(self.retries)})" if self.retries else ""
+        waits = ", ".join(f"{error} {milliseconds:.0f}ms" for error, milliseconds in self.waited.items())
+        retries = f" retries={sum(self.retries.values())} ({waits})" if self.retries else ""
         redone = f" redone={len(self.redone)} ({'; '.join(self.redone)})" if self.redone else ""
         return (
             f"batch {self.batch_id} of query {self.query_id} {self.outcome}: records={self.records} bytes={self.bytes} "

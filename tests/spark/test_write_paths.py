@@ -21,6 +21,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.spark.shuffled import slot_of
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.writing.staging import INLINE_BYTES
@@ -181,6 +182,29 @@ def test_rows_of_a_key_keep_their_order_over_many_blocks(pipe: Pipe) -> None:
     assert found == wanted
     assert all(len(partitions) == 1 for partitions in places.values())
     assert sum(len(value) for values in wanted.values() for value in values) > 100 * block  # so, over 100 blocks
+
+
+def test_an_append_task_adds_its_partitions_with_one_request(spark, broker, tmp_path, tell) -> None:
+    tell("foreachBatch, executors")
+    out = broker.create_topic(f"paths-out-{next(_numbers)}", 6)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.transactional.id": out, "topic": out}
+    writer = TransactionalWriter(options | {"appendMode": "executors"})
+    rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="50", numPartitions="2").load()
+    rows = rate.select(F.col("value").cast("string").alias("key"), F.col("value").cast("string").alias("value"))
+    stream = rows.writeStream.foreachBatch(writer).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    assert writer.last_commit is not None
+    assert (writer.last_commit.records, writer.last_commit.partitions) == (50, 6)
+    added = [rpc.first for rpc in writer.last_commit.trace.rpcs() if rpc.first.api == "AddPartitionsToTxn"]
+    by_tasks = sorted((each.task, each.about) for each in added if each.task is not None)
+    older = broker.version.startswith("3")  # with KIP-890, the first Produce to a partition adds it
+    assert by_tasks == ([(slot, about_of(out, slot)) for slot in range(2)] if older else [])
+
+
+def about_of(topic: str, slot: int) -> str:
+    """What a request is about that has all partitions of `topic` that belong to one of two append tasks."""
+    first, *others = [number for number in range(6) if slot_of(TopicPartition(topic, number), 2) == slot]
+    return f"{topic}-{first} +{len(others)}"
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from spark_kafka_eos.core.append_mode import SessionKind
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.writing.report import CommitReport
 from tests.reading import read_committed
 
@@ -117,6 +118,29 @@ def test_several_frames_and_topics_share_one_transaction(options, numbers, topic
     assert written(options) == list(range(100))
     assert written(options, odd) == list(range(1, 100, 2))
     assert writer.last_commit is not None and writer.last_commit.records == 150
+
+
+@MODES
+@pytest.mark.parametrize("named", ["row", "write"])
+def test_a_topic_that_the_transaction_did_not_declare_is_refused_before_anything_is_sent(
+    options, numbers, topic, tmp_path, mode, named
+):
+    other = topic("other")
+    by_row = {name: value for name, value in options.items() if name != "topic"}
+    writer = TransactionalWriter(by_row | {"outputTopics": f"{options['topic']},{other}", "appendMode": mode})
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        with writer.transaction(batch_df, batch_id, output_topics=[options["topic"]]) as txn:
+            txn.write(batch_df, topic=options["topic"])
+            if named == "write":
+                txn.write(batch_df, topic=other)
+            else:
+                txn.write(batch_df.withColumn("topic", F.lit(other)))
+
+    with pytest.raises(Exception, match=f"{other}.* is not in outputTopics"):
+        run(numbers(0, 10), process, tmp_path / "checkpoint")
+    for name in (options["topic"], other):
+        assert list(read_topic(options["kafka.bootstrap.servers"], name, "read_uncommitted")) == []
 
 
 def test_a_body_that_raises_writes_nothing(options, numbers, tmp_path):

@@ -433,11 +433,10 @@ def _blocks(layout: Layout) -> list[Block]:
 
 
 def _shuffled(layout: Layout, slot: int) -> Iterator[Block | EncodeReport]:
-    """The shuffled rows of a slot: its partition's blocks; for the first slot also the encode task's report."""
-    blocks = _blocks(layout)
-    if slot == 0:
-        yield EncodeReport(task=0, blocks=tuple(encoded(block) for block in blocks))
-    yield from (block for block in blocks if block.partition.partition == slot)
+    """The shuffled rows of a slot: the encode task's report of its partition's blocks, and these."""
+    blocks = [block for block in _blocks(layout) if block.partition.partition == slot]
+    yield EncodeReport(task=0, blocks=tuple(encoded(block) for block in blocks))
+    yield from blocks
 
 
 def _staged(layout: Layout) -> Sequence[EncodeReport]:

@@ -36,6 +36,13 @@ def test_the_last_error_of_an_rpc_that_failed_was_not_retried():
     assert (fenced.retries, fenced.rpcs()[0].last.error) == ({"no response": 1}, "PRODUCER_FENCED")
 
 
+def test_what_retries_cost_is_counted_once_where_tasks_waited_at_the_same_time():
+    busy, lost = "CONCURRENT_TRANSACTIONS", "no response"
+    driver = trace(request(start=1, error=busy), request(start=5, error=lost), request(start=9, error="FENCED"))
+    task = trace(request("AddPartitionsToTxn", 4, error=busy), request("AddPartitionsToTxn", 12))
+    assert driver.with_tasks([(0, task), (1, task)]).waited == {busy: 11, lost: 4}
+
+
 def test_requests_about_something_else_are_no_retries():
     other = trace(
         request("TxnOffsetCommit", about="id", error="NOT_COORDINATOR"),

@@ -6,6 +6,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.sink import output_topics_of
 
 BROKER = {"kafka.bootstrap.servers": "a:1"}
 ID = {"kafka.transactional.id": "orders"}
@@ -59,6 +60,32 @@ def test_txn_app_id_names_no_streaming_query():
 def test_the_ledger_has_its_own_topic_whatever_is_written_and_in_whatever_order(options):
     assert sink(**options).ledger_topic == "kafka-eos-ledger"
     assert sink(**options, ledgerTopic="books").ledger_topic == "books"
+
+
+@pytest.mark.parametrize(
+    ("writers", "given", "declared"),
+    [("", None, ()), ("a,b", None, ("a", "b")), ("", ["b", "a"], ("b", "a")), ("a,b", "b", ("b",))],
+)
+def test_a_transaction_may_declare_its_own_topics_among_the_writers(writers, given, declared):
+    assert output_topics_of(sink_options(BROKER | ID | {"outputTopics": writers or None}), given) == declared
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["a", "c"], "declares c, but the writer only a, b"),
+        ([], "empty"),
+        ("a,kafka-eos-ledger", "the writer only a, b"),
+    ],
+)
+def test_a_transaction_may_not_write_what_the_writer_may_not(given, why):
+    with pytest.raises(ConfigurationError, match=f"outputTopics.*{why}"):
+        output_topics_of(sink_options(BROKER | ID | {"outputTopics": "a,b"}), given)
+
+
+def test_a_transaction_may_not_write_to_the_ledger():
+    with pytest.raises(ConfigurationError, match="the ledger needs a compacted topic of its own"):
+        output_topics_of(sink_options(BROKER | ID), ["kafka-eos-ledger"])
 
 
 @pytest.mark.parametrize("options", [{"topic": "t"}, {"outputTopics": "a,t"}])

@@ -24,7 +24,7 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
+from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
 from spark_kafka_eos.writing.staging import Staging
 from tests.model_kafka import KafkaModel, lost, refused
 
@@ -111,7 +111,7 @@ def cluster(_session: object) -> SessionKind:
 
 def run(writer, number, frame: Any = None):
     """A batch without rows."""
-    return writer.commit(frame or SimpleNamespace(sparkSession=None), number, None, None)
+    return writer.commit(frame or SimpleNamespace(sparkSession=None), number, BatchRows())
 
 
 def test_the_preflight_runs_once_before_the_first_batch_whichever_that_is(kafka, writer_of):

@@ -33,8 +33,10 @@ class Appended(list):
     def __init__(self, error=None):
         super().__init__()
         self.error = error
+        self.partitions = []
 
-    def append_all(self, cluster, identity, blocks, **options):
+    def append_all(self, cluster, identity, blocks, *, partitions, **options):
+        self.partitions.append(set(partitions))
         self.extend(blocks)
         if self.error is not None:
             raise self.error
@@ -67,6 +69,14 @@ def test_a_first_attempt_appends_and_reports_what_was_acknowledged():
     assert (report.slot, report.attempt, report.encoded, report.sent, report.acked) == (0, 0, counts, counts, counts)
     result = judged(report)
     assert (result.partitions, result.records, result.bytes, result.milliseconds["encode"]) == (1, 3, 5, 2.0)
+
+
+def test_a_task_names_its_partitions_before_it_appends():
+    other = Block(partition=TopicPartition("out", 4), task=1, number=0, records=1, data=bytearray(b"other"))
+    reports = [EncodeReport(task=block.task, blocks=(encoded(block),)) for block in (BLOCK, other)]
+    appended = Appended()
+    attempt(0, appended, [*reports, EncodeReport(task=2), BLOCK, other])
+    assert (appended.partitions, len(appended)) == ([{OUT, other.partition}], 2)
 
 
 @pytest.mark.parametrize("error", [None, InvalidRow("too large")])

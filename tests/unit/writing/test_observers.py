@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import stat
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ SENT = Request(api="EndTxn", node="b:1", start=1.0, milliseconds=1.0, error="no 
 
 def report(**given):
     usual: dict[str, Any] = {"query_id": "q", "batch_id": 7, "outcome": "committed", "producer_id": 1, "epoch": 3}
-    timeline = Trace(began_ms=1.0, milliseconds=9.0, requests=(SENT, SENT))
+    timeline = Trace(began_ms=1.0, milliseconds=9.0, requests=(SENT, replace(SENT, start=5.568)))
     return CommitReport(
         **usual | {"append_mode": "driver", "milliseconds": {"begin": 1.23456}, "trace": timeline} | given
     )
@@ -37,8 +38,9 @@ def test_a_json_line_has_every_field_of_the_report_but_its_trace(caplog, given, 
     (record,) = caplog.records
     told = json.loads(record.message)
     assert record.levelname == level
-    assert set(told) == {*CommitReport.__dataclass_fields__, "retries"} - {"trace"}
+    assert set(told) == {*CommitReport.__dataclass_fields__, "retries", "waited"} - {"trace"}
     assert (told["milliseconds"], told["retries"]) == ({"begin": 1.235}, {"no response": 1})
+    assert told["waited"] == {"no response": 4.568}
 
 
 def test_the_usual_line_names_the_retries_and_is_for_committed_batches(caplog):
@@ -47,7 +49,7 @@ def test_the_usual_line_names_the_retries_and_is_for_committed_batches(caplog):
     for given in ({}, {"outcome": "skipped"}, {"outcome": "failed", "error": "BrokerUnreachable"}):
         observe(report(**given))
     (record,) = caplog.records
-    assert record.message.endswith("mode=driver begin=1ms retries=1 (no response)")
+    assert record.message.endswith("mode=driver begin=1ms retries=1 (no response 5ms)")
 
 
 def test_timelines_are_kept_in_a_private_file_and_come_back(tmp_path):
