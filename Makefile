@@ -40,12 +40,12 @@ demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=
 
 .PHONY: test
 test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time, KAFKA=3.9.1 and SPARK=4.1.4 on those releases
-	@mkdir -p build
+	$(WITH) $(BIN)/python -m tests.jvm
 	$(WITH) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
 test-slow: $(READY) build/gssapi ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
-	@mkdir -p build
+	$(BIN)/python -m tests.jvm
 	PYTHONPATH=$(CURDIR)/build/gssapi $(BIN)/pytest -m slow --junitxml=build/slow-tests.xml $(ON) $(TESTS)
 	$(if $(filter tests,$(TESTS)),$(if $(KAFKA),,$(BIN)/python .ci/slow_run.py write build/slow-tests.xml))
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from tests import jvm
 from tests.certificates import Certificates, issue
 from tests.matrix import cell, pytest_terminal_summary  # pytest finds fixtures and hooks by their names here
 
@@ -53,6 +55,10 @@ def release(version: str) -> tuple[int, int]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka-version", default=jars.DEFAULT_VERSION, help="the brokers' release (%(default)s)")
+
+
+def pytest_configure() -> None:
+    os.environ |= jvm.ENVIRONMENT
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -170,7 +170,6 @@ class TwoTopics:
             [self.bootstrap, *self._sources, self._target, str(self.checkpoint), self._way, "1000"],
             conf=[
                 *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
-                *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
                 *(word for setting in settings for word in ("--conf", setting)),
             ],
             env={**python_environment(), **env},

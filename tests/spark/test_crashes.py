@@ -77,8 +77,6 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
             [broker.bootstrap, source, target, str(checkpoint), way, str(BATCH)],
             conf=[
                 *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
-                # A driver that lives a minute is not worth optimising: a third less CPU.
-                *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
             ],
             env=python_environment() | (kill.environment(folder) if kill else {}),
             log=tmp_path / "driver.log",

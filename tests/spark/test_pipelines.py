@@ -73,8 +73,7 @@ def test_a_full_refresh_is_refused_instead_of_writing_everything_again(kafka: Em
 
 def run(pipeline: Path, env: dict[str, str] | None = None, arguments: Sequence[str] = ()) -> Driver:
     """`spark-pipelines run` of this pipeline."""
-    # A driver that lives half a minute is not worth optimising; SPARK_TESTING gives the server any free port.
-    settings = {"SPARK_TESTING": "1", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    settings = {"SPARK_TESTING": "1"}  # gives the server any free port
     return Driver(
         pipeline / "spark-pipeline.yml",
         arguments,

@@ -110,7 +110,6 @@ def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_wi
             conf=[
                 *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
                 *("--conf", f"spark.jars={','.join(map(str, files(connector)))}"),
-                *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
             ],
             env=environment(home) | (kill.environment(reached) if kill else {}),
             log=folder / "driver.log",

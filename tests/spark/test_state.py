@@ -41,7 +41,6 @@ def killed_and_started_again(kafka: EmbeddedKafka, tmp_path_factory: pytest.Temp
             [kafka.bootstrap, "state", str(folder), str(wait_after)],
             conf=[
                 *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
-                *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
             ],
             env=python_environment() | env,
             log=folder / "driver.log",

@@ -100,7 +100,6 @@ def driver(
         [broker.bootstrap, source, target, str(folder.parent / "checkpoint"), way, str(batch)],
         conf=[
             *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
         ],
         env=python_environment() | (kill.environment(folder) if kill else {}),
         log=folder / "driver.log",
