@@ -8,6 +8,7 @@ File map; imports point down only (`lint-imports` checks it):
     lab/        benchmarks, simulation, soak, fuzzing, demo: what proves the connector; nothing else imports it
     cli/        the command line `kafka-eos`
     testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill
+    registry/   values whose schemas are in a schema registry, as columns of Spark
     verify/     the checker: was a topic written exactly once?
     spark/      the only place with PySpark: data source, sink, TransactionalWriter, ProgressListener
     reading/    from a source's positions to Arrow batches
@@ -60,9 +61,11 @@ from spark_kafka_eos.errors import (
     LedgerRefused,
     PreflightFailed,
     ProducerFenced,
+    RegistryError,
     ReplayFailed,
     StagingLost,
     TransactionAborted,
+    UndecodableRecord,
     UnknownTopic,
     must_not_restart,
 )
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import offsets_behind_latest
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.reading.sink_progress import cluster_id
+    from spark_kafka_eos.registry.columns import from_confluent
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.lineage import LineageListener
@@ -105,14 +109,17 @@ __all__ = [
     "PreflightFailed",
     "ProducerFenced",
     "ProgressListener",
+    "RegistryError",
     "ReplayFailed",
     "StagingLost",
     "TransactionAborted",
     "TransactionalWriter",
+    "UndecodableRecord",
     "UnknownTopic",
     "__version__",
     "cluster_id",
     "follow",
+    "from_confluent",
     "from_properties",
     "must_not_restart",
     "offsets_behind_latest",
@@ -131,6 +138,7 @@ __getattr__ = lazy(
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
         "cluster_id": "spark_kafka_eos.reading.sink_progress",
         "follow": "spark_kafka_eos.spark.follow",
+        "from_confluent": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.core.lag",
         "stop_on_sigterm": "spark_kafka_eos.spark.stopping",

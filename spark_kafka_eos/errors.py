@@ -12,6 +12,8 @@
     ├── CorruptRecordBatch         a record batch is malformed (CRC, lengths, magic)
     ├── DataLoss                   offsets that the query still has to read are gone from Kafka
     ├── InvalidRow                 a row cannot be sent: null topic, partition out of range, too large, …
+    ├── RegistryError              the schema registry did not answer, or refused the request
+    ├── UndecodableRecord          a value does not fit its schema, and the query was told to fail then
     ├── StagingLost                what the write tasks encoded is missing or damaged
     ├── CheckpointUnusable         the checkpoint does not say which offsets the batch covers
     ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
@@ -166,6 +168,14 @@ class DataLoss(KafkaEosError):
 
 class InvalidRow(KafkaEosError):
     """A row cannot become a record; the message names its topic, its partition and the violated limit."""
+
+
+class RegistryError(KafkaEosError):
+    """The schema registry could not be reached, did not answer in time or refused the request."""
+
+
+class UndecodableRecord(KafkaEosError):
+    """A value does not fit its schema; the message names the schema and the position, never the content."""
 
 
 class StagingLost(KafkaEosError):

@@ -4,6 +4,7 @@
     jars digests repository java     download its jars and check them, find Java
     proxy proxy_rules proxy_frames   inject faults into selected requests
     driver supervised                processes that can be killed
+    registry                         a schema registry, in memory
     topic_reader read_offsets        what librdkafka sees
 
 Needs `pip install "spark-kafka-eos[testing]"` and Java 17. For users' own tests:
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from spark_kafka_eos.testing.driver import Driver
     from spark_kafka_eos.testing.embedded import EmbeddedKafka
     from spark_kafka_eos.testing.proxy import Proxy
+    from spark_kafka_eos.testing.registry import schema_registry
     from spark_kafka_eos.testing.topic_reader import read_topic
 
-__all__ = ["Driver", "EmbeddedKafka", "Proxy", "read_topic"]
+__all__ = ["Driver", "EmbeddedKafka", "Proxy", "read_topic", "schema_registry"]
 
 __getattr__ = lazy(
     __name__,
@@ -36,5 +38,6 @@ __getattr__ = lazy(
         "EmbeddedKafka": "spark_kafka_eos.testing.embedded",
         "Proxy": "spark_kafka_eos.testing.proxy",
         "read_topic": "spark_kafka_eos.testing.topic_reader",
+        "schema_registry": "spark_kafka_eos.testing.registry",
     },
 )

@@ -1,0 +1,477 @@
+"""From Avro's binary form to Arrow columns, a field of all rows at a time, from a writer's to a reader's schema.
+
+`reader(writer, reader)` compiles both schemas into a function of rows. Where they do not resolve, `Incompatible` is
+raised, or, if it depends on the value (a branch of a union, a symbol of an enum), the row is noted.
+
+Source: Apache Avro specification 1.12, "Binary encoding" and "Schema resolution".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.registry.avro_schema import (
+    NULL,
+    Array,
+    Avro,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Union,
+    UnsupportedSchema,
+    arrow_type,
+)
+from spark_kafka_eos.registry.rows import Int64s, Mask, Rows, fixed, longs, texts, within
+
+Read = Callable[[Rows], pa.Array]
+
+_INT_BYTES = 5
+_PROMOTIONS = {
+    "int": {"int", "long", "float", "double"},
+    "long": {"long", "float", "double"},
+    "float": {"float", "double"},
+    "string": {"string", "bytes"},
+    "bytes": {"bytes", "string"},
+}  # fmt: skip
+
+
+class Incompatible(ValueError):
+    """A writer's schema cannot be read with the reader's. The text names the part."""
+
+
+def reader(writer: Avro, wanted: Avro) -> Read:
+    """The function that reads rows of `writer` as a column of `arrow_type(wanted)`. Raises Incompatible."""
+    if isinstance(writer, Union):
+        return _from_union(writer, wanted)
+    if isinstance(wanted, Union):
+        return _to_union(writer, wanted)
+    match writer, wanted:
+        case Record(), Record() if _same_name(writer, wanted):
+            return _record(writer, wanted)
+        case Array(), Array():
+            return _array(writer, wanted)
+        case Map(), Map():
+            return _map(writer, wanted)
+        case Enum(), Enum() if _same_name(writer, wanted):
+            return _enum(writer, wanted)
+        case Fixed(), Fixed() if _same_name(writer, wanted) and writer.size == wanted.size:
+            return _fixed(wanted)
+        case Primitive(), Primitive() if wanted.name in _PROMOTIONS.get(writer.name, {writer.name}):
+            return _primitive(writer, wanted)
+    raise Incompatible(f"{_say(writer)} cannot be read as {_say(wanted)}")
+
+
+def _say(avro: Avro) -> str:
+    if isinstance(avro, Union):
+        return "a union"
+    return f"{type(avro).__name__.lower()} {avro.name}" if hasattr(avro, "name") else type(avro).__name__.lower()
+
+
+def _same_name(writer: Record | Enum | Fixed, wanted: Record | Enum | Fixed) -> bool:
+    """Names match without their namespaces, as Avro says and Confluent's registry allows."""
+    names = {name.rpartition(".")[2] for name in (wanted.name, *wanted.aliases)}
+    return writer.name.rpartition(".")[2] in names
+
+
+# Records.
+
+
+def _record(writer: Record, wanted: Record) -> Read:
+    slots = {each.name: number for number, each in enumerate(wanted.fields)}
+    slots = {alias: slots[each.name] for each in wanted.fields for alias in each.aliases} | slots
+    steps: list[tuple[int, Read]] = []
+    for each in writer.fields:
+        slot = slots.get(each.name, -1)
+        try:
+            steps.append((slot, reader(each.type, wanted.fields[slot].type) if slot >= 0 else _skip(each.type)))
+        except Incompatible as error:
+            raise Incompatible(f"field {each.name}: {error}") from error
+    written = {slot for slot, _ in steps}
+    defaults = {slot: _default(each) for slot, each in enumerate(wanted.fields) if slot not in written}
+    fields = list(arrow_type(wanted))
+    if not fields:
+        raise UnsupportedSchema(f"record {wanted.name} has no fields, and Spark cannot read such a struct")
+
+    def read(rows: Rows) -> pa.Array:
+        columns: list[Any] = [None] * len(fields)
+        for slot, step in steps:
+            column = step(rows)
+            if slot >= 0:
+                columns[slot] = column
+        for slot, value in defaults.items():
+            columns[slot] = pa.repeat(value, len(rows))
+        return pa.StructArray.from_arrays(columns, fields=fields)
+
+    return read
+
+
+def _default(each: Field) -> pa.Scalar:
+    if not each.has_default:
+        raise Incompatible(f"field {each.name} is not in the writer's schema and has no default")
+    kind = each.type.branches[0] if isinstance(each.type, Union) else each.type
+    column = pa.array([_python(json.loads(each.default), each.type)], arrow_type(each.type))
+    assert kind is not None
+    return column[0]
+
+
+def _python(value: Any, kind: Avro) -> Any:
+    """A default as `pa.array` takes it. In JSON, bytes are text of the code points 0 to 255."""
+    match kind:
+        case Union():
+            branch = kind.branches[0]
+            inner = _python(value, branch)
+            if kind.single is not None or branch == NULL:
+                return inner
+            return {f"member{kind.present.index(branch)}": inner}
+        case Record():
+            return {
+                each.name: _python(value.get(each.name, json.loads(each.default)), each.type) for each in kind.fields
+            }
+        case Array():
+            return [_python(each, kind.items) for each in value]
+        case Map():
+            return [(key, _python(each, kind.values)) for key, each in value.items()]
+        case Primitive(name="bytes") | Fixed():
+            raw = value.encode("latin-1")
+            if kind.logical == "decimal":
+                return _decimals(pa.array([raw], pa.binary()), kind)[0][0].as_py()
+            return raw
+        case Primitive(logical="timestamp-millis" | "local-timestamp-millis"):
+            return value * 1000
+    return value
+
+
+# Unions.
+
+
+def _from_union(writer: Union, wanted: Avro) -> Read:
+    reads: list[Read | None] = []
+    for branch in writer.branches:
+        try:
+            reads.append(reader(branch, wanted))
+        except Incompatible:
+            reads.append(None)
+    if not any(reads):
+        raise Incompatible(f"no branch of a union can be read as {_say(wanted)}")
+    kind = arrow_type(wanted)
+
+    def read(rows: Rows) -> pa.Array:
+        branch = _index(rows, len(reads))
+        first = int(branch[0]) if len(branch) else 0
+        if (branch == first).all():
+            return _branch(rows, reads[first], kind)
+        parts, places, done = [], np.empty(len(rows), np.int64), 0
+        for number, step in enumerate(reads):
+            which = np.flatnonzero(branch == number)
+            if not which.size:
+                continue
+            some = rows.some(which)
+            parts.append(_branch(some, step, kind))
+            rows.join(which, some)
+            places[which] = np.arange(done, done + len(which))
+            done += len(which)
+        return pa.concat_arrays(parts).take(pa.array(places))
+
+    return read
+
+
+def _branch(rows: Rows, read: Read | None, kind: pa.DataType) -> pa.Array:
+    if read is not None:
+        return read(rows)
+    rows.note(np.ones(len(rows), np.bool_), Cause.INCOMPATIBLE)
+    return pa.nulls(len(rows), kind)
+
+
+def _index(rows: Rows, below: int) -> Int64s:
+    """The number of a branch or a symbol."""
+    index = longs(rows, _INT_BYTES)
+    wrong = (index < 0) | (index >= below)
+    if wrong.any():
+        rows.note(wrong)
+        return np.where(wrong, 0, index)
+    return index
+
+
+def _to_union(writer: Avro, wanted: Union) -> Read:
+    """The first branch of the reader's union that fits; a branch of the same type is preferred."""
+    kind = arrow_type(wanted)
+    if writer == NULL:
+        if NULL not in wanted.branches:
+            raise Incompatible("null cannot be read as a union without null")
+        return lambda rows: pa.nulls(len(rows), kind)
+    if wanted.single is not None:
+        return reader(writer, wanted.single)
+    choices = sorted(range(len(wanted.present)), key=lambda number: wanted.present[number] != writer)
+    for number in choices:
+        try:
+            read = reader(writer, wanted.present[number])
+        except Incompatible:
+            continue
+        return _member(read, number, kind)
+    raise Incompatible(f"{_say(writer)} fits no branch of a union")
+
+
+def _member(read: Read, number: int, kind: pa.DataType) -> Read:
+    def member(rows: Rows) -> pa.Array:
+        column = read(rows)
+        columns = [column if at == number else pa.nulls(len(rows), each.type) for at, each in enumerate(kind)]
+        return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+    return member
+
+
+# Arrays and maps.
+
+
+def _array(writer: Array, wanted: Array) -> Read:
+    read, kind = reader(writer.items, wanted.items), arrow_type(wanted)
+    smallest = _at_least(writer.items)
+
+    def array(rows: Rows) -> pa.Array:
+        offsets, items = _blocks(rows, read, kind.value_type, smallest)
+        return pa.ListArray.from_arrays(offsets, items, type=kind)
+
+    return array
+
+
+def _map(writer: Map, wanted: Map) -> Read:
+    value, kind = reader(writer.values, wanted.values), arrow_type(wanted)
+    entry = pa.struct([pa.field("key", pa.string()), pa.field("value", kind.item_type)])
+
+    def read(rows: Rows) -> pa.Array:
+        keys = texts(rows, within(rows, longs(rows)), utf8=True)
+        return pa.StructArray.from_arrays([keys, value(rows)], fields=list(entry))
+
+    def map_(rows: Rows) -> pa.Array:
+        offsets, entries = _blocks(rows, read, entry, 1 + _at_least(writer.values))
+        return pa.MapArray.from_arrays(offsets, entries.field(0), entries.field(1), kind)
+
+    return map_
+
+
+def _blocks(rows: Rows, read: Read, kind: pa.DataType, smallest: int) -> tuple[pa.Array, pa.Array]:
+    """The offsets and the items of arrays. In each pass, every row that has another item reads it."""
+    left, length = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    which = np.arange(len(rows))
+    owners: list[Int64s] = []
+    parts: list[pa.Array] = []
+    while which.size:
+        ended = which[left[which] == 0]
+        if ended.size:
+            some = rows.some(ended)
+            count = _count(some, smallest)
+            rows.join(ended, some)
+            left[ended] = count
+            length[ended] += count
+            which = which[left[which] > 0]
+            if not which.size:
+                break
+        some = rows.some(which)
+        parts.append(read(some))
+        owners.append(some.row * 0 + which)
+        rows.join(which, some)
+        left[which] -= 1
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(length, out=offsets[1:])
+    items = pa.concat_arrays(parts) if parts else pa.array([], kind)
+    if len(parts) > 1:
+        items = items.take(pa.array(np.argsort(np.concatenate(owners), kind="stable")))
+    return pa.array(offsets), items
+
+
+def _count(rows: Rows, smallest: int) -> Int64s:
+    """The number of items of the next block, 0 at the end. A negative one is followed by the block's size in bytes."""
+    count = longs(rows)
+    sized = np.flatnonzero(count < 0)
+    if sized.size:
+        some = rows.some(sized)
+        longs(some)
+        rows.join(sized, some)
+        count[sized] = -count[sized]
+    wrong = (count < 0) | (count > (rows.end - rows.at) // smallest)
+    if wrong.any():
+        rows.note(wrong)
+        count[wrong] = 0
+    return count
+
+
+def _at_least(avro: Avro) -> int:
+    """The fewest bytes that a value takes. Raises UnsupportedSchema for items that take none: their count would be
+    all there is of them, and a record of ten bytes could ask for any number.
+    """
+    size = _smallest(avro)
+    if not size:
+        raise UnsupportedSchema(f"an array or map of {_say(avro)}, whose values take no bytes")
+    return size
+
+
+def _smallest(avro: Avro) -> int:
+    match avro:
+        case Primitive():
+            return {"null": 0, "float": 4, "double": 8}.get(avro.name, 1)
+        case Fixed():
+            return avro.size
+        case Record():
+            return sum(_smallest(each.type) for each in avro.fields)
+    return 1
+
+
+# What has no parts.
+
+
+def _primitive(writer: Primitive, wanted: Primitive) -> Read:
+    kind = arrow_type(wanted)
+    match writer.name:
+        case "null":
+            return lambda rows: pa.nulls(len(rows))
+        case "boolean":
+            return _boolean
+        case "int" | "long":
+            return _number(4 if writer.name == "int" else 8, wanted, kind)
+        case "float" | "double":
+            code = "<f4" if writer.name == "float" else "<f8"
+            return lambda rows: pa.array(fixed(rows, code)).cast(kind)
+    return _string(wanted)
+
+
+def _boolean(rows: Rows) -> pa.Array:
+    byte = rows.data.take(rows.at, mode="clip")
+    if (byte > 1).any():
+        rows.note(byte > 1)
+    rows.at += 1
+    return pa.array(byte == 1)
+
+
+def _number(size: int, wanted: Primitive, kind: pa.DataType) -> Read:
+    code = {"int": np.int32, "float": np.float32, "double": np.float64}.get(wanted.name, np.int64)
+    scale = 1000 if wanted.logical.endswith("-millis") else 1
+    limit = 2**63 // 1000
+
+    def number(rows: Rows) -> pa.Array:
+        value = longs(rows, _INT_BYTES if size == 4 else 10)
+        if size == 4:
+            wide = value != value.astype(np.int32)
+            if wide.any():
+                rows.note(wide)
+        if scale > 1:
+            wide = (value > limit - 1) | (value < 1 - limit)
+            if wide.any():
+                rows.note(wide, Cause.OUT_OF_RANGE)
+            value = value * scale
+        return pa.array(value.astype(code, copy=False)).view(kind)
+
+    return number
+
+
+def _string(wanted: Primitive) -> Read:
+    def string(rows: Rows) -> pa.Array:
+        column = texts(rows, within(rows, longs(rows)), utf8=wanted.name == "string")
+        return _decimal(rows, column, wanted) if wanted.logical == "decimal" else column
+
+    return string
+
+
+def _fixed(wanted: Fixed) -> Read:
+    def read(rows: Rows) -> pa.Array:
+        column = texts(rows, within(rows, np.full(len(rows), wanted.size)), utf8=False)
+        match wanted.logical:
+            case "decimal":
+                return _decimal(rows, column, wanted)
+            case "uuid":
+                return _uuids(column)
+        return column
+
+    return read
+
+
+def _uuids(column: pa.BinaryArray) -> pa.Array:
+    """The text of each UUID; of a row that was noted, anything."""
+    from uuid import UUID
+
+    return pa.array([str(UUID(bytes=value)) if len(value) == 16 else "" for value in column.to_pylist()], pa.string())
+
+
+def _enum(writer: Enum, wanted: Enum) -> Read:
+    known = [symbol if symbol in wanted.symbols else wanted.default for symbol in writer.symbols]
+    symbols = pa.array(known, pa.string())
+    unknown = np.array([symbol is None for symbol in known])
+
+    def read(rows: Rows) -> pa.Array:
+        index = _index(rows, len(known))
+        if unknown.any() and (wrong := unknown[index]).any():
+            rows.note(wrong, Cause.INCOMPATIBLE)
+        return symbols.take(pa.array(index))
+
+    return read
+
+
+def _decimal(rows: Rows, column: pa.BinaryArray, kind: Primitive | Fixed) -> pa.Array:
+    decimals, wide = _decimals(column, kind)
+    if wide.any():
+        rows.note(wide, Cause.OUT_OF_RANGE)
+    return decimals
+
+
+def _decimals(column: pa.BinaryArray, kind: Primitive | Fixed) -> tuple[pa.Array, Mask]:
+    """Unscaled numbers in two's complement, highest byte first, as decimals; and which do not fit the precision."""
+    ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset).astype(np.int64)
+    data = np.concatenate([np.frombuffer(column.buffers()[2] or b"", np.uint8, ends[-1]), np.zeros(1, np.uint8)])
+    start, length = ends[:-1], np.diff(ends)
+    negative = (data[start] > 0x7F) & (length > 0)
+    sign = np.where(negative, 0xFF, 0).astype(np.uint8)
+    table = np.empty((len(column), 16), np.uint8)
+    for place in range(16):  # lowest byte first, as Arrow has it
+        table[:, place] = np.where(place < length, data[np.maximum(ends[1:] - 1 - place, 0)], sign)
+    wide = (table[:, 15] > 0x7F) != negative
+    for row in np.flatnonzero(length > 16):  # more bytes than needed are fine if they only repeat the sign
+        wide[row] |= bool((data[start[row] : ends[row + 1] - 16] != sign[row]).any())
+    unscaled = pa.Array.from_buffers(pa.decimal128(38), len(column), [None, pa.py_buffer(table)])
+    limit = pa.scalar(10**kind.precision - 1, pa.decimal128(38))
+    small = pc.and_(pc.less_equal(unscaled, limit), pc.greater_equal(unscaled, pc.negate(limit)))
+    wide |= ~small.to_numpy(zero_copy_only=False)
+    table[wide] = 0
+    return pa.Array.from_buffers(arrow_type(kind), len(column), [None, pa.py_buffer(table)]), wide
+
+
+# What the reader does not want.
+
+
+def _skip(writer: Avro) -> Read:
+    """Moves over a value. Only what is costly to make is not made."""
+    match writer:
+        case Primitive(name="string" | "bytes"):
+            return _skip_text
+        case Fixed():
+            return lambda rows: _skip_bytes(rows, np.full(len(rows), writer.size))
+        case Record() if writer.fields:
+            return _skip_all([_skip(each.type) for each in writer.fields])
+    return reader(writer, writer)
+
+
+def _skip_text(rows: Rows) -> pa.Array:
+    return _skip_bytes(rows, longs(rows))
+
+
+def _skip_bytes(rows: Rows, length: NDArray[np.int64]) -> pa.Array:
+    rows.at += within(rows, length)
+    return None
+
+
+def _skip_all(steps: Sequence[Read]) -> Read:
+    def skip(rows: Rows) -> pa.Array:
+        for step in steps:
+            step(rows)
+        return None
+
+    return skip

@@ -1,0 +1,161 @@
+"""A schema registry: confluent-kafka's client, with its options under their own names.
+
+One client per process and registry, with what it read: a schema never changes under its id. An id that the registry
+does not know is asked for again after half a minute, so that damaged records do not flood it, and a schema that
+arrives late is found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from spark_kafka_eos.errors import ConfigurationError, RegistryError
+from spark_kafka_eos.options.secret import Secret
+
+Kind = Literal["AVRO", "PROTOBUF", "JSON"]
+_UNKNOWN_AGAIN = 30.0  # seconds
+_NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
+_T = TypeVar("_T")
+
+
+class UnknownSchema(LookupError):
+    """The registry has no schema with this id, or no such subject or version."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A schema as the registry has it, with the schemas that it refers to, in the order in which they build on each
+    other: pairs of name and text.
+    """
+
+    kind: Kind
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Where a registry is and how to log in. Shows no more than its hosts, and pickles, for the executors."""
+
+    options: tuple[tuple[str, Secret], ...]
+
+    @classmethod
+    def of(cls, given: str | Mapping[str, Any] | Registry) -> Registry:
+        """From a URL, or from the client's options. Raises ConfigurationError."""
+        if isinstance(given, Registry):
+            return given
+        options = {"url": given} if isinstance(given, str) else dict(given)
+        if not str(options.get("url", "")).startswith(("http://", "https://")):
+            raise ConfigurationError("url", "a schema registry needs a URL that starts with http:// or https://")
+        return cls(tuple((name, Secret(value)) for name, value in sorted(options.items())))
+
+    def __repr__(self) -> str:
+        return f"Registry({self.hosts})"
+
+    @property
+    def hosts(self) -> str:
+        url = str(dict(self.options)["url"].reveal())
+        return ",".join(urlsplit(each.strip()).netloc.rpartition("@")[2] for each in url.split(","))
+
+    @property
+    def session(self) -> Session:
+        """This process's session. Raises ConfigurationError for options that the client refuses."""
+        if self not in _sessions:
+            _sessions[self] = Session(self)
+        return _sessions[self]
+
+
+_sessions: dict[Registry, Session] = {}  # of this process
+
+
+class Session:
+    def __init__(self, registry: Registry) -> None:
+        self._hosts = registry.hosts
+        self._unknown: dict[int | UUID, float] = {}
+        self._known: dict[int | UUID, Text] = {}
+        try:
+            self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
+        except (ValueError, TypeError, OSError) as error:  # its texts name options, not their values
+            raise ConfigurationError("registry", f"the registry's client refuses its options: {error}") from None
+
+    def schema(self, key: int | UUID, *, serialized: bool = False) -> Text:
+        """The schema with this id or GUID; `serialized` asks for a Protobuf file as a descriptor instead of its text.
+        Raises UnknownSchema and RegistryError.
+        """
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        if time.monotonic() < self._unknown.get(key, 0.0):
+            raise UnknownSchema(f"schema {key}")
+        form = "serialized" if serialized else None
+
+        def ask() -> Text:
+            if isinstance(key, UUID):
+                return self._text(self._client.get_schema_by_guid(str(key), fmt=form))
+            return self._text(self._client.get_schema(key, fmt=form))
+
+        try:
+            known = self._ask(f"schema {key}", ask)
+        except UnknownSchema:
+            self._unknown[key] = time.monotonic() + _UNKNOWN_AGAIN
+            raise
+        self._known[key] = known
+        return known
+
+    def latest(self, subject: str) -> Text:
+        """The latest schema of `subject`. Raises UnknownSchema and RegistryError."""
+
+        def ask() -> Text:
+            found = self._client.get_latest_version(subject)
+            if found.schema.schema_type == "PROTOBUF":
+                found = self._client.get_latest_version(subject, fmt="serialized")
+            return self._text(found.schema)
+
+        return self._ask(f"subject {subject!r}", ask)
+
+    def registered(self, subject: str, text: Text, *, register: bool) -> int:
+        """The id of a schema under `subject`, which is registered if `register`. Raises like `latest`."""
+        schema = Schema(text.text, text.kind)
+
+        def ask() -> int:
+            if register:
+                return self._client.register_schema(subject, schema)
+            return cast(int, self._client.lookup_schema(subject, schema).schema_id)
+
+        return self._ask(f"subject {subject!r}", ask)
+
+    def _text(self, schema: Schema) -> Text:
+        references: dict[str, str] = {}
+        self._collect(schema.references or [], references)
+        kind = cast(Kind, schema.schema_type or "AVRO")
+        return Text(kind, schema.schema_str or "", tuple(references.items()))
+
+    def _collect(self, references: list[SchemaReference], into: dict[str, str]) -> None:
+        for each in references:
+            if each.name not in into:
+                found = self._client.get_version(str(each.subject), cast(int, each.version))
+                self._collect(found.schema.references or [], into)
+                into[str(each.name)] = found.schema.schema_str or ""
+
+    def _ask(self, what: str, ask: Callable[[], _T]) -> _T:
+        """Ask the registry. What is missing in it is UnknownSchema; everything else is not the record's fault."""
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404 and error.error_code in _NOT_FOUND:
+                raise UnknownSchema(what) from None
+            reason = f"HTTP {error.http_status_code}, error code {error.error_code}: {error.error_message}"
+        except Exception as error:  # noqa: BLE001 - of the HTTP library, whose package depends on the client's release
+            reason = type(error).__name__
+        raise RegistryError(
+            f"the schema registry at {self._hosts} did not answer for {what} ({reason})",
+            action="Check that it is up, that its URL is right and that the credentials may read it.",
+        )

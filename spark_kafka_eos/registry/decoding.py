@@ -1,0 +1,163 @@
+"""A column of framed values becomes a column of the reader's type: one decode pass per schema.
+
+A record that cannot be decoded is a fault of its own and stops nothing here; a registry that does not answer raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.errors import UndecodableRecord
+from spark_kafka_eos.registry.avro import AvroFormat
+from spark_kafka_eos.registry.avro_reading import Incompatible
+from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
+from spark_kafka_eos.registry.client import Registry, Text, UnknownSchema
+from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
+from spark_kafka_eos.registry.rows import Int64s, Rows, rows_of
+
+ERROR = pa.struct([pa.field("cause", pa.string()), pa.field("message", pa.string()), pa.field("schema_id", pa.int32())])
+
+_SAID = {
+    Cause.UNDECODABLE: "the bytes do not fit schema {schema}: at byte {at} of {size}",
+    Cause.INCOMPATIBLE: "a value of schema {schema} has no counterpart in the reader's schema: at byte {at} of {size}",
+    Cause.OUT_OF_RANGE: "a value of schema {schema} is out of its Spark type's range: at byte {at} of {size}",
+    Cause.WRONG_SCHEMA: "schema {schema} was used for another message than the one that the query reads",
+}
+
+
+class Format(Protocol):
+    """What a schema type does. `arrow` is the type of the column that it reads."""
+
+    arrow: pa.DataType
+
+    def reader(self, written: Text) -> Callable[[Rows], pa.Array]:
+        """The function that reads bodies of schema `written`. Raises Incompatible and UnsupportedSchema."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a query reads: the reader's schema and, in Protobuf, the message's full name ("" for the first one)."""
+
+    schema: Text
+    message: str = ""
+
+
+@lru_cache(maxsize=64)
+def format_of(target: Target) -> Format:
+    """Raises UnsupportedSchema."""
+    return AvroFormat(target.schema)
+
+
+class Fault(NamedTuple):
+    cause: Cause
+    message: str
+    schema: SchemaKey | None
+
+
+class Decoded(NamedTuple):
+    """`values` is null where a value was null and where it has a fault."""
+
+    values: pa.Array
+    faults: dict[int, Fault]  # by row
+
+
+def decode(values: pa.BinaryArray, ids: pa.BinaryArray | None, registry: Registry, target: Target) -> Decoded:
+    """Decode `values`; `ids` has the header with the schema id, where there is one. Raises RegistryError."""
+    kind = format_of(target).arrow
+    groups, unframed = framed(values, ids)
+    faults = {row: Fault(Cause.NOT_FRAMED, message, None) for row, message in unframed.items()}
+    parts: list[pa.Array] = []
+    places, done = np.full(len(values), -1, np.int64), 0
+    for group in groups:
+        read = _reader(registry, target, group.schema)
+        if isinstance(read, Fault):
+            faults.update((int(row), read) for row in group.rows)
+            continue
+        part, wrong = _pass(values, group, read)
+        parts.append(part)
+        places[group.rows] = np.arange(done, done + len(part))
+        places[list(wrong)] = -1
+        faults |= wrong
+        done += len(part)
+    if len(parts) == 1 and len(parts[0]) == len(values) and not faults:
+        return Decoded(parts[0], faults)
+    column = pa.concat_arrays(parts) if parts else pa.array([], kind)
+    return Decoded(column.take(pa.array(places, mask=places < 0)), faults)
+
+
+def _pass(values: pa.BinaryArray, group: Group, read: Callable[[Rows], pa.Array]) -> tuple[pa.Array, dict[int, Fault]]:
+    whole = len(group.rows) == len(values)
+    rows = rows_of(values if whole else values.take(pa.array(group.rows)))
+    start: Int64s = rows.at.copy()
+    rows.at += group.skip
+    column = read(rows)
+    rows.finish()
+    wrong = {}
+    for number in np.flatnonzero(rows.faults.cause).tolist():
+        cause = rows.faults.of(number)
+        assert cause is not None
+        at, size = int(rows.faults.at[number] - start[number]), int(rows.end[number] - start[number])
+        said = _SAID[cause].format(schema=group.schema, at=min(at, size), size=size)
+        wrong[int(group.rows[number])] = Fault(cause, said, group.schema)
+    return column, wrong
+
+
+# Compiled readers of this process. A schema that the registry does not know is not kept: it may arrive.
+_readers: dict[tuple[Registry, Target, SchemaKey], Callable[[Rows], pa.Array] | Fault] = {}
+
+
+def _reader(registry: Registry, target: Target, schema: SchemaKey) -> Callable[[Rows], pa.Array] | Fault:
+    known = _readers.get((registry, target, schema))
+    if known is not None:
+        return known
+    try:
+        written = registry.session.schema(schema, serialized=target.schema.kind == "PROTOBUF")
+    except UnknownSchema:
+        return Fault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
+    made: Callable[[Rows], pa.Array] | Fault
+    if written.kind != target.schema.kind:
+        said = f"schema {schema} is of type {written.kind}, and the query reads {target.schema.kind}"
+        made = Fault(Cause.WRONG_SCHEMA, said, schema)
+    else:
+        try:
+            made = format_of(target).reader(written)
+        except (Incompatible, UnsupportedSchema) as error:
+            made = Fault(Cause.INCOMPATIBLE, f"schema {schema} cannot be read with the reader's: {error}"[:500], schema)
+    _readers[registry, target, schema] = made
+    return made
+
+
+def refuse(decoded: Decoded) -> pa.Array:
+    """The values; raises UndecodableRecord for the first row with a fault."""
+    if decoded.faults:
+        row, fault = min(decoded.faults.items())
+        raise UndecodableRecord(
+            f"row {row} of a batch of {len(decoded.values)} ({fault.cause}): {fault.message}",
+            action="Use mode='permissive' to put such records aside.",
+        )
+    return decoded.values
+
+
+def with_errors(decoded: Decoded) -> pa.StructArray:
+    """A struct of `value` and `error`, one of which is null; both are for a value that is null."""
+    count = len(decoded.values)
+    errors = pa.nulls(count, ERROR)
+    if decoded.faults:
+        rows = sorted(decoded.faults)
+        told = pa.array([_told(decoded.faults[row]) for row in rows], ERROR)
+        places = np.full(count, -1, np.int64)
+        places[rows] = np.arange(len(rows))
+        errors = told.take(pa.array(places, mask=places < 0))
+    return pa.StructArray.from_arrays([decoded.values, errors], ["value", "error"])
+
+
+def _told(fault: Fault) -> dict[str, object]:
+    fits = isinstance(fault.schema, int) and fault.schema < 2**31
+    return {"cause": str(fault.cause), "message": fault.message, "schema_id": fault.schema if fits else None}

@@ -1,0 +1,110 @@
+"""Which schema each value was written with: Confluent's wire format, a column at a time.
+
+    0, id (4 bytes, highest first), body           what every serializer writes by default
+    1, GUID (16 bytes), body                       newer clients
+    header __value_schema_id or __key_schema_id    newer clients, on request: 0 and id, or 1 and GUID; the value is the
+                                                   body alone
+
+In Protobuf, the indexes of the message in its file follow the id or GUID. AWS Glue's serializers write 3, a byte for
+the compression and a UUID, which only Glue's own registry knows.
+
+Source: Confluent Schema Registry, "Wire format"; the code of confluent-kafka's `SchemaId`; AWS Glue Schema Registry's
+`AWSSchemaRegistryConstants`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_kafka_eos.wire.columns import lengths
+
+SchemaKey = int | UUID
+
+KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
+_ID_BYTES, _GUID_BYTES = 5, 17
+_GLUE, _GLUE_BYTES = 3, 18
+
+NOT_FRAMED: Final = "the value does not start with a schema id (magic byte 0 or 1)"
+GLUE: Final = "the value was written by a serializer of AWS Glue's schema registry (magic byte 3), which is another one"
+
+
+class Group(NamedTuple):
+    """Rows with the same schema; their bodies start after `skip` bytes of the value."""
+
+    schema: SchemaKey
+    rows: NDArray[np.int64]
+    skip: int
+
+
+class Framed(NamedTuple):
+    groups: list[Group]
+    unframed: dict[int, str]  # rows without a schema id, and why
+
+
+def framed(values: pa.BinaryArray, ids: pa.BinaryArray | None = None) -> Framed:
+    """The schemas of `values`. `ids` has the header of each row, or null for a row whose value has its id itself. Null
+    values belong to no group.
+    """
+    present = ~values.is_null().to_numpy(zero_copy_only=False)
+    if ids is None or ids.null_count == len(ids):
+        return _prefixed(values, np.flatnonzero(present), in_header=False)
+    in_header = ~ids.is_null().to_numpy(zero_copy_only=False)
+    of_header = _prefixed(ids, np.flatnonzero(present & in_header), in_header=True)
+    of_value = _prefixed(values, np.flatnonzero(present & ~in_header), in_header=False)
+    return Framed(of_header.groups + of_value.groups, of_header.unframed | of_value.unframed)
+
+
+def header_ids(headers: pa.ListArray, name: str) -> pa.BinaryArray:
+    """The value of each row's first header `name`; null where there is none. Headers are as Spark's Kafka source has
+    them: a list of structs of key and value.
+    """
+    entries = headers.flatten()
+    found = np.flatnonzero(pc.equal(entries.field(0), name).fill_null(value=False).to_numpy(zero_copy_only=False))
+    rows = headers.value_parent_indices().to_numpy()[found]
+    rows, first = np.unique(rows, return_index=True)
+    places = np.full(len(headers), -1, np.int64)
+    places[rows] = found[first]
+    return entries.field(1).take(pa.array(places, mask=places < 0))
+
+
+def _prefixed(column: pa.BinaryArray, rows: NDArray[np.int64], *, in_header: bool) -> Framed:
+    if not rows.size:
+        return Framed([], {})
+    size = lengths(column)[rows]
+    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+    start = offsets[rows].astype(np.int64)
+    data = np.frombuffer(column.buffers()[2] or b"\0", np.uint8)
+    magic = np.where(size > 0, data[np.minimum(start, len(data) - 1)], 0xFF)
+    by_id, by_guid = (magic == 0) & (size >= _ID_BYTES), (magic == 1) & (size >= _GUID_BYTES)
+    groups: list[Group] = []
+    if by_id.any():
+        at = start[by_id]
+        ids = data[at + 1].astype(np.int64) << 24 | data[at + 2].astype(np.int64) << 16
+        ids |= data[at + 3].astype(np.int64) << 8 | data[at + 4]
+        groups += _grouped(ids, rows[by_id], 0 if in_header else _ID_BYTES, int)
+    if by_guid.any():
+        at = start[by_guid]
+        table = data[at[:, None] + np.arange(1, _GUID_BYTES)]
+        guids = np.ascontiguousarray(table).view("V16").reshape(-1)
+        groups += _grouped(guids, rows[by_guid], 0 if in_header else _GUID_BYTES, lambda each: UUID(bytes=bytes(each)))
+    other = ~(by_id | by_guid)
+    glue = other & (magic == _GLUE) & (size >= _GLUE_BYTES)
+    unframed = {
+        int(row): GLUE if is_glue else NOT_FRAMED for row, is_glue in zip(rows[other], glue[other], strict=True)
+    }
+    return Framed(groups, unframed)
+
+
+def _grouped(keys: NDArray[np.generic], rows: NDArray[np.int64], skip: int, schema) -> list[Group]:  # type: ignore[no-untyped-def]
+    if (keys == keys[0]).all():
+        return [Group(schema(keys[0]), rows, skip)]
+    distinct, group = np.unique(keys, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    parts = np.split(rows[order], np.cumsum(np.bincount(group))[:-1])
+    return [Group(schema(key), part, skip) for key, part in zip(distinct, parts, strict=True)]

@@ -1,0 +1,23 @@
+"""A registry on the loopback interface, and Confluent's own client of it."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from spark_kafka_eos.registry.client import _sessions
+from spark_kafka_eos.testing.registry import RegistryServer
+
+
+@pytest.fixture
+def server():
+    with RegistryServer() as running:
+        yield running
+    while _sessions:
+        _sessions.popitem()[1]._client.close()
+
+
+@pytest.fixture
+def client(server):
+    with SchemaRegistryClient({"url": server.url}) as made:
+        yield made

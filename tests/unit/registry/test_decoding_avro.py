@@ -1,0 +1,143 @@
+"""What Confluent's serializer writes is read as it was; what does not fit is a fault of its own record."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import cast
+
+import fastavro
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.errors import RegistryError, UndecodableRecord
+from spark_kafka_eos.registry.avro_reading import Incompatible, reader
+from spark_kafka_eos.registry.avro_schema import UnsupportedSchema, parse
+from spark_kafka_eos.registry.client import Registry, Text
+from spark_kafka_eos.registry.decoding import Target, decode, refuse, with_errors
+from spark_kafka_eos.registry.rows import rows_of
+from tests.unit.registry.avro_samples import EVERY_KIND, order, row
+
+VALUE = SerializationContext("orders", MessageField.VALUE)
+
+
+@pytest.fixture
+def written(client):
+    serialize = AvroSerializer(client, EVERY_KIND)
+    return [serialize(order(number), VALUE) for number in range(200)]
+
+
+def decoded(server, values, schema=EVERY_KIND):
+    return decode(pa.array(values, pa.binary()), None, Registry.of(server.url), Target(Text("AVRO", schema)))
+
+
+def test_what_confluents_serializer_writes_is_read_as_it_was(server, written):
+    found = decoded(server, written)
+    assert found.faults == {}
+    assert found.values.to_pylist() == [row(order(number)) for number in range(200)]
+
+
+def test_each_bad_record_is_a_fault_of_its_own(server, written):
+    json_id = server.register("events-value", '{"type": "object"}', "JSON")
+    damaged = {
+        1: (b"", Cause.NOT_FRAMED),
+        2: (b"\0\0\0", Cause.NOT_FRAMED),
+        3: (b"no magic byte", Cause.NOT_FRAMED),
+        4: (b"\3\0" + bytes(16), Cause.NOT_FRAMED),
+        5: (written[5][:1] + b"\0\0\x27\x0f" + written[5][5:], Cause.UNKNOWN_SCHEMA),
+        6: (written[6][:-1], Cause.UNDECODABLE),
+        7: (written[7] + b"\0", Cause.UNDECODABLE),
+        8: (b"\0" + json_id.to_bytes(4, "big") + b"{}", Cause.WRONG_SCHEMA),
+    }
+    values = [damaged[number][0] if number in damaged else value for number, value in enumerate(written)]
+    found = decoded(server, [*values, None])
+    assert {number: fault.cause for number, fault in found.faults.items()} == {
+        number: cause for number, (_, cause) in damaged.items()
+    }
+    expected = [None if number in damaged else row(order(number)) for number in range(200)]
+    assert found.values.to_pylist() == [*expected, None]
+    told = with_errors(found).to_pylist()
+    assert "Glue" in told[4]["error"]["message"]
+    assert told[6]["error"]["schema_id"] == 1
+    assert told[200] == {"value": None, "error": None}
+    with pytest.raises(UndecodableRecord, match=r"row 1 of a batch of 201 \(not-framed\)"):
+        refuse(found)
+
+
+def test_an_outage_is_never_a_bad_record(server, written):
+    server.fail = 503
+    options = {"url": server.url, "basic.auth.user.info": "reader:secret", "max.retries": 0}
+    with pytest.raises(RegistryError, match=r"HTTP 503") as raised:
+        decode(pa.array(written), None, Registry.of(options), Target(Text("AVRO", EVERY_KIND)))
+    assert "secret" not in str(raised.value) + repr(Registry.of(options))
+
+
+def test_records_of_several_schemas_are_read_with_the_readers(server):
+    old = record(["a", "int"], ["gone", "string"])
+    new = record(["a", "long"], ["b", "double", 7.5])
+    registry = Registry.of(server.url)
+    first = b"\0" + server.register("t-value", old).to_bytes(4, "big") + b"\x02\x04hi"
+    second = b"\0" + server.register("t-value", new).to_bytes(4, "big") + b"\x04" + bytes(8)
+    values = pa.array([first, second, first])
+    found = decode(values, None, registry, Target(registry.session.latest("t-value")))
+    assert found.values.to_pylist() == [{"a": 1, "b": 7.5}, {"a": 2, "b": 0.0}, {"a": 1, "b": 7.5}]
+
+
+def record(*fields):
+    named = [
+        {"name": name, "type": kind} | ({"default": default[0]} if default else {}) for name, kind, *default in fields
+    ]
+    return json.dumps({"type": "record", "name": "R", "fields": named})
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ('{"type": "record", "name": "a.Tree", "fields": [{"name": "up", "type": ["null", "a.Tree"]}]}', "a.Tree"),
+        (record(["a", {"type": "bytes", "logicalType": "decimal", "precision": 40}]), "precision 40"),
+        ("{", "not an Avro schema"),
+        ('{"type": "nothing"}', "not an Avro schema"),
+    ],
+)
+def test_a_schema_that_spark_has_no_type_for_is_refused_by_name(schema, said):
+    with pytest.raises(UnsupportedSchema, match=said):
+        parse(schema)
+
+
+@pytest.mark.parametrize(
+    ("writer", "wanted", "said"),
+    [
+        ('"string"', '"int"', "string cannot be read as primitive int"),
+        (record(["a", "int"]), record(["b", "int"]), "field b is not in the writer's schema"),
+        (record(["a", "long"]), record(["a", "int"]), "field a"),
+    ],
+)
+def test_schemas_that_do_not_resolve_are_named(writer, wanted, said):
+    with pytest.raises(Incompatible, match=said):
+        reader(parse(writer), parse(wanted))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.integers(0, 60), st.binary(max_size=4))
+def test_any_bytes_are_read_or_refused_as_fastavro_does(values, cut_at, inserted):
+    good = io.BytesIO()
+    fastavro.schemaless_writer(good, json.loads(EVERY_KIND), order(7))
+    body = good.getvalue()
+    values.append(body[:cut_at] + inserted + body[cut_at + len(inserted) :])
+    rows = rows_of(pa.array(values, pa.binary()))
+    column = reader(parse(EVERY_KIND), parse(EVERY_KIND))(rows)
+    rows.finish()
+    for number, value in enumerate(values):
+        source = io.BytesIO(value)
+        try:
+            expected = row(cast(dict, fastavro.schemaless_reader(source, json.loads(EVERY_KIND))))
+        except Exception:  # noqa: BLE001 - whatever the witness raises, it did not read the record
+            continue
+        if rows.faults.of(number) is None:
+            assert source.tell() == len(value)
+            assert repr(column[number].as_py()) == repr(pa.array([expected], column.type)[0].as_py())
