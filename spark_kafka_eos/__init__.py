@@ -9,7 +9,8 @@ File map; imports point down only (`lint-imports` checks it):
     cli/        the command line `kafka-eos`
     testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill
     registry/   values whose schemas are in a schema registry, as columns of Spark
-    verify/     the checker: was a topic written exactly once?
+    dead_letters/   for operators: read a topic of dead letters, send them back
+    verify/     the checker: was an output written exactly once?
     spark/      the only place with PySpark: data source, sink, TransactionalWriter, ProgressListener
     reading/    from a source's positions to Arrow batches
     writing/    the steps of a shared transaction: blocks, staging, append, commit, checkpoint, preflight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from confluent_kafka import Producer, TopicPartition
@@ -25,7 +25,7 @@ def produce(
     partition: int = 0,
     key: bytes | None = None,
     timestamp: int = 0,
-    headers: list[tuple[str, str | bytes | None]] | None = None,
+    headers: Sequence[tuple[str, str | bytes | None]] = (),
     compression: str = "none",
 ) -> None:
     """Append `values` to one partition, outside of transactions. `timestamp` is in ms; 0 means now.
@@ -34,7 +34,7 @@ def produce(
     """
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "linger.ms": 50})
     for value in values:
-        producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers or [])
+        producer.produce(topic, value, key, partition, timestamp=timestamp, headers=[*headers])
     assert producer.flush(30) == 0
 
 

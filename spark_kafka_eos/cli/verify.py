@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
+from spark_kafka_eos.cli.bars import Bars
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
@@ -124,8 +124,8 @@ def verify(
 
 def print_report(check: Callable[[OnProgress], Report], *, as_json: bool) -> int:
     """Print the report that `check` returns; the exit code."""
-    with _Bars() as bars:
-        report = check(bars.show)
+    with Bars() as bars:
+        report = check(lambda what, done, total: bars.show(f"reading {what}", done, total))
     if as_json:
         print(json.dumps(to_json(report), indent=1))
     else:
@@ -176,24 +176,3 @@ def to_json(report: Report) -> Mapping[str, Any]:
     ]
     named = {"topic": report.topic, "records": report.records}
     return named | asdict(report) | {"verdict": report.verdict, "holds": report.holds, "findings": findings}
-
-
-class _Bars:
-    """A progress bar for each topic that is read, on standard error, removed at the end."""
-
-    def __init__(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(f"reading {what}")
-        self._progress.update(self._tasks[what], completed=done, total=total)

@@ -24,12 +24,16 @@ def cluster_id(options: Mapping[str, object]) -> str:
         return cluster.cluster_id()
 
 
-def last_entry(cluster: Cluster, topic: str, transactional_id: str) -> LedgerEntry | None:
+def last_entry(cluster: Cluster, topic: str, transactional_id: str, *, ignore_open: bool = False) -> LedgerEntry | None:
     """The ledger's last entry, for processes other than its owner: waits for an open transaction to end.
 
-    Raises LedgerRefused if the record is not a ledger entry, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    With `ignore_open`, the entry of an open transaction does not count: the caller is about to abort it. Raises
+    LedgerRefused if the record is not a ledger entry, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
-    record = LedgerTopic(cluster, topic, transactional_id).read_settled()
+    if ignore_open and not cluster.exists(topic, patience_ms=0):
+        return None
+    kept = LedgerTopic(cluster, topic, transactional_id)
+    record = kept.read(None) if ignore_open else kept.read_settled()
     if record is None or record.value is None:
         return None
     try:

@@ -30,7 +30,7 @@ def found(bootstrap, topic, tmp_path_factory):
             partition=number % 3,
             key=None if number % 2 else b"key",
             timestamp=1_700_000_000_123 if number % 2 else 0,
-            headers=[("a", b"1"), ("a", None)] if number % 2 else None,
+            headers=[("a", b"1"), ("a", None)] if number % 2 else (),
             compression=codec,
         )
     transact(bootstrap, name, [b"aborted"] * 5, "abort", partition=1)

@@ -1,0 +1,262 @@
+"""Sends dead letters back, each exactly once: in transactions that also commit how far the replay has come.
+
+A replay is a query without Spark. Each stream of dead letters (core.replays) has a transactional id and a ledger; a
+batch is at most `BATCH` of its dead letters. A replay that is killed leaves a transaction that the next one aborts, and
+the next one continues where the ledger ends. Two replays at once fence each other.
+
+The ends of the topic are fixed when it starts, so records that come back as dead letters wait for the next replay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core import replays
+from spark_kafka_eos.core.ledger import digest
+from spark_kafka_eos.core.replays import Place, Stream
+from spark_kafka_eos.dead_letters.stored import Progress, StoredLetter, letters, ranges_of
+from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
+from spark_kafka_eos.model import (
+    LedgerEntry,
+    MicroBatch,
+    OffsetRange,
+    Offsets,
+    ProducerIdentity,
+    SourceRange,
+    TopicPartition,
+    offsets_to_json,
+)
+from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.reading.sink_progress import last_entry
+from spark_kafka_eos.writing.append import append, records_by_partition
+from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.layout import layout, target
+from spark_kafka_eos.writing.preflight import preflight
+from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+
+BATCH = 1_000  # dead letters of a transaction
+_ROWS = 100  # that are encoded at a time: a dead letter may be as large as a request
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """A stream that waits: where it goes, which of its dead letters were not replayed yet, and its last commit."""
+
+    stream: Stream
+    options: SinkOptions
+    entry: LedgerEntry | None
+    targets: Counter[str] = field(default_factory=Counter)
+    places: list[Place] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a replay sends, and what it leaves because it was replayed too often. `ends` are the topic's at its start.
+
+    `query_id` names the topic by its id: in a topic that was deleted and created again, everything is new.
+    """
+
+    query_id: str
+    ends: Offsets
+    parts: Sequence[Part]
+    left: Mapping[Stream, int]
+
+    @property
+    def records(self) -> int:
+        return sum(len(part.places) for part in self.parts)
+
+
+def plan(
+    cluster: Cluster,
+    topic: str,
+    options: Mapping[str, str],
+    transactional_id: str,
+    *,
+    causes: Sequence[str] = (),
+    to: str | None = None,
+    max_replays: int = 2,
+    progress: Progress = lambda _: None,
+    ranges: Sequence[OffsetRange] | None = None,
+) -> Plan:
+    """Read the topic once, and compare it with the ledgers. Writes nothing.
+
+    `options` are the sink's, without a transactional.id. Raises ToolFailed if it is unknown where a dead letter goes,
+    or if that is the topic itself.
+    """
+    ranges = ranges_of(cluster, topic) if ranges is None else ranges
+    query_id = f"replay of {topic} ({cluster.topic(topic).id})"
+    parts: dict[Stream, Part] = {}
+    left: Counter[Stream] = Counter()
+    nowhere: list[StoredLetter] = []
+    for each in letters(cluster, ranges, progress):
+        stream = _stream(each)
+        if causes and stream.cause not in causes:
+            continue
+        if stream not in parts:
+            own = {"kafka.transactional.id": f"{transactional_id}.{stream.cause}.{stream.replays}"}
+            sink = sink_options({**options, **own})
+            parts[stream] = Part(
+                stream=stream,
+                options=sink,
+                entry=last_entry(cluster, sink.ledger_topic, sink.transactional_id, ignore_open=True),
+            )
+        part = parts[stream]
+        if each.offset < _position(part.entry, query_id).get(each.partition, 0):
+            continue
+        if stream.replays >= max_replays:
+            left[stream] += 1
+            continue
+        where = replays.destination(each.letter, to)
+        if where is None or where == topic:
+            nowhere.append(each)
+            continue
+        part.targets[where] += 1
+        part.places.append((each.partition, each.offset))
+    if nowhere:
+        raise _refused(topic, nowhere, to)
+    return Plan(
+        query_id=query_id,
+        ends={wanted.partition: wanted.end for wanted in ranges},
+        parts=[parts[stream] for stream in sorted(parts) if parts[stream].places],
+        left=dict(left),
+    )
+
+
+def _refused(topic: str, nowhere: Sequence[StoredLetter], to: str | None) -> ToolFailed:
+    first = f"{nowhere[0].partition}@{nowhere[0].offset}"
+    if to == topic or replays.destination(nowhere[0].letter, to) == topic:
+        why = f"{len(nowhere):,} dead letters, the first at {first}, would be sent to {topic} itself"
+    else:
+        why = f"{len(nowhere):,} dead letters, the first at {first}, do not say where they came from"
+    return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
+
+
+def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progress = lambda _: None) -> int:
+    """Send what is planned; the number of records that were sent. `progress` gets the number of records since.
+
+    Raises what `commit_batch` raises: batches that were committed before stay so, and another replay continues.
+    """
+    sent = 0
+    for part in planned.parts:
+        options = replace(
+            part.options,
+            output_topics=tuple(sorted(part.targets)),
+            # Only of a topic of this name that was deleted.
+            take_over_query=part.entry.query_id if part.entry and part.entry.query_id != planned.query_id else None,
+        )
+        preflight(cluster, options)
+        transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
+        known = part.entry if part.entry is not None and part.entry.query_id == planned.query_id else None
+        number = 0 if known is None else known.batch_id + 1
+        start = dict.fromkeys(planned.ends, 0) | _position(part.entry, planned.query_id)
+        chunks = list(replays.batches(part.places, BATCH))
+        for chunk in chunks:
+            end = start | {tp: offset + 1 for tp, offset in chunk}
+            if chunk is chunks[-1]:
+                end |= {tp: max(offset, end[tp]) for tp, offset in planned.ends.items()}
+            batch = MicroBatch(
+                query_id=planned.query_id,
+                batch_id=number,
+                digest=digest({"start": offsets_to_json(start), "end": offsets_to_json(end)}),
+                start=start,
+                end=end,
+                sources=(SourceRange(start=start, end=end),),
+            )
+            write = _Write(cluster, options, number, chunk, to)
+            report = commit_batch(transaction, batch, write, max_attempts=options.max_attempts, append_mode="driver")
+            sent += report.records
+            progress(len(chunk))
+            number, start = number + 1, end
+    return sent
+
+
+def _stream(each: StoredLetter) -> Stream:
+    return Stream(each.letter.cause, replays.replays_of(each.headers))
+
+
+def _position(entry: LedgerEntry | None, query_id: str) -> dict[TopicPartition, int]:
+    """Where the last replay of the stream ended."""
+    if entry is None or entry.query_id != query_id:
+        return {}
+    return {tp: offset for source in entry.sources or () if source for tp, offset in source.offsets.items()}
+
+
+class _Write:
+    """Appends one batch's dead letters; an attempt reads them again."""
+
+    def __init__(
+        self, cluster: Cluster, options: SinkOptions, batch_id: int, places: Sequence[Place], to: str | None
+    ) -> None:
+        self._cluster, self._options, self._batch_id = cluster, options, batch_id
+        self._places, self._to = set(places), to
+
+    def __call__(self, identity: ProducerIdentity) -> Appended:
+        started = time.perf_counter()
+        expected: Counter[TopicPartition] = Counter()
+
+        def blocks() -> Iterator[tuple[TopicPartition, int, bytearray]]:
+            for block in self._blocks():
+                expected[block.partition] += block.records
+                yield block.partition, block.records, block.data
+
+        timeout_ms = self._options.transaction_timeout_ms
+        acks = append(self._cluster, identity, blocks(), transaction_timeout_ms=timeout_ms, batch_id=self._batch_id)
+        if records_by_partition(acks) != expected:
+            raise TransactionAborted(f"not all of {expected.total()} records were acknowledged once")
+        if expected.total() != len(self._places):
+            raise DataLoss(
+                f"{len(self._places) - expected.total()} dead letters were deleted while they were replayed",
+                action="Run the command again: it sends those that are left.",
+            )
+        return Appended(
+            partitions=len(expected),
+            records=expected.total(),
+            bytes=sum(ack.bytes for ack in acks),
+            milliseconds={"append": (time.perf_counter() - started) * 1e3},
+        )
+
+    def _blocks(self) -> Iterator[Block]:
+        encoder = BlockEncoder(
+            layout(self._options, None, self._cluster),
+            0,
+            lambda topic: target(self._cluster, topic),
+            lambda: int(time.time() * 1e3),
+        )
+        rows: list[dict[str, object]] = []
+        for each in letters(self._cluster, self._ranges()):
+            if (each.partition, each.offset) in self._places:
+                rows.append(self._row(each))
+                if len(rows) == _ROWS:
+                    yield from encoder.add(_columns(rows))
+                    rows.clear()
+        yield from encoder.add(_columns(rows))
+        yield from encoder.finish()
+
+    def _ranges(self) -> list[OffsetRange]:
+        offsets: dict[TopicPartition, list[int]] = {}
+        for tp, offset in self._places:
+            offsets.setdefault(tp, []).append(offset)
+        return [OffsetRange(partition=tp, start=min(of), end=max(of) + 1) for tp, of in sorted(offsets.items())]
+
+    def _row(self, each: StoredLetter) -> dict[str, object]:
+        topic = replays.destination(each.letter, self._to)
+        assert topic is not None  # see `plan`
+        partitions = len(self._cluster.topic(topic).partitions)
+        headers = [{"key": name, "value": value} for name, value in replays.replayed_headers(each.headers)]
+        partition = replays.partition_of(each.letter, self._to, partitions)
+        return {"key": each.key, "value": each.value, "topic": topic, "partition": partition, "headers": headers}
+
+
+_SCHEMA = pa.schema([(name, ROWS[name]) for name in ("key", "value", "topic", "partition", "headers")])
+
+
+def _columns(rows: Sequence[dict[str, object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=_SCHEMA)
