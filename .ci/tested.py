@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 RECORD = Path(__file__).with_name("tested.json")
 PAGE = Path(__file__).parents[1] / "docs" / "tested.md"
 BEGIN, END = "<!-- made by `make tested` -->\n", "<!-- end -->\n"
-TABLES = ("Spark releases", "Kafka releases")  # see the fixture `cell` in tests/matrix.py
+TABLES = ("Spark releases", "Kafka releases", "Message formats")  # see the fixture `cell` in tests/matrix.py
 
 Table = dict[str, dict[str, str]]
 """Column -> row -> what it shows. A column's name has parts: `Spark 4.0.5, Kafka 3.9.1, Python 3.11`."""

@@ -11,16 +11,31 @@ TOOLS = "org.apache.kafka.tools"
 SECONDS = 120
 
 
-def tool(name: str, *arguments: object) -> str:
-    """What one of Kafka's tools prints."""
-    done = subprocess.run(command(name, *arguments), capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert done.returncode == 0, f"{name}: {done.stderr[-2_000:]}{done.stdout[-2_000:]}"
-    return done.stdout
+def tool(name: str, *arguments: object, given: str = "") -> str:
+    """What one of Kafka's tools prints; `given` is its standard input."""
+    return _run(command(name, *arguments), given)
 
 
 def command(name: str, *arguments: object) -> list[str]:
+    return _java(jars.perf_tools_class_path(), f"{TOOLS}.{name}", *arguments)
+
+
+def tool_before_0_11(version: str, name: str, *arguments: object, given: str = "") -> str:
+    """The same for a tool, `kafka.tools.<name>`, of a release before message format v2, or of 0.11."""
+    module = jars.Module(organisation="org.apache.kafka", name="kafka_2.11", revision=version)
+    files = jars.files(jars.Bundle(name="kafka", version=version, modules=(module,)))
+    return _run(_java(":".join(map(str, files)), f"kafka.tools.{name}", *arguments), given)
+
+
+def _java(class_path: str, *words: object) -> list[str]:
     options = ["-Xmx256m", "-XX:TieredStopAtLevel=1"]  # a tool that lives for seconds is not worth optimising
-    return [str(java()), *options, "-cp", jars.perf_tools_class_path(), f"{TOOLS}.{name}", *map(str, arguments)]
+    return [str(java()), *options, "-cp", class_path, *map(str, words)]
+
+
+def _run(command: list[str], given: str) -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 0, f"{command}: {done.stderr[-2_000:]}{done.stdout[-2_000:]}"
+    return done.stdout
 
 
 def table(printed: str) -> list[dict[str, str]]:

@@ -56,6 +56,8 @@ def serve(folder: Path, version: str, **config: object) -> Iterator[str]:
         ]
         _await(f"127.0.0.1:{port}", folder / "broker.log")
         yield f"127.0.0.1:{port}"
+        started[1].terminate()  # a killed one is not soon forgotten by ZooKeeper, and the next one has its id
+        started[1].wait(SECONDS)
     finally:
         processes.close()
         for process in started:

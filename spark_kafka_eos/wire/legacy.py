@@ -9,7 +9,7 @@ wrapper, is a message set. Its offset is the last one inside. The offsets inside
 to the first one with magic 1 (KIP-31). A wrapper with LogAppendTime sets the timestamp of all that it holds (KIP-32).
 Compaction leaves holes in both.
 
-Since Kafka 4.0, no client writes this format and no broker converts to it (KIP-724). But brokers return what is stored,
+Since Kafka 4.0, no client or broker writes this format or converts to it (KIP-724). But brokers return what is stored,
 so topics that are older than Kafka 0.11, or compacted topics, can begin with it. A fetched buffer is rewritten whole,
 so that everything else knows one format: a wrapper becomes a record batch, and so do messages in sequence.
 

@@ -76,18 +76,25 @@ def old(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         kafka.create_topic(TOPIC, config=KEEP)
         kafka.stop()
         (folder,) = directory.glob(f"**/{TOPIC}-0")
-        for file in [*folder.glob("*.index"), *folder.glob("*.timeindex"), *folder.glob("*.snapshot")]:
-            file.unlink()
-        (folder / f"{0:020}.log").write_bytes(segment()[0])
+        plant(folder, {f"{0:020}.log": segment()[0]})
         kafka.start()
         produce(kafka.bootstrap, TOPIC, TODAY, key=b"k")
         yield kafka
 
 
-def javas(kafka: EmbeddedKafka, records: int) -> list[tuple[str, ...]]:
+def plant(partition: Path, segments: Mapping[str, bytes]) -> None:
+    """Replace what a stopped broker has of a partition by these segments."""
+    for pattern in ("*.log", "*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint"):
+        for file in partition.glob(pattern):
+            file.unlink()
+    for name, data in segments.items():
+        (partition / name).write_bytes(data)
+
+
+def javas(bootstrap: str, topic: str, records: int) -> list[tuple[str, ...]]:
     """Timestamp, offset, key and value, as the Java consumer prints them."""
     shown = [f"--formatter-property=print.{what}=true" for what in ("timestamp", "offset", "key")]
-    where = ["--bootstrap-server", kafka.bootstrap, "--topic", TOPIC, "--from-beginning", "--max-messages", records]
+    where = ["--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning", "--max-messages", records]
     return [tuple(line.split("\t")) for line in tool("consumer.ConsoleConsumer", *where, *shown).splitlines()]
 
 
@@ -109,7 +116,7 @@ def as_java_prints(rows: pa.Table) -> list[tuple[str, ...]]:
 def test_this_package_librdkafka_and_java_read_the_same(old):
     rows = table(old.bootstrap, TOPIC, includeHeaders="true")
     assert rows.num_rows == 3 * 2 * (1 + len(CODECS)) + 3 + len(TODAY)
-    assert as_java_prints(rows) == javas(old, rows.num_rows)
+    assert as_java_prints(rows) == javas(old.bootstrap, TOPIC, rows.num_rows)
     theirs = librdkafkas(old.bootstrap, TOPIC)
     assert [(row[2], *row[4:6]) for row in ours(old.bootstrap, TOPIC)] == [(row[2], *row[4:6]) for row in theirs]
 
@@ -198,8 +205,10 @@ def agree(bootstrap: str, topic: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4"])
-def test_a_topic_that_has_seen_three_formats_is_read_as_librdkafka_reads_it(upgraded, compression):
+def test_a_topic_that_has_seen_three_formats_is_read_as_librdkafka_reads_it(upgraded, cell, compression):
     topic = f"upgraded-{compression}"
+    for magic in FORMATS.values():
+        cell("Message formats", f"v{magic}, {compression}", "Producer librdkafka")
     grow(upgraded, topic, compression)
     assert set(magics((upgraded.log / f"{topic}-0").glob("*.log"))) == {0, 1, 2}
     offsets, kinds = zip(*agree(upgraded.bootstrap, topic), strict=True)
