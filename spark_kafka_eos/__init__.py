@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import offsets_behind_latest
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.reading.sink_progress import cluster_id
-    from spark_kafka_eos.registry.columns import from_confluent
+    from spark_kafka_eos.registry.columns import from_confluent, to_confluent
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.lineage import LineageListener
@@ -125,6 +125,7 @@ __all__ = [
     "must_not_restart",
     "offsets_behind_latest",
     "stop_on_sigterm",
+    "to_confluent",
 ]
 
 # What needs Spark, or is rarely needed, is imported when it is first asked for.
@@ -143,5 +144,6 @@ __getattr__ = lazy(
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.core.lag",
         "stop_on_sigterm": "spark_kafka_eos.spark.stopping",
+        "to_confluent": "spark_kafka_eos.registry.columns",
     },
 )

@@ -1,21 +1,24 @@
-"""Avro: what `decoding` and `encoding` ask of a schema type."""
+"""Avro, as one of the schema types."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pyarrow as pa
 
 from spark_kafka_eos.registry.avro_reading import reader
 from spark_kafka_eos.registry.avro_schema import arrow_type, parse
+from spark_kafka_eos.registry.avro_writing import write
 from spark_kafka_eos.registry.client import Text
-from spark_kafka_eos.registry.rows import Rows
+from spark_kafka_eos.registry.formats import Read
 
 
 class AvroFormat:
     def __init__(self, wanted: Text) -> None:
         self._wanted = parse(wanted.text, dict(wanted.references))
         self.arrow: pa.DataType = arrow_type(self._wanted)
+        self.name: str = getattr(self._wanted, "name", "")
 
-    def reader(self, written: Text) -> Callable[[Rows], pa.Array]:
+    def reader(self, written: Text) -> Read:
         return reader(parse(written.text, dict(written.references)), self._wanted)
+
+    def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
+        return write(self._wanted, column, prefix)

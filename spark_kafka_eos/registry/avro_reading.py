@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.registry.avro_extent import Damaged, Extent, extent
 from spark_kafka_eos.registry.avro_schema import (
     NULL,
     Array,
@@ -37,6 +38,7 @@ from spark_kafka_eos.registry.rows import Int64s, Mask, Rows, fixed, longs, text
 Read = Callable[[Rows], pa.Array]
 
 _INT_BYTES = 5
+_FEW = 16  # rows: for fewer, finding their items one by one is faster than a pass for each
 _PROMOTIONS = {
     "int": {"int", "long", "float", "double"},
     "long": {"long", "float", "double"},
@@ -119,10 +121,12 @@ def _record(writer: Record, wanted: Record) -> Read:
 def _default(each: Field) -> pa.Scalar:
     if not each.has_default:
         raise Incompatible(f"field {each.name} is not in the writer's schema and has no default")
-    kind = each.type.branches[0] if isinstance(each.type, Union) else each.type
-    column = pa.array([_python(json.loads(each.default), each.type)], arrow_type(each.type))
-    assert kind is not None
-    return column[0]
+    return default_of(each)
+
+
+def default_of(each: Field) -> pa.Scalar:
+    """The field's default as a value of `arrow_type`."""
+    return pa.array([_python(json.loads(each.default), each.type)], arrow_type(each.type))[0]
 
 
 def _python(value: Any, kind: Avro) -> Any:
@@ -236,10 +240,10 @@ def _member(read: Read, number: int, kind: pa.DataType) -> Read:
 
 def _array(writer: Array, wanted: Array) -> Read:
     read, kind = reader(writer.items, wanted.items), arrow_type(wanted)
-    smallest = _at_least(writer.items)
+    smallest, step = _at_least(writer.items), extent(writer.items)
 
     def array(rows: Rows) -> pa.Array:
-        offsets, items = _blocks(rows, read, kind.value_type, smallest)
+        offsets, items = _blocks(rows, read, kind.value_type, smallest, step)
         return pa.ListArray.from_arrays(offsets, items, type=kind)
 
     return array
@@ -253,15 +257,22 @@ def _map(writer: Map, wanted: Map) -> Read:
         keys = texts(rows, within(rows, longs(rows)), utf8=True)
         return pa.StructArray.from_arrays([keys, value(rows)], fields=list(entry))
 
+    smallest, step = (
+        _smallest(writer.values),
+        extent(Record("", (Field("", Primitive("string")), Field("", writer.values)))),
+    )
+
     def map_(rows: Rows) -> pa.Array:
-        offsets, entries = _blocks(rows, read, entry, 1 + _at_least(writer.values))
+        offsets, entries = _blocks(rows, read, entry, 1 + smallest, step)
         return pa.MapArray.from_arrays(offsets, entries.field(0), entries.field(1), kind)
 
     return map_
 
 
-def _blocks(rows: Rows, read: Read, kind: pa.DataType, smallest: int) -> tuple[pa.Array, pa.Array]:
-    """The offsets and the items of arrays. In each pass, every row that has another item reads it."""
+def _blocks(rows: Rows, read: Read, kind: pa.DataType, smallest: int, step: Extent) -> tuple[pa.Array, pa.Array]:
+    """The offsets and the items of arrays. In each pass, every row that has another item reads it; when few rows are
+    left, each reads the rest of its block. `step` finds where an item ends.
+    """
     left, length = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     which = np.arange(len(rows))
     owners: list[Int64s] = []
@@ -277,9 +288,18 @@ def _blocks(rows: Rows, read: Read, kind: pa.DataType, smallest: int) -> tuple[p
             which = which[left[which] > 0]
             if not which.size:
                 break
+        if len(which) <= _FEW:
+            for row in which.tolist():
+                some = _spread(rows, row, int(left[row]), step)
+                if len(some):
+                    parts.append(read(some))
+                length[row] += len(some) - left[row]
+                owners.append(np.full(len(some), row))
+            left[which] = 0
+            continue
         some = rows.some(which)
         parts.append(read(some))
-        owners.append(some.row * 0 + which)
+        owners.append(which)
         rows.join(which, some)
         left[which] -= 1
     offsets = np.zeros(len(rows) + 1, np.int32)
@@ -288,6 +308,27 @@ def _blocks(rows: Rows, read: Read, kind: pa.DataType, smallest: int) -> tuple[p
     if len(parts) > 1:
         items = items.take(pa.array(np.argsort(np.concatenate(owners), kind="stable")))
     return pa.array(offsets), items
+
+
+def _spread(rows: Rows, row: int, count: int, step: Extent) -> Rows:
+    """The next `count` items of a row as rows of their own. If one is damaged, the row is noted, and those before it
+    are returned.
+    """
+    at, end = int(rows.at[row]), int(rows.end[row])
+    data = rows.data.data[:end]
+    starts = []
+    try:
+        for _ in range(count):
+            starts.append(at)
+            at = step(data, at)
+            if at > end:
+                raise Damaged
+    except (Damaged, IndexError):
+        rows.note(np.arange(len(rows)) == row)
+        starts.pop()
+    rows.at[row] = at
+    some = np.full(len(starts), row)
+    return Rows(rows.data, np.array(starts, np.int64), rows.end[some], rows.row[some], rows.faults)
 
 
 def _count(rows: Rows, smallest: int) -> Int64s:

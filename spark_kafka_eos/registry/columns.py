@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -10,7 +10,9 @@ import pyarrow as pa
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Kind, Registry, Text, UnknownSchema
-from spark_kafka_eos.registry.decoding import ERROR, Target, decode, format_of, refuse, with_errors
+from spark_kafka_eos.registry.decoding import ERROR, decode, refuse, with_errors
+from spark_kafka_eos.registry.encoding import encode
+from spark_kafka_eos.registry.formats import Target, format_of
 from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 Mode = Literal["fail", "permissive"]
+Strategy = Literal["topic", "record", "topic-record"]
 
 
 def from_confluent(
@@ -53,11 +56,9 @@ def from_confluent(
     if mode not in {"fail", "permissive"}:
         raise ConfigurationError("mode", f"must be 'fail' or 'permissive', not {mode!r}")
     where = Registry.of(registry)
-    target = Target(_wanted(where, _subject(subject, topic, key=key), schema, schema_type), message)
-    try:
-        kind = format_of(target).arrow
-    except UnsupportedSchema as error:
-        raise ConfigurationError("schema", f"the reader's schema cannot be used: {error}") from None
+    subject = _subject(subject, topic, key=key)
+    target = Target(_latest(where, subject) if schema is None else _given(schema, schema_type), message)
+    kind = _usable(target)
     permissive, name = mode == "permissive", KEY_HEADER if key else VALUE_HEADER
 
     def from_registry(values: pa.Array, *more: pa.Array) -> pa.Array:
@@ -72,19 +73,108 @@ def from_confluent(
     return made
 
 
-def _subject(subject: str | None, topic: str | None, *, key: bool) -> str | None:
-    if subject is not None and topic is not None:
-        raise ConfigurationError("subject", "give either the subject or the topic, not both")
-    return f"{topic}-{'key' if key else 'value'}" if topic is not None else subject
+def to_confluent(
+    column: Column | str,
+    registry: str | Mapping[str, Any],
+    *,
+    subject: str | None = None,
+    topic: str | None = None,
+    key: bool = False,
+    schema: str | None = None,
+    schema_type: Kind = "AVRO",
+    message: str = "",
+    strategy: Strategy = "topic",
+    register: bool = False,
+) -> Column:
+    """Encode values as a serializer of a schema registry does (Confluent's wire format, magic byte 0); null stays null.
 
+    The schema is the latest one of the subject, or `schema`, which must be registered under it; with `register`, it is
+    registered now. The registry is asked now, and not by the executors.
 
-def _wanted(registry: Registry, subject: str | None, schema: str | None, kind: Kind) -> Text:
+    The subject is `subject`, or follows from `topic` and, with the strategies "record" and "topic-record", from the
+    name of the record in `schema`: `<topic>-value`, `<record>`, `<topic>-<record>`.
+
+    A struct's fields are matched by name. A field that the struct lacks is written with its default. A field that the
+    schema lacks raises InvalidSchema, and a value that does not fit InvalidRow, when the query runs.
+
+    Raises ConfigurationError for options that contradict each other and for an unknown subject or schema;
+    RegistryError; ImportError before Spark 4.1.
+    """
+    where = Registry.of(registry)
     if schema is not None:
-        if kind not in {"AVRO", "PROTOBUF", "JSON"}:
-            raise ConfigurationError("schema_type", f"must be AVRO, PROTOBUF or JSON, not {kind!r}")
-        return Text(kind, schema)
+        text = _given(schema, schema_type)
+        subject = _subject(subject, topic, key=key, strategy=strategy, name=lambda: _record_name(text, message))
+    else:
+        subject = _subject(subject, topic, key=key, strategy=strategy)
+        text = _latest(where, subject)
     if subject is None:
-        raise ConfigurationError("subject", "the reader's schema is not known: give subject, topic or schema")
+        raise ConfigurationError("subject", "where the schema is registered is not known: give subject or topic")
+    try:
+        schema_id = where.session.registered(subject, text, register=register)
+    except UnknownSchema:
+        raise ConfigurationError(
+            "schema",
+            f"the registry at {where.hosts} does not have this schema under the subject {subject!r}",
+            action="Register it, or set register=True.",
+        ) from None
+    target = Target(text, message)
+    _usable(target)
+
+    def to_registry(values: pa.Array) -> pa.Array:
+        return encode(values, schema_id, target)
+
+    made: Column = _udf(to_registry, pa.binary())(column)
+    return made
+
+
+def _record_name(text: Text, message: str) -> str:
+    target = Target(text, message)
+    _usable(target)
+    return format_of(target).name
+
+
+def _usable(target: Target) -> pa.DataType:
+    """The type of the values. Raises ConfigurationError for a schema that Spark has no type for."""
+    try:
+        return format_of(target).arrow
+    except UnsupportedSchema as error:
+        raise ConfigurationError("schema", f"it cannot be used: {error}") from None
+
+
+def _subject(
+    subject: str | None,
+    topic: str | None,
+    *,
+    key: bool,
+    strategy: Strategy = "topic",
+    name: Callable[[], str] | None = None,
+) -> str | None:
+    """The subject that the arguments name, None if they name none."""
+    if subject is not None and (topic is not None or strategy != "topic"):
+        raise ConfigurationError("subject", "give either the subject, or the topic and a strategy, not both")
+    match strategy:
+        case "topic":
+            return f"{topic}-{'key' if key else 'value'}" if topic is not None else subject
+        case "record" | "topic-record":
+            if name is None:
+                raise ConfigurationError("strategy", f"with {strategy!r}, the subject follows from the schema: give it")
+            if strategy == "record":
+                return name()
+            if topic is None:
+                raise ConfigurationError("topic", "the strategy 'topic-record' needs it")
+            return f"{topic}-{name()}"
+    raise ConfigurationError("strategy", f"must be 'topic', 'record' or 'topic-record', not {strategy!r}")
+
+
+def _given(schema: str, kind: Kind) -> Text:
+    if kind not in {"AVRO", "PROTOBUF", "JSON"}:
+        raise ConfigurationError("schema_type", f"must be AVRO, PROTOBUF or JSON, not {kind!r}")
+    return Text(kind, schema)
+
+
+def _latest(registry: Registry, subject: str | None) -> Text:
+    if subject is None:
+        raise ConfigurationError("subject", "the schema is not known: give subject, topic or schema")
     try:
         return registry.session.latest(subject)
     except UnknownSchema:

@@ -5,22 +5,19 @@ A record that cannot be decoded is a fault of its own and stops nothing here; a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.errors import UndecodableRecord
-from spark_kafka_eos.registry.avro import AvroFormat
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
-from spark_kafka_eos.registry.client import Registry, Text, UnknownSchema
+from spark_kafka_eos.registry.client import Registry, UnknownSchema
+from spark_kafka_eos.registry.formats import Read, Target, format_of
 from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
-from spark_kafka_eos.registry.rows import Int64s, Rows, rows_of
+from spark_kafka_eos.registry.rows import Int64s, rows_of
 
 ERROR = pa.struct([pa.field("cause", pa.string()), pa.field("message", pa.string()), pa.field("schema_id", pa.int32())])
 
@@ -30,29 +27,6 @@ _SAID = {
     Cause.OUT_OF_RANGE: "a value of schema {schema} is out of its Spark type's range: at byte {at} of {size}",
     Cause.WRONG_SCHEMA: "schema {schema} was used for another message than the one that the query reads",
 }
-
-
-class Format(Protocol):
-    """What a schema type does. `arrow` is the type of the column that it reads."""
-
-    arrow: pa.DataType
-
-    def reader(self, written: Text) -> Callable[[Rows], pa.Array]:
-        """The function that reads bodies of schema `written`. Raises Incompatible and UnsupportedSchema."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a query reads: the reader's schema and, in Protobuf, the message's full name ("" for the first one)."""
-
-    schema: Text
-    message: str = ""
-
-
-@lru_cache(maxsize=64)
-def format_of(target: Target) -> Format:
-    """Raises UnsupportedSchema."""
-    return AvroFormat(target.schema)
 
 
 class Fault(NamedTuple):
@@ -92,7 +66,7 @@ def decode(values: pa.BinaryArray, ids: pa.BinaryArray | None, registry: Registr
     return Decoded(column.take(pa.array(places, mask=places < 0)), faults)
 
 
-def _pass(values: pa.BinaryArray, group: Group, read: Callable[[Rows], pa.Array]) -> tuple[pa.Array, dict[int, Fault]]:
+def _pass(values: pa.BinaryArray, group: Group, read: Read) -> tuple[pa.Array, dict[int, Fault]]:
     whole = len(group.rows) == len(values)
     rows = rows_of(values if whole else values.take(pa.array(group.rows)))
     start: Int64s = rows.at.copy()
@@ -110,10 +84,10 @@ def _pass(values: pa.BinaryArray, group: Group, read: Callable[[Rows], pa.Array]
 
 
 # Compiled readers of this process. A schema that the registry does not know is not kept: it may arrive.
-_readers: dict[tuple[Registry, Target, SchemaKey], Callable[[Rows], pa.Array] | Fault] = {}
+_readers: dict[tuple[Registry, Target, SchemaKey], Read | Fault] = {}
 
 
-def _reader(registry: Registry, target: Target, schema: SchemaKey) -> Callable[[Rows], pa.Array] | Fault:
+def _reader(registry: Registry, target: Target, schema: SchemaKey) -> Read | Fault:
     known = _readers.get((registry, target, schema))
     if known is not None:
         return known
@@ -121,7 +95,7 @@ def _reader(registry: Registry, target: Target, schema: SchemaKey) -> Callable[[
         written = registry.session.schema(schema, serialized=target.schema.kind == "PROTOBUF")
     except UnknownSchema:
         return Fault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
-    made: Callable[[Rows], pa.Array] | Fault
+    made: Read | Fault
     if written.kind != target.schema.kind:
         said = f"schema {schema} is of type {written.kind}, and the query reads {target.schema.kind}"
         made = Fault(Cause.WRONG_SCHEMA, said, schema)

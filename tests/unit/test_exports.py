@@ -46,6 +46,7 @@ PUBLIC = {
     "must_not_restart",
     "offsets_behind_latest",
     "stop_on_sigterm",
+    "to_confluent",
 }
 
 

@@ -19,7 +19,8 @@ from spark_kafka_eos.errors import RegistryError, UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema, parse
 from spark_kafka_eos.registry.client import Registry, Text
-from spark_kafka_eos.registry.decoding import Target, decode, refuse, with_errors
+from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
+from spark_kafka_eos.registry.formats import Target
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
 
@@ -122,7 +123,7 @@ def test_schemas_that_do_not_resolve_are_named(writer, wanted, said):
         reader(parse(writer), parse(wanted))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.integers(0, 60), st.binary(max_size=4))
 def test_any_bytes_are_read_or_refused_as_fastavro_does(values, cut_at, inserted):
     good = io.BytesIO()

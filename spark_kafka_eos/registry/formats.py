@@ -1,0 +1,44 @@
+"""The schema types, and what decoding and encoding ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_kafka_eos.registry.client import Text
+from spark_kafka_eos.registry.rows import Rows
+
+Read = Callable[[Rows], pa.Array]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one)."""
+
+    schema: Text
+    message: str = ""
+
+
+class Format(Protocol):
+    """A schema type with the schema of a query."""
+
+    arrow: pa.DataType  # of the column that it reads and writes
+    name: str  # of the record, as the subject's strategies use it
+
+    def reader(self, written: Text) -> Read:
+        """The function that reads bodies of schema `written`. Raises Incompatible and UnsupportedSchema."""
+
+    def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
+        """Each row's body after `prefix`; null stays null. Raises InvalidSchema and InvalidRow."""
+
+
+@lru_cache(maxsize=64)
+def format_of(target: Target) -> Format:
+    """Raises UnsupportedSchema."""
+    from spark_kafka_eos.registry.avro import AvroFormat
+
+    return AvroFormat(target.schema)

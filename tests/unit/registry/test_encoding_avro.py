@@ -1,0 +1,159 @@
+"""What is encoded is what Confluent's serializer writes, byte for byte; any schema's values come back."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+from itertools import count
+
+import fastavro
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_eos.errors import InvalidRow, InvalidSchema
+from spark_kafka_eos.registry.avro_reading import reader
+from spark_kafka_eos.registry.avro_schema import arrow_type, parse
+from spark_kafka_eos.registry.avro_writing import write
+from spark_kafka_eos.registry.rows import rows_of
+from tests.unit.registry.avro_samples import EVERY_KIND, order, row
+
+
+def test_the_bytes_are_those_of_confluents_serializer(client):
+    serialize = AvroSerializer(client, EVERY_KIND)
+    context = SerializationContext("orders", MessageField.VALUE)
+    expected = [serialize(order(number), context) for number in range(100)]
+    schema = parse(EVERY_KIND)
+    column = pa.array([row(order(number)) for number in range(100)], arrow_type(schema))
+    assert write(schema, column, expected[0][:5]).to_pylist() == expected
+
+
+# Any schema, and values of it as Spark has them. `plain` is the schema for the witness: each branch of a union is a
+# record of one field, which adds no byte, so that fastavro, too, says which branch a value is of.
+
+names = count()
+INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+LEAVES = [
+    ("int", INT),
+    ("long", LONG),
+    ("boolean", st.booleans()),
+    ("double", st.floats(allow_nan=False)),
+    ("float", st.floats(allow_nan=False, width=32)),
+    ("string", st.text(max_size=5)),
+    ("bytes", st.binary(max_size=5)),
+    ({"type": "int", "logicalType": "date"}, st.dates()),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 3},
+        st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-3)),
+    ),
+]
+
+
+@st.composite
+def schemas(draw, depth=0):
+    """Pairs: a schema with its plain form, and a strategy of values."""
+    kind = draw(st.integers(0, 5 if depth < 3 else 1))
+    match kind:
+        case 0 | 1:
+            schema, values = draw(st.sampled_from(LEAVES))
+            return schema, schema, values
+        case 2:
+            schema, plain, values = draw(schemas(depth + 1))
+            return {"type": "array", "items": schema}, {"type": "array", "items": plain}, st.lists(values, max_size=4)
+        case 3:
+            schema, plain, values = draw(schemas(depth + 1))
+            pairs = st.lists(st.tuples(st.text(max_size=3), values), max_size=3, unique_by=lambda pair: pair[0])
+            return {"type": "map", "values": schema}, {"type": "map", "values": plain}, pairs
+        case 4:
+            fields = [draw(schemas(depth + 1)) for _ in range(draw(st.integers(1, 3)))]
+            name = f"R{next(names)}"
+
+            def made(which):
+                return {
+                    "type": "record", "name": name,
+                    "fields": [{"name": f"f{at}", "type": each[which]} for at, each in enumerate(fields)],
+                }  # fmt: skip
+
+            return made(0), made(1), st.fixed_dictionaries({f"f{at}": each[2] for at, each in enumerate(fields)})
+    members = draw(
+        st.lists(
+            st.sampled_from(LEAVES[1:6:2] + LEAVES[6:7]), min_size=1, max_size=3, unique_by=lambda leaf: str(leaf[0])
+        )
+    )
+    if len(members) == 1:
+        return ["null", members[0][0]], ["null", members[0][0]], st.none() | members[0][1]
+    plain = [
+        {"type": "record", "name": f"U{next(names)}", "fields": [{"name": f"member{at}", "type": kind}]}
+        for at, (kind, _) in enumerate(members)
+    ]
+    empty = {f"member{at}": None for at in range(len(members))}
+    branches = [
+        values.map(lambda value, at=at: empty | {f"member{at}": value}) for at, (_, values) in enumerate(members)
+    ]
+    return ["null", *(kind for kind, _ in members)], ["null", *plain], st.none() | st.one_of(branches)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_schemas_values_come_back_and_fastavro_reads_the_same(data):
+    schema, plain, values = data.draw(schemas())
+    parsed = parse(json.dumps({"type": "record", "name": "Top", "fields": [{"name": "top", "type": schema}]}))
+    rows = [{"top": value} for value in data.draw(st.lists(values, min_size=1, max_size=25))]
+    column = pa.array(rows, arrow_type(parsed))
+    encoded = write(parsed, column)
+    read = rows_of(encoded)
+    decoded = reader(parsed, parsed)(read)
+    read.finish()
+    assert not read.faults.cause.any()
+    assert decoded.to_pylist() == column.to_pylist()
+    witness = fastavro.parse_schema({"type": "record", "name": "Top", "fields": [{"name": "top", "type": plain}]})
+    told = [fastavro.schemaless_reader(io.BytesIO(value), witness) for value in encoded.to_pylist()]
+    assert pa.array(told, column.type).to_pylist() == column.to_pylist()
+
+
+def test_a_long_array_of_one_row_is_read_at_once():
+    schema = parse('{"type": "array", "items": {"type": "map", "values": ["null", "string", "int", "double"]}}')
+    item = [[(f"k{at}", None if at % 4 == 0 else {f"member{at % 3}": ["x", at, 0.5][at % 3]})] for at in range(5000)]
+    column = pa.array([item, [], item[:7], None], arrow_type(schema))
+    encoded = write(schema, column)
+    read = rows_of(encoded)
+    decoded = reader(schema, schema)(read)
+    assert decoded.to_pylist()[:3] == column.to_pylist()[:3]
+    damaged = rows_of(pa.array([encoded[0].as_py()[:-9], encoded[2].as_py()]))
+    assert reader(schema, schema)(damaged).to_pylist()[1] == column[2].as_py()
+    damaged.finish()
+    assert damaged.faults.cause.tolist()[1:] == [0]
+    assert damaged.faults.of(0) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "error", "said"),
+    [
+        ("int", pa.array([2**40]), InvalidRow, "value.a has a value that is out of the range of int32"),
+        ("int", pa.array(["secret"]), InvalidRow, "out of the range of int32"),
+        ("int", pa.array([1, None]), InvalidRow, "value.a is null in a row"),
+        ("int", pa.array([[1]]), InvalidSchema, "value.a has the type list<item: int64>"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.array(["secret"]), InvalidRow, "no symbol of E"),
+        ({"type": "fixed", "name": "F", "size": 2}, pa.array([b"secret"]), InvalidRow, "not 2 bytes long"),
+        ({"type": "array", "items": "int"}, pa.array([1]), InvalidSchema, "wants an array"),
+    ],
+)
+def test_what_does_not_fit_is_refused_without_its_content(kind, values, error, said):
+    schema = parse(json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}))
+    with pytest.raises(error, match=said) as raised:
+        write(schema, pa.StructArray.from_arrays([values], ["a"]))
+    assert "secret" not in str(raised.value)
+
+
+def test_fields_are_matched_by_name():
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": ["null", "string"], "default": None}]
+    schema = parse(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    assert write(schema, pa.array([{"a": 1}, None])).to_pylist() == [b"\x02\x00", None]
+    with pytest.raises(InvalidSchema, match="fields that its Avro schema lacks: c"):
+        write(schema, pa.array([{"a": 1, "c": 2}]))
+    with pytest.raises(InvalidSchema, match="lacks the field a"):
+        write(schema, pa.array([{"b": "x"}]))
