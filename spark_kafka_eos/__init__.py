@@ -65,6 +65,7 @@ from spark_kafka_eos.errors import (
     RegistryError,
     ReplayFailed,
     StagingLost,
+    TooManyDeadLetters,
     TransactionAborted,
     UndecodableRecord,
     UnknownTopic,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.reading.sink_progress import cluster_id
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+    from spark_kafka_eos.spark.dead_letters import aside, split
     from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.lineage import LineageListener
     from spark_kafka_eos.spark.progress import ProgressListener
@@ -113,17 +115,20 @@ __all__ = [
     "RegistryError",
     "ReplayFailed",
     "StagingLost",
+    "TooManyDeadLetters",
     "TransactionAborted",
     "TransactionalWriter",
     "UndecodableRecord",
     "UnknownTopic",
     "__version__",
+    "aside",
     "cluster_id",
     "follow",
     "from_confluent",
     "from_properties",
     "must_not_restart",
     "offsets_behind_latest",
+    "split",
     "stop_on_sigterm",
     "to_confluent",
 ]
@@ -138,11 +143,13 @@ __getattr__ = lazy(
         "LineageListener": "spark_kafka_eos.spark.lineage",
         "ProgressListener": "spark_kafka_eos.spark.progress",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
+        "aside": "spark_kafka_eos.spark.dead_letters",
         "cluster_id": "spark_kafka_eos.reading.sink_progress",
         "follow": "spark_kafka_eos.spark.follow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.core.lag",
+        "split": "spark_kafka_eos.spark.dead_letters",
         "stop_on_sigterm": "spark_kafka_eos.spark.stopping",
         "to_confluent": "spark_kafka_eos.registry.columns",
     },

@@ -14,6 +14,7 @@
     ├── InvalidRow                 a row cannot be sent: null topic, partition out of range, too large, …
     ├── RegistryError              the schema registry did not answer, or refused the request
     ├── UndecodableRecord          a value does not fit its schema, and the query was told to fail then
+    ├── TooManyDeadLetters         a batch has more dead letters than `maxDeadLetters` allows
     ├── StagingLost                what the write tasks encoded is missing or damaged
     ├── CheckpointUnusable         the checkpoint does not say which offsets the batch covers
     ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
@@ -176,6 +177,10 @@ class RegistryError(KafkaEosError):
 
 class UndecodableRecord(KafkaEosError):
     """A value does not fit its schema; the message names the schema and the position, never the content."""
+
+
+class TooManyDeadLetters(KafkaEosError):
+    """A batch has more dead letters than `maxDeadLetters` allows; the message counts them by cause."""
 
 
 class StagingLost(KafkaEosError):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import typer
 
 from spark_kafka_eos.core import rights
-from spark_kafka_eos.core.preflight import written_topics
 from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 
@@ -25,7 +24,7 @@ def show(
     """Print the commands for `principal`, by default the user of the options. `sources` are topics on the sink's
     cluster, or on that of `elsewhere`.
     """
-    if not written_topics(options):
+    if options.topic is None and not options.output_topics:
         raise typer.BadParameter("requires --topic or --output-topic", param_hint="--print-acls")
     of_source = rights.of_source(sources)
     required = rights.of_sink(options) if elsewhere else [*of_source, *rights.of_sink(options)]

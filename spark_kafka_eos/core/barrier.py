@@ -26,8 +26,8 @@ class AppendReport:
     """What one append task tells the driver. `slot` is its TaskContext's partition id, `attempt` its attempt number.
 
     The record counts are per partition: `encoded` by the encode tasks that reported to this task, `sent` by this task,
-    `acked` by the brokers. `milliseconds` has the time of the steps `encode` and `append`. `error` stopped the task.
-    `trace` has its requests to brokers.
+    `acked` by the brokers. `dead_letters` of those encode tasks are counted by cause. `milliseconds` has the time of
+    the steps `encode` and `append`. `error` stopped the task. `trace` has its requests to brokers.
     """
 
     stage_id: int
@@ -37,6 +37,7 @@ class AppendReport:
     sent: Counts = field(default_factory=dict)
     acked: Counts = field(default_factory=dict)
     bytes: int = 0
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     error: KafkaEosError | None = None
     trace: Trace | None = None

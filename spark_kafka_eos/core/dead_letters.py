@@ -19,13 +19,19 @@ without a value is left out. The names have the form of Kafka Connect's `__conne
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from spark_kafka_eos.errors import TooManyDeadLetters
+from spark_kafka_eos.options.parsers import Limit
+
 PREFIX = "__kafka_eos.errors."
 LONGEST_CAUSE, LONGEST_MESSAGE = 64, 500  # characters
+MOST_CAUSES = 20  # that are counted separately: a user's own may be many
 
 Header = tuple[str, bytes | None]
 
@@ -84,9 +90,14 @@ _FIRST = _FIELDS["cause"]
 def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
     """The headers that a dead letter has after the record's own. A long cause or message is cut."""
     values = {name: getattr(letter, name) for name in _FIELDS}
-    values["cause"] = shortened(letter.cause, LONGEST_CAUSE) or str(Cause.OTHER)
+    values["cause"] = cause_of(letter.cause)
     values["message"] = shortened(letter.message or "", LONGEST_MESSAGE)
     return [(_FIELDS[name], str(value).encode()) for name, value in values.items() if value not in (None, "")]
+
+
+def cause_of(text: str | None) -> str:
+    """A cause as headers and counts have it."""
+    return shortened(text or "", LONGEST_CAUSE) or str(Cause.OTHER)
 
 
 def letter_of(headers: Iterable[Header]) -> DeadLetter | None:
@@ -99,20 +110,50 @@ def letter_of(headers: Iterable[Header]) -> DeadLetter | None:
     for name, value in headers:
         if name == _FIRST:
             found = {}
-        if found is not None and value is not None and name.startswith(PREFIX):
-            found[name] = value.decode(errors="replace")
+        if found is not None and name.startswith(PREFIX):
+            found[name] = (value or b"").decode(errors="replace")
     if found is None:
         return None
-    values = {field: found.get(name) for field, name in _FIELDS.items()}
+    values = {field: found.get(name) or None for field, name in _FIELDS.items()}
     return DeadLetter(
         **{field: _number(value) if field in _NUMBERS else value for field, value in values.items()}  # type: ignore[arg-type]
-        | {"cause": values["cause"] or str(Cause.OTHER)}
+        | {"cause": cause_of(found[_FIRST])}
     )
 
 
 def own_headers(headers: Iterable[Header]) -> list[Header]:
     """The record's own headers, as they were before it became a dead letter."""
     return [(name, value) for name, value in headers if not name.startswith(PREFIX)]
+
+
+def counted(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of counts by cause, the most frequent first. Those beyond `MOST_CAUSES` count as `Cause.OTHER`."""
+    found: Counter[str] = Counter()
+    for each in counts:
+        found.update(each)
+    first = dict(found.most_common(MOST_CAUSES))
+    if rest := found.total() - sum(first.values()):
+        first[str(Cause.OTHER)] = first.get(Cause.OTHER, 0) + rest
+    return first
+
+
+def check_limit(dead: Mapping[str, int], records: int, limit: Limit | None) -> None:
+    """Raise TooManyDeadLetters if a batch of so many `records`, these counts by cause among them, is above `limit`."""
+    if limit is None:
+        return
+    bounds = [] if limit.count is None else [limit.count]
+    bounds += [] if limit.share is None else [math.ceil(limit.share * records)]
+    if (found := sum(dead.values())) > min(bounds):
+        raise TooManyDeadLetters(
+            f"{found:,} of the batch's {records:,} records are dead letters ({shown(dead)}), more than "
+            f"maxDeadLetters={limit} allows",
+            action="Fix the cause, or increase maxDeadLetters, and restart the query.",
+        )
+
+
+def shown(counts: Mapping[str, int]) -> str:
+    """Counts by cause, in one line: `undecodable=3, not-framed=1`."""
+    return ", ".join(f"{cause}={count}" for cause, count in counts.items())
 
 
 def shortened(text: str, longest: int) -> str:

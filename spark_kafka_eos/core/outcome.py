@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
-    """`outcome`, `error`, `milliseconds` and `retries` are those of `CommitReport`; `epoch` is None if there was none.
+    """`outcome`, `error`, `dead_letters`, `milliseconds` and `retries` are those of `CommitReport`; `epoch` is None if
+    there was none.
 
     `ended_at` is in seconds since 1970.
     """
@@ -22,6 +23,7 @@ class BatchOutcome:
     epoch: int | None = None
     records: int = 0
     bytes: int = 0
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
     aborted_attempts: int = 0
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     retries: Mapping[str, int] = field(default_factory=dict)

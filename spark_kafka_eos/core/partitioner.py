@@ -80,6 +80,11 @@ def _as_bytes(keys: pa.Array) -> list[bytes | None]:
     return as_bytes
 
 
+def out_of_range(explicit: pa.Array, partitions: int) -> pa.Array:
+    """Which of these partitions do not exist; not those that are null, because the key decides on them."""
+    return pc.fill_null(pc.or_(pc.less(explicit, 0), pc.greater_equal(explicit, partitions)), False)
+
+
 def _check(topic: str, explicit: pa.Array, partitions: int) -> None:
     bounds = pc.min_max(explicit)
     for number in (bounds["min"].as_py(), bounds["max"].as_py()):

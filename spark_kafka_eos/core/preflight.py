@@ -127,8 +127,9 @@ def ledger_topics(options: SinkOptions) -> list[str]:
 
 
 def written_topics(options: SinkOptions) -> list[str]:
-    """The known output topics, sorted; none if each row has its own topic."""
-    return sorted({*options.output_topics, *([options.topic] if options.topic else [])})
+    """The known output topics, sorted, that of the dead letters included."""
+    named = (options.topic, options.dead_letter_topic, *options.output_topics)
+    return sorted({topic for topic in named if topic is not None})
 
 
 def groups(options: SinkOptions) -> list[str]:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.metrics import Metric, Series, by_topic
 from spark_kafka_eos.core.outcome import BatchOutcome
 from spark_kafka_eos.core.progress import QueryFigures
@@ -62,6 +63,12 @@ RETRIES = Metric("kafka_eos_request_retries_total", "counter", ("query", "error"
 RECORDS_WRITTEN = Metric("kafka_eos_written_records_total", "counter", ("query",), "Records that the sink committed.")
 BYTES_WRITTEN = Metric(
     "kafka_eos_written_bytes_total", "counter", ("query",), "Bytes of record batches that the sink committed."
+)
+DEAD_LETTERS = Metric(
+    "kafka_eos_dead_letters_total",
+    "counter",
+    ("query", "cause"),
+    "Dead letters that the sink committed; they are among the written records. A user's own causes are `other`.",
 )
 RECORDS_READ = Metric("kafka_eos_read_records_total", "counter", ("query",), "Rows that the query's sources returned.")
 BYTES_READ = Metric(
@@ -139,6 +146,7 @@ QUERY_METRICS: tuple[Metric, ...] = (
     RETRIES,
     RECORDS_WRITTEN,
     BYTES_WRITTEN,
+    DEAD_LETTERS,
     RECORDS_READ,
     BYTES_READ,
     RECORDS_ABORTED,
@@ -204,6 +212,8 @@ class QueryMetrics:
             series.add(ABORTED, label, amount=batch.aborted_attempts)
             series.add(RECORDS_WRITTEN, label, amount=batch.records)
             series.add(BYTES_WRITTEN, label, amount=batch.bytes)
+            for cause, dead in batch.dead_letters.items():
+                series.add(DEAD_LETTERS, label, cause if cause in set(Cause) else Cause.OTHER, amount=dead)
             if batch.error:
                 series.add(ERRORS, label, batch.error)
             for error, retries in batch.retries.items():

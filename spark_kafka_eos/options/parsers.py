@@ -25,6 +25,18 @@ class LatestMinus:
     offsets: int
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `count` of a batch's records, and at most this `share` of them (0 to 1); None is without limit."""
+
+    count: int | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        shown = [] if self.count is None else [str(self.count)]
+        return ",".join([*shown, *([] if self.share is None else [f"{100 * self.share:g}%"])])
+
+
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})"
@@ -32,6 +44,7 @@ _ADDRESS = re.compile(
 _LATEST_MINUS = re.compile(r"latest-(?P<offsets>[1-9][0-9]{0,17})")
 _DURATION = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?")
 _SIZE = re.compile(r"(?P<count>\d+)\s*(?P<unit>[kmgt]b?|b)?")
+_LIMIT = re.compile(r"\d+|(?P<share>\d+(?:\.\d+)?)\s*%")
 _SHIFTS = {"": 0, "b": 0} | {
     f"{unit}{b}": shift for unit, shift in zip("kmgt", (10, 20, 30, 40), strict=True) for b in ("", "b")
 }
@@ -109,6 +122,22 @@ def topic(value: str) -> str:
 def topics(value: str) -> tuple[str, ...]:
     """Comma-separated topic names; duplicates and blank entries are dropped, as in the built-in source."""
     return tuple(dict.fromkeys(topic(name) for name in text(value).split(",") if name.strip())) or (topic(""),)
+
+
+def limit(value: str) -> Limit:
+    """A count, a share in percent, or both: `1000`, `0.5%`, `1000,0.5%`."""
+    counts, shares = [], []
+    for part in (part.strip() for part in value.split(",")):
+        match = _LIMIT.fullmatch(part)
+        if match is None or (match["share"] is not None and float(match["share"]) > 100):
+            raise ValueError(f"{part!r} is neither a count nor a percentage, for example 1000, 1% or 1000,1%")
+        if match["share"] is None:
+            counts.append(number(0, LONG_MAX)(part))
+        else:
+            shares.append(float(match["share"]) / 100)
+    if len(counts) > 1 or len(shares) > 1:
+        raise ValueError(f"{value!r} has two {'counts' if len(counts) > 1 else 'percentages'}")
+    return Limit(count=next(iter(counts), None), share=next(iter(shares), None))
 
 
 def cluster_ids(value: str) -> tuple[str, ...]:

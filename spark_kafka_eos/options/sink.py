@@ -9,6 +9,7 @@ from typing import Literal
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.ledger import LEDGER_GROUP, LEDGER_TOPIC
+from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.options.table import SINK, say_without_effect, take
 from spark_kafka_eos.options.unused import Write, unused
 
@@ -19,7 +20,8 @@ class SinkOptions:
 
     `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless set.
     `ledger_topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
-    empty, any topic may be written. `source_clusters` are the cluster ids of the query's sources, one for all or one
+    empty, any topic may be written. Without a `dead_letter_topic`, a row that cannot be written fails the batch.
+    `source_clusters` are the cluster ids of the query's sources, one for all or one
     each, where "" means the sink's cluster; if it is empty, all sources are on the sink's cluster.
     """
 
@@ -29,6 +31,8 @@ class SinkOptions:
     group_id: str
     topic: str | None = None
     output_topics: tuple[str, ...] = ()
+    dead_letter_topic: str | None = None
+    max_dead_letters: Limit | None = None
     append_mode: Literal["auto", "driver", "executors"] = "auto"
     staging_dir: str | None = None
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
@@ -85,12 +89,13 @@ def sink_options(
     if ("txn_app_id" in values) != ("txn_version" in values):
         given, missing = ("txnAppId", "txnVersion") if "txn_app_id" in values else ("txnVersion", "txnAppId")
         raise ConfigurationError(given, f"requires {missing}")
+    _check_dead_letters(values)
     values.setdefault("transactional_id", "")
     values.setdefault("group_id", values["transactional_id"])
     # A batch write that cannot be repeated needs no ledger entry.
     remembered = transactional and (default_transactional_id is None or "txn_app_id" in values)
     values["ledger_topic"] = values.get("ledger_topic", LEDGER_TOPIC) if remembered else ""
-    if values["ledger_topic"] in {topic, *allowed}:
+    if values["ledger_topic"] in {topic, *allowed, values.get("dead_letter_topic")}:
         raise _writes_to_the_ledger(values["ledger_topic"])
     sink = SinkOptions(client=client, **values)
     if sink.transactional_id and sink.group_id == sink.ledger_group:
@@ -131,6 +136,18 @@ def _writes_to_the_ledger(topic: str) -> ConfigurationError:
         f"this query writes to {topic}, but the ledger needs a compacted topic of its own",
         action=f"Omit it to use the default, {LEDGER_TOPIC}.",
     )
+
+
+def _check_dead_letters(values: Mapping[str, object]) -> None:
+    aside = values.get("dead_letter_topic")
+    if aside is None and "max_dead_letters" in values:
+        raise ConfigurationError("maxDeadLetters", "requires deadLetterTopic")
+    if aside is not None and aside == values.get("topic"):
+        raise ConfigurationError(
+            "deadLetterTopic",
+            f"{aside} is the query's output topic",
+            action="Give the dead letters a topic of their own.",
+        )
 
 
 def _require_transaction(values: Mapping[str, object]) -> None:

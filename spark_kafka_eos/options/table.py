@@ -138,6 +138,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("outputTopics", SINK, p.topics,
            "Comma-separated list of topics that may be written. A row for another topic fails the batch before "
            "anything is sent (KIP-609)."),
+    Option("deadLetterTopic", SINK, p.topic,
+           "Topic for [dead letters](dead-letters.md): rows with an `error`, and rows that cannot be written. They are "
+           "written in the batch's own transaction. Without it, such a row fails the batch."),
+    Option("maxDeadLetters", SINK, p.limit,
+           "Maximum number of dead letters in a batch: `1000`, `1%` of its records (rounded up), or `1000,1%`, where "
+           "both hold. A batch with more fails, and nothing of it is visible. Default: no limit."),
     Option("ledgerTopic", SINK, p.topic,
            "Compacted topic for the ledger, shared by all queries; default `kafka-eos-ledger`. The sink creates it if "
            "it does not exist."),

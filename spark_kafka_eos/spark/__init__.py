@@ -5,6 +5,7 @@ writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; h
 encode_stage.py                         encodes rows as record batches in Spark tasks
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 rows.py schema.py filters.py            columns of the sink, columns of the source, filters of a batch read
+dead_letters.py                         `aside` and `split`, for users
 stopping.py                             a stop in the middle of a batch, and SIGTERM
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
 progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit

@@ -40,11 +40,13 @@ def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging:
     task = task_context().partitionId()
     started = time.perf_counter()
     sample = Traceparents(layout.links)
+    encoder = _encoder(client, layout, task)
     try:
-        report = staging.stage(folder, task, _encode(batches, client, layout, task, sample))
+        report = staging.stage(folder, task, _encode(batches, encoder, layout, sample))
     except KafkaEosError as error:
         return EncodeReport(task=task, error=error)
-    return replace(report, milliseconds=(time.perf_counter() - started) * 1e3, links=sample.found)
+    elapsed = (time.perf_counter() - started) * 1e3
+    return replace(report, dead_letters=encoder.dead_letters, milliseconds=elapsed, links=sample.found)
 
 
 def staging_task(client: ClientOptions, layout: Layout, staging: Staging, folder: str) -> Callable[[Batches], Batches]:
@@ -65,15 +67,22 @@ def shuffling_task(client: ClientOptions, layout: Layout, slots: int) -> Callabl
         started = time.perf_counter()
         blocks: list[EncodedBlock] = []
         sample = Traceparents(layout.links)
+        encoder = _encoder(client, layout, task)
         try:
-            for block in _encode(batches, client, layout, task, sample):
+            for block in _encode(batches, encoder, layout, sample):
                 blocks.append(encoded(block))
                 yield block_row(block, slots)
         except KafkaEosError as error:
             report = EncodeReport(task=task, error=error)
         else:
             elapsed = (time.perf_counter() - started) * 1e3
-            report = EncodeReport(task=task, blocks=tuple(blocks), milliseconds=elapsed, links=sample.found)
+            report = EncodeReport(
+                task=task,
+                blocks=tuple(blocks),
+                dead_letters=encoder.dead_letters,
+                milliseconds=elapsed,
+                links=sample.found,
+            )
         yield from report_rows(report, slots)
 
     return run
@@ -91,16 +100,16 @@ def task_context() -> TaskContext:
     return context
 
 
-def _encode(
-    batches: Batches, client: ClientOptions, layout: Layout, task: int, sample: Traceparents
-) -> Iterator[Block]:
-    spare_the_collector()
-
+def _encoder(client: ClientOptions, layout: Layout, task: int) -> BlockEncoder:
     def lookup(topic: str) -> Target:
         return target(shared_cluster(client), topic)
 
-    encoder = BlockEncoder(layout, task, lookup, lambda: time.time_ns() // 1_000_000)
-    for rows in arrow_rows(batches):
+    return BlockEncoder(layout, task, lookup, lambda: time.time_ns() // 1_000_000)
+
+
+def _encode(batches: Batches, encoder: BlockEncoder, layout: Layout, sample: Traceparents) -> Iterator[Block]:
+    spare_the_collector()
+    for rows in arrow_rows(batches, dead_letters=layout.dead_letters is not None):
         sample.add(rows)
         yield from encoder.add(rows)
     yield from encoder.finish()

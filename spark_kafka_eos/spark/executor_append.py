@@ -49,7 +49,7 @@ def append_stage(
             "Spark lost encoded blocks after an append task had finished and could not rerun the append stage",
             action=WRITTEN_AGAIN,
         ) from error
-    return judge(reports, functools.partial(stage_attempts, session))
+    return judge(reports, functools.partial(stage_attempts, session), options.max_dead_letters)
 
 
 def _append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> Callable[[Batches], Batches]:

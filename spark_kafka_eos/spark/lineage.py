@@ -22,6 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 import spark_kafka_eos
+from spark_kafka_eos.core.preflight import written_topics
 from spark_kafka_eos.core.progress import kafka_sources
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import ClientOptions, sink_options, source_options
@@ -39,10 +40,11 @@ class LineageListener(StreamingQueryListener):
     """Reports a query's runs: START, RUNNING when its input topics are known or change, and COMPLETE or FAIL.
 
     `source` and `sink` are the options of the query's source and sink. The input topics are those that the query has
-    read, and before its first batch those that the source's options name; the output topics are the sink's `topic` and
-    `outputTopics`. `query` is the name of the query to report; None is every query of the session, which should then
-    have only one. `client` is OpenLineage's, by default one that its environment variables or its file configure.
-    `namespace` is that of the job, whose name is the query's, or else its id. Raises ConfigurationError.
+    read, and before its first batch those that the source's options name; the output topics are the sink's `topic`,
+    `outputTopics` and `deadLetterTopic`. `query` is the name of the query to report; None is every query of the
+    session, which should then have only one. `client` is OpenLineage's, by default one that its environment variables
+    or its file configure. `namespace` is that of the job, whose name is the query's, or else its id. Raises
+    ConfigurationError.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class LineageListener(StreamingQueryListener):
             ) from error
         self._source, target = source_options(source), sink_options(sink)
         self._here, self._there = _namespace(self._source.client), _namespace(target.client)
-        self._outputs = sorted({*target.output_topics, *([target.topic] if target.topic else [])})
+        self._outputs = written_topics(target)
         self._query, self._job_namespace = query, namespace
         self._client = client or OpenLineageClient()
         self._runs: dict[str, tuple[str, list[str]]] = {}  # by run: its job, and its input topics

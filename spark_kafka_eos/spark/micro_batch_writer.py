@@ -130,7 +130,7 @@ class MicroBatchWriter:
         transaction, cluster = self._own(staging if used else None)
         check_source_cluster(cluster, self._options, batch)
         folder = folder_of(batch.batch_id)
-        way = self._way(session, cluster, rows, choice, staging, folder, batch.batch_id)
+        way = self._way(session, cluster, rows, choice, staging, folder, batch)
 
         def write(identity: ProducerIdentity) -> Appended:
             attempt.committing = False
@@ -185,17 +185,18 @@ class MicroBatchWriter:
         choice: Choice,
         staging: Staging,
         folder: str,
-        batch_id: int,
+        batch: MicroBatch,
     ) -> Callable[[ProducerIdentity], Appended]:
         """The function that appends the rows to the transaction, according to `choice`."""
         if rows.frame is None:
-            return StagedWrite(cluster, self._options, staging, list, batch_id)
-        where = layout(replace(self._options, output_topics=rows.output_topics), rows.topic, cluster)
-        by_executors = functools.partial(append_stage, session, rows.frame, self._options, where, batch_id)
+            return StagedWrite(cluster, self._options, staging, list, batch.batch_id)
+        options = replace(self._options, output_topics=rows.output_topics)
+        where = layout(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
+        by_executors = functools.partial(append_stage, session, rows.frame, self._options, where, batch.batch_id)
         if choice.mode == "executors":
             return by_executors
         stage = functools.partial(self._stage, rows.frame, where, staging, folder)
-        by_driver = StagedWrite(cluster, self._options, staging, stage, batch_id)
+        by_driver = StagedWrite(cluster, self._options, staging, stage, batch.batch_id)
 
         def as_it_comes(identity: ProducerIdentity) -> Appended:
             try:

@@ -1,8 +1,12 @@
-"""Converts the user's DataFrame to the rows of the sink: the built-in sink's columns, plus `timestamp`.
+"""Converts the user's DataFrame to the rows of the sink: the built-in sink's columns, plus those of this package.
 
 `value` (string or binary) is required; `key` (string or binary), `topic` (string), `partition` (int), `headers`
 (array<struct<key:string,value:binary>>) and `timestamp` are optional. Other columns are ignored, as in the built-in
 sink. The option `topic` overrides the column.
+
+With the option `deadLetterTopic`, there are also `error`, which makes a row a dead letter, and `source`, which says
+where it was read. Without it, they are other columns: any DataFrame may have a `source`. But a row with an `error` of
+that type is still an error, because it was not meant for the output.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    LongType,
     NullType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -29,6 +35,18 @@ from spark_kafka_eos.spark.schema import HEADERS
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ERROR = StructType(
+    [StructField("cause", StringType()), StructField("message", StringType()), StructField("schema_id", IntegerType())]
+)
+SOURCE = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+    ]
+)
+
 _ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
     "key": (BinaryType, StringType, NullType),
     "value": (BinaryType, StringType, NullType),
@@ -36,12 +54,21 @@ _ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
     "partition": (IntegerType,),
     "headers": (ArrayType,),
     "timestamp": (TimestampType,),
+    "error": (StructType,),
+    "source": (StructType,),
 }
+_NESTED: dict[str, DataType] = {"headers": HEADERS, "error": ERROR, "source": SOURCE}
 
 
-def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
-    """The sink columns in `schema`, in order. Raises InvalidSchema for a missing column or a wrong type."""
+def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = False) -> list[str]:
+    """The sink columns in `schema`, in order; with `dead_letters`, there may be rows for that topic. Raises
+    InvalidSchema for a missing column or a wrong type.
+    """
     present = {field.name.lower(): field for field in schema.fields if field.name.lower() in _ACCEPTED}
+    if not dead_letters:
+        present.pop("source", None)
+        if "error" in present and not _same(present["error"].dataType, ERROR):
+            present.pop("error")
     if "value" not in present:
         raise InvalidSchema(
             f"the DataFrame has no column 'value' (its columns: {', '.join(schema.names) or 'none'})",
@@ -49,17 +76,17 @@ def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
         )
     if topic is not None:
         present.pop("topic", None)
-    elif "topic" not in present:
+    elif "topic" not in present and not (dead_letters and "error" in present):
         raise InvalidSchema(
             "neither the option 'topic' nor a column 'topic' is set",
             action="Set the option 'topic', or add a column 'topic' to the DataFrame.",
         )
     for name, field in present.items():
-        wrong = not isinstance(field.dataType, _ACCEPTED[name])
-        if wrong or (name == "headers" and not _is_headers(field.dataType)):
+        nested = _NESTED.get(name)
+        if not (_same(field.dataType, nested) if nested else isinstance(field.dataType, _ACCEPTED[name])):
             wanted = (
-                HEADERS.simpleString()
-                if name == "headers"
+                nested.simpleString()
+                if nested
                 else " or ".join(t().simpleString() for t in _ACCEPTED[name] if t is not NullType)
             )
             raise InvalidSchema(
@@ -69,9 +96,11 @@ def check_schema(schema: StructType, *, topic: str | None) -> list[str]:
     return [name for name in _ACCEPTED if name in present]
 
 
-def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = False) -> DataFrame:
+def sink_rows(
+    frame: DataFrame, *, topic: str | None, constant_topic: bool = False, dead_letters: bool = False
+) -> DataFrame:
     """The rows to encode, with the types of `writing.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
-    names = check_schema(frame.schema, topic=topic)
+    names = check_schema(frame.schema, topic=topic, dead_letters=dead_letters)
     if not constant_topic and _is_ready(frame.schema, names):
         return frame  # a projection costs Spark some milliseconds of planning per micro-batch
     # As SQL, because a Column costs several JVM calls and a stack inspection per micro-batch.
@@ -79,9 +108,9 @@ def sink_rows(frame: DataFrame, *, topic: str | None, constant_topic: bool = Fal
     return rows.withColumn("topic", F.lit(topic)) if constant_topic and topic is not None else rows
 
 
-def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def arrow_rows(batches: Iterator[pa.RecordBatch], *, dead_letters: bool = False) -> Iterator[pa.RecordBatch]:
     """Convert the batches that Spark passes to Python to exactly the types that encoding expects, without copying where
-    possible.
+    possible. `dead_letters`: see `check_schema`, which has checked their schema.
     """
     import pyarrow as pa
 
@@ -91,7 +120,7 @@ def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns, names = [], []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             wanted = ROWS.get(name.lower())
-            if wanted is None:
+            if wanted is None or (not dead_letters and _is_another(name.lower(), column.type)):
                 continue
             columns.append(_as_sent(column, wanted))
             names.append(name.lower())
@@ -104,6 +133,9 @@ def arrow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _as_sent(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
+    if pa.types.is_struct(wanted):
+        children = [_as_sent(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=column.is_null())
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(wanted)
     return column if column.type == wanted else column.cast(wanted)
@@ -123,12 +155,19 @@ def _is_ready(schema: StructType, names: list[str]) -> bool:
     return isinstance(types["key"], BinaryType) and isinstance(types["value"], BinaryType)
 
 
-def _is_headers(kind: DataType) -> bool:
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
-        return False
-    fields = kind.elementType.fields
-    return (
-        [field.name for field in fields] == ["key", "value"]
-        and isinstance(fields[0].dataType, StringType)
-        and isinstance(fields[1].dataType, BinaryType)
-    )
+def _is_another(name: str, kind: pa.DataType) -> bool:
+    """Whether a column that has the name of one for dead letters is another one, as in `check_schema`."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return name == "source" or (name == "error" and not _same(from_arrow_type(kind), ERROR))
+
+
+def _same(kind: DataType, wanted: DataType) -> bool:
+    """Whether these types are equal, whatever may be null in them."""
+    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
+        return _same(kind.elementType, wanted.elementType)
+    if isinstance(kind, StructType) and isinstance(wanted, StructType):
+        return kind.names == wanted.names and all(
+            _same(one.dataType, other.dataType) for one, other in zip(kind.fields, wanted.fields, strict=True)
+        )
+    return type(kind) is type(wanted)

@@ -94,7 +94,7 @@ class _Sink:
         connect: Callable[[ClientOptions], Cluster],
         preflight: Callable[[Cluster, SinkOptions, Staging], None],
     ) -> None:
-        check_schema(schema, topic=options.topic)
+        check_schema(schema, topic=options.topic, dead_letters=options.dead_letter_topic is not None)
         self._connect, self._preflight = connect, preflight
         self._options = options
 
@@ -104,12 +104,14 @@ class _Sink:
         with self._connect(self._options.client) as cluster:
             self._preflight(cluster, self._options, self._staging)
 
-    def _stage(self, batches: Iterator[pa.RecordBatch], folder: str) -> EncodeReport:
+    def _stage(
+        self, batches: Iterator[pa.RecordBatch], folder: str, query_id: str | None, batch_id: int | None
+    ) -> EncodeReport:
         from spark_kafka_eos.spark.encode_stage import stage_rows
         from spark_kafka_eos.writing.layout import layout
 
         # The task looks up the topics, because none of our code runs on the driver before it.
-        where = layout(self._options, self._options.topic)
+        where = layout(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
         return stage_rows(batches, self._options.client, where, self._staging, folder)
 
     def _commit(
@@ -181,11 +183,11 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         from spark_kafka_eos.spark.encode_stage import task_context
 
         context = task_context()
-        folder = f"{context.getLocalProperty('streaming.sql.batchId') or 'unnumbered'}-{self._call}"
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
         query_id = context.getLocalProperty("sql.streaming.queryId")
-        return StagedMessage(
-            self._stage(iterator, folder), folder, query_id, collector=context.getLocalProperty(COLLECTOR)
-        )
+        folder = f"{batch_id or 'unnumbered'}-{self._call}"
+        report = self._stage(iterator, folder, query_id, None if batch_id is None else int(batch_id))
+        return StagedMessage(report, folder, query_id, collector=context.getLocalProperty(COLLECTOR))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
@@ -266,7 +268,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
-        return StagedMessage(self._stage(iterator, self._run))
+        return StagedMessage(self._stage(iterator, self._run, self._options.txn_app_id, self._options.txn_version))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the whole write or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""

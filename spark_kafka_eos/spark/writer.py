@@ -34,17 +34,19 @@ class BatchTransaction:
     transaction.
     """
 
-    def __init__(self, topic: str | None, output_topics: tuple[str, ...] = ()) -> None:
+    def __init__(self, topic: str | None, output_topics: tuple[str, ...] = (), *, dead_letters: bool = False) -> None:
         self._topic, self._output_topics = topic, output_topics
+        self._dead_letters = dead_letters
         self._writes: list[tuple[DataFrame, str | None]] = []
 
     def write(self, frame: DataFrame, topic: str | None = None) -> None:
         """Add a DataFrame with the sink's columns. `topic` overrides the option `topic`, and both override the
-        column. Raises ConfigurationError for a topic that was not declared, if any was.
+        column. Rows with an `error` go to `deadLetterTopic` instead. Raises ConfigurationError for a topic that was not
+        declared, if any was.
         """
         topic = topic or self._topic
         require_declared(topic, self._output_topics)
-        check_schema(frame.schema, topic=topic)
+        check_schema(frame.schema, topic=topic, dead_letters=self._dead_letters)
         self._writes.append((frame, topic))
 
     def rows(self) -> BatchRows:
@@ -54,7 +56,12 @@ class BatchTransaction:
         topics = {topic for _, topic in self._writes}
         constant = topics.pop() if len(topics) == 1 else None
         frames = [
-            sink_rows(frame, topic=topic, constant_topic=constant is None and topic is not None)
+            sink_rows(
+                frame,
+                topic=topic,
+                constant_topic=constant is None and topic is not None,
+                dead_letters=self._dead_letters,
+            )
             for frame, topic in self._writes
         ]
         return BatchRows(
@@ -100,7 +107,11 @@ class TransactionalWriter:
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
         with stop_recognized(batch_df.sparkSession):
-            collected = BatchTransaction(self._options.topic, output_topics_of(self._options, output_topics))
+            collected = BatchTransaction(
+                self._options.topic,
+                output_topics_of(self._options, output_topics),
+                dead_letters=self._options.dead_letter_topic is not None,
+            )
             yield collected
             self._last_commit = self._writer.commit(batch_df, batch_id, collected.rows())
 

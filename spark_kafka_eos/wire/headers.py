@@ -47,6 +47,17 @@ def encode_headers(headers: pa.Array | None) -> EncodedHeaders:
     return EncodedHeaders(varints(counts), from_offsets(starts[_firsts(counts)], data))
 
 
+def without_key(headers: pa.ListArray) -> pa.Array | None:
+    """Which rows have a header that is null or has no key, as booleans; None if no row has."""
+    key = headers.flatten().flatten()[0]
+    if not key.null_count:
+        return None
+    row = np.repeat(np.arange(len(headers)), pc.list_value_length(headers).fill_null(0).to_numpy())
+    found = np.zeros(len(headers), bool)
+    found[row[key.is_null().to_numpy(zero_copy_only=False)]] = True
+    return pa.array(found)
+
+
 def decode_headers(
     data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> pa.ListArray:

@@ -21,12 +21,13 @@ from spark_kafka_eos.broker import recorder
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import barrier
+from spark_kafka_eos.core import barrier, dead_letters
 from spark_kafka_eos.core.barrier import AppendReport, StageAttempts, total
 from spark_kafka_eos.core.sequences import next_sequence
 from spark_kafka_eos.errors import CorruptRecordBatch, KafkaEosError, StagingLost, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.wire.record_batch import stamp
 from spark_kafka_eos.writing.report import Appended, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel
@@ -118,7 +119,7 @@ class StagedWrite:
     """Appends the blocks that encode tasks staged, in `appendMode=driver` and in the sink. A retry stamps the same
     blocks.
 
-    Raises a row's error, or TooLargeToTravel, before anything is appended.
+    Raises a row's error, TooManyDeadLetters or TooLargeToTravel before anything is appended.
     """
 
     def __init__(
@@ -148,6 +149,8 @@ class StagedWrite:
         if any(report.too_large for report in reports):
             raise TooLargeToTravel
         expected = total(report.records for report in reports)
+        dead = dead_letters.counted(report.dead_letters for report in reports)
+        dead_letters.check_limit(dead, sum(expected.values()), self._options.max_dead_letters)
         started = time.perf_counter()
         with recorder.phase("append"):
             acks = append(
@@ -167,6 +170,7 @@ class StagedWrite:
             partitions=len(expected),
             records=sum(expected.values()),
             bytes=sum(ack.bytes for ack in acks),
+            dead_letters=dead,
             milliseconds={
                 "encode": max((report.milliseconds for report in reports), default=0.0),
                 "append": (time.perf_counter() - started) * 1e3,
@@ -231,6 +235,7 @@ def append_attempt(
         sent=dict(sent),
         acked=records_by_partition(acks),
         bytes=sum(ack.bytes for ack in acks),
+        dead_letters=dead_letters.counted(each.dead_letters for each in encoded),
         milliseconds={
             "encode": max((each.milliseconds for each in encoded), default=0.0),
             "append": (time.perf_counter() - started) * 1e3,
@@ -248,8 +253,13 @@ def _reports_first(shuffled: Iterable[Block | EncodeReport]) -> tuple[list[Encod
     return reports, iter(())
 
 
-def judge(reports: Sequence[AppendReport], attempts: Callable[[set[int]], Mapping[int, StageAttempts]]) -> Appended:
-    """The barrier: every record was appended exactly once, else raise TransactionAborted or the error of a task.
+def judge(
+    reports: Sequence[AppendReport],
+    attempts: Callable[[set[int]], Mapping[int, StageAttempts]],
+    max_dead_letters: Limit | None = None,
+) -> Appended:
+    """The barrier: every record was appended exactly once, else raise TransactionAborted or the error of a task. Then
+    TooManyDeadLetters, if there are too many among them.
 
     `attempts` returns the attempts of the stages with these ids.
     """
@@ -262,10 +272,13 @@ def judge(reports: Sequence[AppendReport], attempts: Callable[[set[int]], Mappin
         case barrier.Redo(reason=reason):
             raise TransactionAborted(reason, action=WRITTEN_AGAIN)
         case barrier.Commit(records=records):
+            dead = dead_letters.counted(report.dead_letters for report in reports)
+            dead_letters.check_limit(dead, records, max_dead_letters)
             return Appended(
                 partitions=len(expected),
                 records=records,
                 bytes=sum(report.bytes for report in reports),
+                dead_letters=dead,
                 milliseconds={
                     step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)
                     for step in ("encode", "append")

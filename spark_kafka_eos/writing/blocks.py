@@ -9,6 +9,9 @@ Not obvious:
   `max.request.size`. A single record above the bound is an error with its topic and partition.
 - A topic's `max.message.bytes` applies after compression (the broker checks it), so a single record can only be checked
   once it is encoded. Compression can also add bytes: a block that becomes too large is split in two.
+- A row that cannot be written is an error, or with a dead-letter topic a row for that topic (`writing.dead_letters`).
+  `kafka.max.request.size` does not limit a single dead letter, or no row above it could be one: the topic's own limit
+  does, if it is known.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_eos.core.partitioner import Partitioner
-from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.core.partitioner import Partitioner, out_of_range
+from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.headers import HEADERS
+from spark_kafka_eos.wire.headers import HEADERS, without_key
+from spark_kafka_eos.writing.dead_letters import ERROR, NUMBER, SOURCE, DeadLetters, DeadLetterTopic
 
-# The types of the rows' columns; `headers`, `topic`, `partition` and `timestamp` are optional.
+# The types of the rows' columns; all but `key` and `value` are optional.
 ROWS = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -36,6 +41,8 @@ ROWS = {
     "partition": pa.int32(),
     "headers": HEADERS,
     "timestamp": pa.int64(),  # milliseconds since the epoch
+    "error": ERROR,  # of a row that is a dead letter
+    "source": SOURCE,  # where the row was read; only for dead letters
 }
 
 _BATCH_OVERHEAD = 61
@@ -71,7 +78,7 @@ class Layout:
 
     `targets` has the topics that were looked up already. `output_topics` lists the allowed topics (KIP-609's
     pre-registration); if it is empty, any topic is allowed. `links` is the number of headers to sample
-    (`writing.links`).
+    (`writing.links`). Without `dead_letters`, a row that cannot be written is an error.
     """
 
     topic: str | None
@@ -82,6 +89,7 @@ class Layout:
     max_request_size: int = 1_048_576
     max_buffered_bytes: int = 64 * 1_048_576
     links: int = 0
+    dead_letters: DeadLetterTopic | None = None
 
 
 @dataclass(slots=True)
@@ -98,7 +106,8 @@ class BlockEncoder:
     """Encodes one task's rows as blocks, in order per partition, buffering at most `layout.max_buffered_bytes` of rows.
 
     `lookup` describes a topic that is not in the layout (raises UnknownTopic); `clock` returns the timestamp, in ms, of
-    rows without one. Raises InvalidRow for a row that cannot become a record.
+    rows without one. Raises InvalidRow or UnknownTopic for a row that cannot become a record: with a dead-letter topic
+    only if it cannot become one there either.
     """
 
     def __init__(self, layout: Layout, task: int, lookup: Callable[[str], Target], clock: Callable[[], int]) -> None:
@@ -110,16 +119,61 @@ class BlockEncoder:
         self._partitioner = Partitioner(layout.partitioner, start=task)
         self._pending: dict[TopicPartition, _Pending] = {}
         self._buffered = 0
+        self._dead = None if layout.dead_letters is None else DeadLetters(layout.dead_letters)
+        self._unknown: dict[str, UnknownTopic] = {}
+        self._rows = 0
+
+    @property
+    def dead_letters(self) -> dict[str, int]:
+        """The number of dead letters so far, by cause."""
+        return {} if self._dead is None else self._dead.counts
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Block]:
         """Add rows with columns of `ROWS`; yield the blocks that are full."""
-        for topic, part in self._by_topic(rows):
-            yield from self._add(topic, part)
+        if self._dead is not None:
+            numbers = np.arange(self._rows, self._rows + rows.num_rows)
+            rows = rows.append_column(NUMBER, pa.array(numbers))
+            self._rows += rows.num_rows
+        for topic, part in self._by_topic(self._without_errors(rows)):
+            yield from self._add(topic, part if self._dead is None else self._without_invalid(topic, part))
+        yield from self._add_dead_letters()
 
     def finish(self) -> Iterator[Block]:
         """Yield the remaining blocks, partition by partition."""
-        for partition in sorted(self._pending):
-            yield from self._cut(partition, final=True)
+        for _ in range(2):  # the first time finds the last dead letters
+            for partition in sorted(self._pending):
+                yield from self._cut(partition, final=True)
+            yield from self._add_dead_letters()
+
+    def _add_dead_letters(self) -> Iterator[Block]:
+        """Add the rows that were put aside as rows of their topic."""
+        if self._dead is not None and (rows := self._dead.take()) is not None:
+            assert self._layout.dead_letters is not None
+            yield from self._add(self._layout.dead_letters.topic, rows)
+
+    def _without_errors(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without `error`, and without that column."""
+        if "error" not in rows.schema.names:
+            return rows
+        errors = rows.column("error")
+        if errors.null_count < rows.num_rows:
+            if self._dead is None:
+                raise InvalidRow(
+                    "a row has an 'error', and the option 'deadLetterTopic' is not set",
+                    action="Set the option deadLetterTopic, or filter out the rows with an error.",
+                )
+            found = errors.is_valid()
+            self._dead.add(rows.filter(found), errors.filter(found).to_pylist())
+            rows = rows.filter(errors.is_null())
+        return rows.drop_columns(["error"])
+
+    def _refuse(
+        self, rows: pa.RecordBatch, cause: Cause, error: InvalidRow | UnknownTopic, topic: str | None = None
+    ) -> None:
+        """Make dead letters of these rows, for `topic`, because of `error`; raise it if there is no topic for them."""
+        if self._dead is None:
+            raise error
+        self._dead.add(rows, [{"cause": str(cause), "message": error.what}] * rows.num_rows, topic)
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if rows.num_rows == 0:
@@ -128,33 +182,67 @@ class BlockEncoder:
             yield self._layout.topic, rows
             return
         if "topic" not in rows.schema.names:
-            raise InvalidRow(
+            no_column = InvalidRow(
                 "the rows have no column 'topic', and the option 'topic' is not set",
                 action="Set the option 'topic', or add a column 'topic' to the DataFrame.",
             )
-        topics = rows.column("topic")
-        if topics.null_count:
-            raise InvalidRow(
+            self._refuse(rows, Cause.NO_TOPIC, no_column)
+            return
+        if rows.column("topic").null_count:
+            unnamed = rows.column("topic").is_null()
+            null = InvalidRow(
                 "a row has a null 'topic', and the option 'topic' is not set",
                 action="Set the row's topic, or set the option 'topic'.",
             )
+            self._refuse(rows.filter(unnamed), Cause.NO_TOPIC, null)
+            rows = rows.filter(pc.invert(unnamed))
+        topics = rows.column("topic")
         for topic in topics.unique().to_pylist():
-            output_topics = self._layout.output_topics
-            if output_topics and topic not in output_topics:
-                raise InvalidRow(
-                    f"a row has topic {topic!r}, which is not in outputTopics ({', '.join(output_topics)})",
-                    action="Add the topic to outputTopics, or correct the row.",
-                )
             mask = pc.equal(topics, topic)
-            yield topic, rows if pc.all(mask).as_py() else rows.filter(mask)
+            named = rows if pc.all(mask).as_py() else rows.filter(mask)
+            if (refusal := self._refusal(topic)) is None:
+                yield topic, named
+            else:
+                self._refuse(named, *refusal, topic)
 
-    def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Block]:
+    def _refusal(self, topic: str) -> tuple[Cause, InvalidRow | UnknownTopic] | None:
+        """Why a row may not go to the topic that it names."""
+        output_topics, aside = self._layout.output_topics, self._layout.dead_letters
+        if output_topics and topic not in output_topics:
+            return Cause.TOPIC_NOT_ALLOWED, InvalidRow(
+                f"a row has topic {topic!r}, which is not in outputTopics ({', '.join(output_topics)})",
+                action="Add the topic to outputTopics, or correct the row.",
+            )
+        if aside is not None and topic == aside.topic:
+            return Cause.TOPIC_NOT_ALLOWED, InvalidRow(f"a row without an error has the dead-letter topic {topic!r}")
+        if topic not in self._unknown:
+            try:
+                self._target(topic)
+            except UnknownTopic as error:
+                if topic in output_topics:
+                    raise  # an option is wrong, and not the row
+                self._unknown[topic] = error
+        return (Cause.UNKNOWN_TOPIC, self._unknown[topic]) if topic in self._unknown else None
+
+    def _target(self, topic: str) -> Target:
         if topic not in self._targets:
             self._targets[topic] = self._lookup(topic)
-        count = self._targets[topic].partitions
+        return self._targets[topic]
+
+    def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Block]:
+        if not rows.num_rows:
+            return
+        count = self._target(topic).partitions
         explicit = rows.column("partition") if "partition" in rows.schema.names else None
         numbers = self._partitioner.partition(topic, rows.column("key"), count, explicit)
         sizes = _sizes(rows)
+        if (too_large := sizes > self._largest(topic)).any():
+            for index in np.flatnonzero(too_large):
+                partition = TopicPartition(topic, int(numbers[index]))
+                self._refuse_size(rows.slice(index, 1), partition, int(sizes[index]), None)
+            rows, sizes, numbers = rows.filter(pa.array(~too_large)), sizes[~too_large], numbers[~too_large]
+        if not rows.num_rows:
+            return
         if count > 1:
             # A stable sort keeps the order within each partition; with 16 bits, it is a radix sort.
             order = np.argsort(numbers.astype(np.uint16) if count <= 65_536 else numbers, kind="stable")
@@ -173,6 +261,51 @@ class BlockEncoder:
         while self._buffered > self._layout.max_buffered_bytes:
             yield from self._cut(max(self._pending, key=lambda p: self._pending[p].bytes), final=True)
 
+    def _without_invalid(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows whose partition exists and whose headers have keys. Without a dead-letter topic, `Partitioner` and
+        `encode` raise the error.
+        """
+        partitions = self._target(topic).partitions
+        if "partition" in rows.schema.names:
+            wrong = out_of_range(rows.column("partition"), partitions)
+            if pc.any(wrong).as_py():
+                what = f"a row has a partition that topic {topic!r} does not have; it has {partitions}"
+                self._refuse(rows.filter(wrong), Cause.UNKNOWN_PARTITION, InvalidRow(what), topic)
+                rows = rows.filter(pc.invert(wrong))
+        if "headers" in rows.schema.names:
+            wrong = without_key(rows.column("headers"))
+            if wrong is not None:
+                what = "a record header is null or has no key; the dead letter is without it"
+                self._refuse(rows.filter(wrong), Cause.INVALID_HEADERS, InvalidRow(what), topic)
+                rows = rows.filter(pc.invert(wrong))
+        return rows
+
+    def _largest(self, topic: str) -> float:
+        """How large a record may be before compression."""
+        aside = self._layout.dead_letters
+        if aside is not None and topic == aside.topic and self._targets[topic].max_message_bytes is not None:
+            return np.inf
+        return self._layout.max_request_size - _BATCH_OVERHEAD
+
+    def _refuse_size(self, row: pa.RecordBatch, partition: TopicPartition, size: int, own: int | None) -> None:
+        """Refuse a row with a record of `size` bytes: above the topic's `own` limit, or kafka.max.request.size."""
+        if own is not None:
+            limit = f"{own:,} (the topic's max.message.bytes)"
+        else:
+            limit = f"{self._layout.max_request_size:,} (kafka.max.request.size)"
+        aside = self._layout.dead_letters
+        if aside is not None and partition.topic == aside.topic:
+            raise InvalidRow(
+                f"a dead letter for {partition} results in a record of about {size:,} bytes; the limit is {limit}",
+                action="Increase max.message.bytes of the dead-letter topic, and grant DescribeConfigs on it; else "
+                "increase kafka.max.request.size, too.",
+            )
+        error = InvalidRow(
+            f"a row for {partition} results in a record of about {size:,} bytes; the limit is {limit}",
+            action="Increase kafka.max.request.size and the topic's max.message.bytes, or make the row smaller.",
+        )
+        self._refuse(row, Cause.TOO_LARGE, error, partition.topic)
+
     def _cut(self, partition: TopicPartition, *, final: bool) -> Iterator[Block]:
         """Encode the pending rows of a partition as blocks within the limit. Unless `final`, keep the last rows if they
         do not fill a block.
@@ -182,9 +315,6 @@ class BlockEncoder:
             return
         rows = pa.Table.from_batches(pending.rows).combine_chunks().to_batches()[0]
         sizes = np.concatenate(pending.sizes)
-        max_request_size = self._layout.max_request_size
-        if (too_large := np.flatnonzero(sizes > max_request_size - _BATCH_OVERHEAD)).size:
-            raise _too_large(partition, int(sizes[too_large[0]]), max_request_size, "kafka.max.request.size")
         room = self._bound(partition) - _BATCH_OVERHEAD
         ends = np.cumsum(sizes)
         start, done = 0, 0
@@ -215,7 +345,8 @@ class BlockEncoder:
             yield from self._blocks(partition, pending, rows.slice(half))
             return
         if own is not None and len(data) > own:
-            raise _too_large(partition, len(data), own, "the topic's max.message.bytes")
+            self._refuse_size(rows, partition, len(data), own)
+            return
         number, pending.blocks = pending.blocks, pending.blocks + 1
         yield Block(partition=partition, task=self._task, number=number, records=rows.num_rows, data=data)
 
@@ -231,13 +362,6 @@ class BlockEncoder:
             rows.column("headers") if "headers" in names else None,
             compression_type=self._layout.compression_type,
         )
-
-
-def _too_large(partition: TopicPartition, size: int, limit: int, option: str) -> InvalidRow:
-    return InvalidRow(
-        f"a row for {partition} results in a record of about {size:,} bytes; the limit is {limit:,} ({option})",
-        action="Increase kafka.max.request.size and the topic's max.message.bytes, or make the row smaller.",
-    )
 
 
 def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -147,6 +147,7 @@ class _Attempts:
             partitions=appended.partitions if appended else 0,
             records=appended.records if appended else 0,
             bytes=appended.bytes if appended else 0,
+            dead_letters=dict(appended.dead_letters) if appended else {},
             milliseconds=begin | (appended.milliseconds if appended else {}) | steps,
             redone=tuple(self._redone),
             error=error,

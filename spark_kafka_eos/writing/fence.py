@@ -13,7 +13,7 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.preflight import Unread
+from spark_kafka_eos.core.preflight import Unread, written_topics
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
@@ -64,8 +64,8 @@ class Fence:
                 self._coordinator.add_offsets(last, group)
 
     def _partitions(self, *, was_committed: bool) -> list[TopicPartition]:
-        topics = {*self._options.output_topics, *([self._options.topic] if self._options.topic else [])}
-        if not topics and not was_committed:
+        any_topic = self._options.topic is None and not self._options.output_topics
+        if any_topic and not was_committed:
             raise ConfigurationError(
                 "outputTopics",
                 f"is required after an aborted transaction of {self._options.transactional_id!r}: these brokers may "
@@ -73,7 +73,8 @@ class Fence:
                 action="List all output topics in outputTopics, or have the brokers verify partitions "
                 f"({_VERIFICATION}=true, Kafka 3.6 or later).",
             )
-        partitions = [TopicPartition(name, n) for name in sorted(topics) for n in self._cluster.topic(name).partitions]
+        topics = written_topics(self._options)
+        partitions = [TopicPartition(name, n) for name in topics for n in self._cluster.topic(name).partitions]
         if self._ledger is not None:
             self._ledger.ensure()
             partitions.append(self._ledger.at)

@@ -6,15 +6,30 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.blocks import Layout, Target
+from spark_kafka_eos.writing.dead_letters import DeadLetterTopic
 
 
-def layout(options: SinkOptions, topic: str | None, cluster: Cluster | None = None) -> Layout:
+def layout(
+    options: SinkOptions,
+    topic: str | None,
+    cluster: Cluster | None = None,
+    *,
+    query_id: str | None = None,
+    batch_id: int | None = None,
+) -> Layout:
     """The layout for rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
+    `query_id` and `batch_id` are for the headers of dead letters.
 
     With a `cluster`, the topics are looked up here (raises UnknownTopic), so that all tasks agree; without one, each
     task looks them up.
     """
-    named = {name for name in (topic, *options.output_topics) if name is not None}
+    named = {name for name in (topic, options.dead_letter_topic, *options.output_topics) if name is not None}
+    dead_letters = options.dead_letter_topic and DeadLetterTopic(
+        topic=options.dead_letter_topic,
+        query_id=query_id,
+        batch_id=batch_id,
+        transactional_id=options.transactional_id or None,
+    )
     return Layout(
         topic=topic,
         targets={} if cluster is None else {name: target(cluster, name) for name in sorted(named)},
@@ -23,6 +38,7 @@ def layout(options: SinkOptions, topic: str | None, cluster: Cluster | None = No
         compression_type=options.compression_type,
         max_request_size=options.max_request_size,
         links=options.open_telemetry_links,
+        dead_letters=dead_letters or None,
     )
 
 

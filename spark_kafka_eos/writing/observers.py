@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from spark_kafka_eos.core.dead_letters import shown
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing import trace_file
 from spark_kafka_eos.writing.outcome import tell_report
@@ -37,9 +38,25 @@ def log_json(report: CommitReport) -> None:
     _log.log(logging.ERROR if report.error else logging.INFO, "%s", json.dumps(told), extra={"report": told})
 
 
+def log_dead_letters(topic: str, report: CommitReport) -> None:
+    """Log a warning for a committed batch that has dead letters."""
+    if report.dead_letters:
+        _log.warning(
+            "batch %d of query %s: %d of %d records are dead letters in %s: %s",
+            report.batch_id,
+            report.query_id,
+            sum(report.dead_letters.values()),
+            report.records,
+            topic,
+            shown(report.dead_letters),
+        )
+
+
 def observer(options: SinkOptions, collector: str | None = None) -> Observer:
     """The observers that a query's options ask for, as one; with the session's listener, if it has a `collector`."""
     observers: list[Observer] = [log_json if options.log_format == "json" else log_report]
+    if options.dead_letter_topic is not None:
+        observers.append(functools.partial(log_dead_letters, options.dead_letter_topic))
     if collector is not None:
         observers.append(functools.partial(tell_report, collector, options))
     if options.trace_dir is not None:

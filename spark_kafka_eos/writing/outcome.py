@@ -27,6 +27,7 @@ def outcome_of(report: CommitReport, transactional_id: str, now: float) -> Batch
         epoch=report.epoch if report.epoch >= 0 else None,
         records=report.records,
         bytes=report.bytes,
+        dead_letters=dict(report.dead_letters),
         aborted_attempts=len(report.redone),
         milliseconds=dict(report.milliseconds),
         retries=dict(report.retries),

@@ -45,7 +45,8 @@ class EncodeReport:
     """The blocks of one encode task, in order; `path` is the staging file, relative to the staging directory.
 
     Nothing of the batch may be appended if `error` is set, or if the blocks were `too_large` to be sent inline and
-    there was no staging directory. `links` are sampled headers (`writing.links`).
+    there was no staging directory. `dead_letters` is the number of them by cause; they are in the blocks. `links` are
+    sampled headers (`writing.links`).
     """
 
     task: int
@@ -53,6 +54,7 @@ class EncodeReport:
     path: str | None = None
     error: KafkaEosError | None = None
     too_large: bool = False
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
     milliseconds: float = 0.0
     links: tuple[str, ...] = ()
 
@@ -69,12 +71,14 @@ class EncodeReport:
 class Appended:
     """What one attempt appended to the transaction; every record was acknowledged exactly once.
 
-    `choice` is the append mode, if it differs from the one chosen before.
+    `dead_letters` are those among the records, by cause. `choice` is the append mode, if it differs from the one chosen
+    before.
     """
 
     partitions: int
     records: int
     bytes: int
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
 
@@ -85,8 +89,9 @@ class CommitReport:
     `offsets`, `end` of the last attempt, with the retries of their requests.
 
     `outcome` is `committed`, or `skipped` if the ledger shows that the batch was committed before. `redone` has the
-    reason of each aborted attempt. `append_mode` is `driver` or `executors`, and `append_reason` says why (see
-    core.append_mode). `trace` is the batch's timeline, with every attempt and request.
+    reason of each aborted attempt. `dead_letters` is the number of them by cause; `records` includes them.
+    `append_mode` is `driver` or `executors`, and `append_reason` says why (see core.append_mode). `trace` is the
+    batch's timeline, with every attempt and request.
 
     Of a batch that raised an error, observers get a report, too: `outcome` is then `refused` (LedgerRefused) or
     `failed`, and `error` is the name of the error's class. `producer_id` is -1 if there was none yet.
@@ -102,6 +107,7 @@ class CommitReport:
     partitions: int = 0
     records: int = 0
     bytes: int = 0
+    dead_letters: dict[str, int] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     redone: tuple[str, ...] = ()
     error: str = ""
@@ -139,9 +145,10 @@ class CommitReport:
         why = f" ({self.append_reason})" if self.append_reason else ""
         waits = ", ".join(f"{error} {milliseconds:.0f}ms" for error, milliseconds in self.waited.items())
         retries = f" retries={sum(self.retries.values())} ({waits})" if self.retries else ""
+        dead = f" dead_letters={sum(self.dead_letters.values())}" if self.dead_letters else ""
         redone = f" redone={len(self.redone)} ({'; '.join(self.redone)})" if self.redone else ""
         return (
-            f"batch {self.batch_id} of query {self.query_id} {self.outcome}: records={self.records} bytes={self.bytes} "
-            f"partitions={self.partitions} producer={self.producer_id}/{self.epoch} "
+            f"batch {self.batch_id} of query {self.query_id} {self.outcome}: records={self.records}{dead} "
+            f"bytes={self.bytes} partitions={self.partitions} producer={self.producer_id}/{self.epoch} "
             f"mode={self.append_mode}{why} {steps}{retries}{redone}"
         )

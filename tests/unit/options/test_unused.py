@@ -16,6 +16,8 @@ DECIDED = """
                               exactly-once    at-least-once
     topic                     u u u u u       u u x u u
     outputTopics              u u u u u       u u x u u
+    deadLetterTopic           u u u u u       u u x u u
+    maxDeadLetters            u u u u u       u u x u u
     ledgerTopic               u w u u u       w w x w w
     kafka.transactional.id    u u u u u       u u x u u
     deliveryGuarantee         u u u u u       u u x u u
@@ -50,6 +52,7 @@ VALUES = {
     "deliveryGuarantee": "exactly-once",
     "appendMode": "executors",
     "maxAttempts": "2",
+    "maxDeadLetters": "1000,1%",
     "preflight": "true",
     "logLevel": "info",
     "logFormat": "json",
@@ -67,7 +70,7 @@ VALUES = {
     "includeHeaders": "false",
     "failOnDataLoss": "true",
 }
-BASE = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t"}
+BASE = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "deadLetterTopic": "dead"}
 WRITES = [
     (Write.STREAM, {}),
     (Write.BATCH, {}),

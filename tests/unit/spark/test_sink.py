@@ -86,7 +86,7 @@ class StreamWriter(KafkaEosStreamWriter):
 
     error: KafkaEosError | None = None
 
-    def _stage(self, batches, folder):
+    def _stage(self, batches, folder, query_id, batch_id):
         place = staging_folder(self._options) / folder
         place.mkdir(parents=True)
         record = bytes(encode(pa.nulls(1, pa.binary()), pa.array([b"v"]), 0))

@@ -1,0 +1,69 @@
+"""For users: from a decoded DataFrame to rows of the sink, with the records that could not be decoded as dead letters.
+
+The decoded column is a struct with the field `error`, null where the record was decoded, as `from_confluent` returns in
+mode `permissive`. The DataFrame has the columns of a Kafka source.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_kafka_eos.spark.rows import ERROR, SOURCE
+
+_GIVEN_BY_USER = ("topic", "partition", "timestamp")
+
+
+def aside(
+    frame: DataFrame,
+    decoded: str,
+    *,
+    value: Column,
+    key: Column | None = None,
+    headers: Column | None = None,
+    topic: Column | None = None,
+    partition: Column | None = None,
+    timestamp: Column | None = None,
+) -> DataFrame:
+    """One DataFrame with the sink's columns: the decoded rows with the columns that are given here, and the others with
+    their original key, value and headers, and with `error` and `source`.
+
+    `decoded` is the name of the decoded column. A `key` or `headers` that is not given is the original one. Source and
+    decoder are evaluated once. The sink needs the option `deadLetterTopic`.
+    """
+    dead = _error(decoded).isNotNull()
+    columns = [_either(dead, "key", key), _either(dead, "value", value)]
+    if headers is not None or "headers" in frame.columns:
+        original = F.col("headers") if "headers" in frame.columns else F.lit(None)
+        columns.append((original if headers is None else F.when(dead, original).otherwise(headers)).alias("headers"))
+    given = zip(_GIVEN_BY_USER, (topic, partition, timestamp), strict=True)
+    columns += [column.alias(name) for name, column in given if column is not None]
+    return frame.select(*columns, _error(decoded).cast(ERROR).alias("error"), _source(frame))
+
+
+def split(frame: DataFrame, decoded: str) -> tuple[DataFrame, DataFrame]:
+    """The rows that were decoded, as they are, and the others as rows for `transaction.write`, which makes them dead
+    letters.
+
+    For a function in foreachBatch. Each of the two evaluates source and decoder: `aside` evaluates them once.
+    """
+    good, dead = frame.where(_error(decoded).isNull()), frame.where(_error(decoded).isNotNull())
+    originals = [name for name in ("key", "value", "headers") if name in frame.columns]
+    return good, dead.select(*originals, _error(decoded).cast(ERROR).alias("error"), _source(frame))
+
+
+def _error(decoded: str) -> Column:
+    return F.col(f"{decoded}.error")
+
+
+def _either(dead: Column, name: str, given: Column | None) -> Column:
+    """The original of a dead letter, and what is `given` of the other rows; binary, as the source's columns are."""
+    if given is None:
+        return F.col(name).cast("binary").alias(name)
+    return F.when(dead, F.col(name).cast("binary")).otherwise(given.cast("binary")).alias(name)
+
+
+def _source(frame: DataFrame) -> Column:
+    """Where each row was read, as far as the DataFrame has the columns of it."""
+    known = {name: F.col(name) if name in frame.columns else F.lit(None) for name in SOURCE.names}
+    return F.struct(*(column.cast(SOURCE[name].dataType).alias(name) for name, column in known.items())).alias("source")

@@ -1,0 +1,125 @@
+"""Dead letters through Spark: every way to write, limits, both guarantees, and the helpers."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_kafka_eos import TransactionalWriter, aside
+from spark_kafka_eos.core.dead_letters import DeadLetter, letter_of, own_headers
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from tests.producing import produce
+from tests.reading import read_committed
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+_numbers = itertools.count(1)
+GOOD, BAD = 40, 10
+VALUES = [b"%d" % n if n % 5 else b"\xff%d" % n for n in range(GOOD + BAD)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query from one topic of numbers, every fifth of which is corrupt, to `out` and `dead`."""
+
+    spark: SparkSession
+    kafka: EmbeddedKafka
+    way: str
+    folder: Path
+    source: str
+    out: str
+    dead: str
+
+    def decoded(self) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": self.source, "includeHeaders": "true"}
+        frame = self.spark.readStream.format("kafka-eos").options(**options, startingOffsets="earliest").load()
+        return frame.withColumn("decoded", number_of("value"))
+
+    def rows(self) -> DataFrame:
+        return aside(self.decoded(), "decoded", value=F.concat(F.lit("n="), F.col("decoded.value")))
+
+    def write(self, frame: DataFrame, **options: str) -> TransactionalWriter | None:
+        given = self.given() | options
+        stream = frame.writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
+        writer = None
+        if self.way == "sink":
+            stream = stream.format("kafka-eos").options(**given)
+        else:
+            writer = TransactionalWriter(given | {"appendMode": self.way})
+            stream = stream.foreachBatch(writer)
+        stream.trigger(availableNow=True).start().awaitTermination()
+        return writer
+
+    def given(self) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.kafka.bootstrap,
+            "kafka.transactional.id": self.out,
+            "topic": self.out,
+            "deadLetterTopic": self.dead,
+        }
+
+    def written(self, topic: str) -> list[bytes]:
+        return [message.value() or b"" for message in read_committed(self.kafka.bootstrap, topic)]
+
+    def letters(self) -> dict[bytes, tuple[DeadLetter, list[tuple[str, bytes | None]]]]:
+        """By value: what a dead letter's headers say, and its own headers."""
+        found = {}
+        for message in read_committed(self.kafka.bootstrap, self.dead):
+            headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+            letter = letter_of(headers)
+            assert letter is not None
+            found[message.value() or b""] = letter, own_headers(headers)
+        return found
+
+
+def number_of(column: str) -> Column:
+    """A decoder in SQL: the number that a value is in text, or an error."""
+    text = F.col(column).cast("string")
+    wrong = ~text.rlike("^[0-9]+$")
+    error = F.struct(
+        F.lit("undecodable").alias("cause"),
+        F.lit("it is no number").alias("message"),
+        F.lit(7).cast("int").alias("schema_id"),
+    )
+    return F.struct(F.when(~wrong, text).alias("value"), F.when(wrong, error).alias("error"))
+
+
+@pytest.fixture
+def query(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path) -> Callable[[str], Query]:
+    def make(way: str) -> Query:
+        number = next(_numbers)
+        source, out, dead = (kafka.create_topic(f"dead-{name}-{number}", 2) for name in ("in", "out", "letters"))
+        produce(kafka.bootstrap, source, VALUES, headers=[("trace", b"1")])
+        return Query(spark=spark, kafka=kafka, way=way, folder=tmp_path, source=source, out=out, dead=dead)
+
+    return make
+
+
+@pytest.mark.parametrize("way", ["driver", "executors", "sink"])
+def test_good_records_and_dead_letters_are_committed_together(query, way, caplog):
+    pipe = query(way)
+    with caplog.at_level(logging.WARNING, "spark_kafka_eos.writing.commit"):
+        writer = pipe.write(pipe.rows())
+    assert Counter(pipe.written(pipe.out)) == Counter(b"n=" + value for value in VALUES if value.isdigit())
+    letters = pipe.letters()
+    assert set(letters) == {value for value in VALUES if not value.isdigit()}
+    for letter, own in letters.values():
+        assert own == [("trace", b"1")]
+        assert (letter.cause, letter.message, letter.schema_id) == ("undecodable", "it is no number", 7)
+        assert (letter.topic, letter.batch_id, letter.transactional_id) == (pipe.source, 0, pipe.out)
+        assert letter.query_id
+    places = [(letter.partition, letter.offset) for letter, _ in letters.values()]
+    assert len(set(places)) == BAD
+    if writer is not None:
+        assert writer.last_commit is not None
+        assert (writer.last_commit.records, writer.last_commit.dead_letters) == (GOOD + BAD, {"undecodable": BAD})
+        assert f"10 of 50 records are dead letters in {pipe.dead}: undecodable=10" in caplog.text
