@@ -6,6 +6,7 @@ framing client                                   the schema of each value; the r
 formats                                          what a schema type does
 rows                                             cursors into the bytes of all rows
 avro avro_schema avro_reading avro_writing       Avro
+protobuf json_schema                             the others
 
 Needs `pip install "spark-kafka-eos[registry]"` and Spark 4.1.
 """

@@ -324,7 +324,7 @@ def _spread(rows: Rows, row: int, count: int, step: Extent) -> Rows:
             if at > end:
                 raise Damaged
     except (Damaged, IndexError):
-        rows.note(np.arange(len(rows)) == row)
+        rows.note_one(row, Cause.UNDECODABLE)
         starts.pop()
     rows.at[row] = at
     some = np.full(len(starts), row)

@@ -39,6 +39,15 @@ class Format(Protocol):
 @lru_cache(maxsize=64)
 def format_of(target: Target) -> Format:
     """Raises UnsupportedSchema."""
+    match target.schema.kind:
+        case "PROTOBUF":
+            from spark_kafka_eos.registry.protobuf import ProtobufFormat
+
+            return ProtobufFormat(target.schema, target.message)
+        case "JSON":
+            from spark_kafka_eos.registry.json_schema import JsonFormat
+
+            return JsonFormat(target.schema)
     from spark_kafka_eos.registry.avro import AvroFormat
 
     return AvroFormat(target.schema)

@@ -66,6 +66,9 @@ class Rows:
     def note(self, wrong: Mask, cause: Cause = Cause.UNDECODABLE) -> None:
         self.faults.note(self.row[wrong], self.at[wrong], cause)
 
+    def note_one(self, number: int, cause: Cause) -> None:
+        self.faults.note(self.row[[number]], self.at[[number]], cause)
+
     def finish(self) -> None:
         """Every byte must have been read, and none behind the end."""
         self.note(self.at != self.end)

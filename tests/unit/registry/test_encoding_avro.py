@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import count
 
 import fastavro
@@ -48,7 +48,7 @@ LEAVES = [
     ({"type": "int", "logicalType": "date"}, st.dates()),
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 3},
-        st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-3)),
+        st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-3, Context(prec=38))),
     ),
 ]
 

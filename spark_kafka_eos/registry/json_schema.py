@@ -1,0 +1,197 @@
+"""JSON Schema: values are validated by the schema that they were written with, and read as the query's.
+
+| JSON Schema | Arrow, and so Spark |
+|---|---|
+| string, integer, number, boolean | string, int64, float64, bool |
+| object with `properties` | struct |
+| object with only `additionalProperties` of one schema | map with string keys |
+| array with one schema of `items` | list |
+| one of these or null | the same |
+| everything else (several types, tuples, no type, …) | string: the part's text in JSON |
+
+Source: JSON Schema, drafts 4 to 2020-12; Confluent Schema Registry, "JSON Schema serializer".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import jsonschema
+import pyarrow as pa
+from jsonschema.validators import validator_for
+from referencing import Registry as References
+from referencing import Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7
+
+from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.errors import InvalidRow, InvalidSchema
+from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
+from spark_kafka_eos.registry.client import Text
+from spark_kafka_eos.registry.formats import Read
+from spark_kafka_eos.registry.rows import Rows
+
+_SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+_NULL = {"type": "null"}
+
+
+class OutOfRange(ValueError):
+    """A number that the column cannot hold."""
+
+
+class JsonFormat:
+    def __init__(self, wanted: Text) -> None:
+        self._schema, self._validator = _parsed(wanted)
+        self.arrow: pa.DataType = _arrow(self._schema, self._validator, ())
+        self.name: str = self._schema.get("title", "") if isinstance(self._schema, dict) else ""
+
+    def reader(self, written: Text) -> Read:
+        _, validator = _parsed(written)
+
+        def read(rows: Rows) -> pa.Array:
+            data = rows.data.data
+            values = []
+            for number, (at, end) in enumerate(zip(rows.at.tolist(), rows.end.tolist(), strict=True)):
+                value, cause = _value(bytes(data[at:end]), validator, self.arrow)
+                values.append(value)
+                if cause is not None:
+                    rows.note_one(number, cause)
+            rows.at = rows.end.copy()
+            return pa.array(values, self.arrow)
+
+        return read
+
+    def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
+        return pa.array([self._written(value, prefix) for value in column.to_pylist()], pa.binary())
+
+    def _written(self, value: object, prefix: bytes) -> bytes | None:
+        if value is None:
+            return None
+        plain = _plain(value, self.arrow)
+        error = next(self._validator.iter_errors(plain), None)
+        if error is not None:  # its text has the value
+            raise InvalidRow(f"{error.json_path} does not fit its JSON schema: {error.validator}")
+        return prefix + json.dumps(plain).encode()
+
+
+def _parsed(text: Text) -> tuple[Any, Any]:
+    """The schema and its validator. Raises UnsupportedSchema."""
+    try:
+        schema = json.loads(text.text)
+        kind = validator_for(schema, default=jsonschema.Draft7Validator)
+        kind.check_schema(schema)
+        others = [
+            (name, Resource.from_contents(json.loads(each), default_specification=DRAFT7))
+            for name, each in text.references
+        ]
+    except (ValueError, jsonschema.SchemaError, RecursionError) as error:
+        raise UnsupportedSchema(f"not a JSON schema: {type(error).__name__}") from error
+    return schema, kind(schema, registry=References().with_resources(others))
+
+
+def _value(body: bytes, validator: Any, kind: pa.DataType) -> tuple[Any, Cause | None]:
+    try:
+        value = json.loads(body, parse_constant=_refuse)
+        if not validator.is_valid(value):
+            return None, Cause.UNDECODABLE
+    except (ValueError, RecursionError):
+        return None, Cause.UNDECODABLE
+    try:
+        return _read(value, kind), None
+    except OutOfRange:
+        return None, Cause.OUT_OF_RANGE
+    except (TypeError, ValueError, AttributeError):
+        return None, Cause.INCOMPATIBLE
+
+
+def _refuse(_: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def _arrow(schema: Any, validator: Any, above: tuple[str, ...]) -> pa.DataType:
+    if not isinstance(schema, dict):
+        return pa.string()
+    if "$ref" in schema:
+        return _referred(schema["$ref"], validator, above)
+    for word in ("oneOf", "anyOf"):
+        branches = [branch for branch in schema.get(word, ()) if branch != _NULL]
+        if word in schema:
+            return _arrow(branches[0], validator, above) if len(branches) == 1 else pa.string()
+    if len(schema.get("allOf", ())) == 1 and "properties" not in schema:
+        return _arrow(schema["allOf"][0], validator, above)
+    kind = schema.get("type", "object" if "properties" in schema else None)
+    if isinstance(kind, list):
+        present = [each for each in kind if each != "null"]
+        kind = present[0] if len(present) == 1 else None
+    match kind:
+        case "object" if schema.get("properties"):
+            fields = schema["properties"].items()
+            return pa.struct([pa.field(name, _arrow(each, validator, above)) for name, each in fields])
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return pa.map_(pa.string(), _arrow(schema["additionalProperties"], validator, above))
+        case "array" if isinstance(schema.get("items"), dict):
+            return pa.list_(pa.field("element", _arrow(schema["items"], validator, above)))
+    return _SIMPLE.get(str(kind), pa.string())
+
+
+def _referred(reference: str, validator: Any, above: tuple[str, ...]) -> pa.DataType:
+    if reference in above:
+        raise UnsupportedSchema(f"{reference} contains itself, and Spark has no recursive types")
+    try:
+        found = validator._resolver.lookup(reference)  # noqa: SLF001 - jsonschema shows it in no other way
+    except Unresolvable as error:
+        raise UnsupportedSchema(f"nothing is found under {reference}") from error
+    return _arrow(found.contents, validator.evolve(_resolver=found.resolver), (*above, reference))
+
+
+def _read(value: Any, kind: pa.DataType) -> Any:
+    """A value of `json.loads` as `pa.array` takes it. Raises OutOfRange, TypeError, ValueError or AttributeError."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {each.name: _read(value.get(each.name), each.type) for each in kind}
+    if pa.types.is_map(kind):
+        return [(key, _read(each, kind.item_type)) for key, each in value.items()]
+    if pa.types.is_list(kind):
+        if not isinstance(value, list):
+            raise TypeError
+        return [_read(each, kind.value_type) for each in value]
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else json.dumps(value)
+    if pa.types.is_boolean(kind):
+        if not isinstance(value, bool):
+            raise TypeError
+        return value
+    return _number(value, kind)
+
+
+def _number(value: Any, kind: pa.DataType) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    if pa.types.is_integer(kind):
+        if value != int(value):
+            raise TypeError
+        if not -(2**63) <= value < 2**63:
+            raise OutOfRange
+        return int(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise OutOfRange from None
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """A value of `to_pylist` as `json.dumps` takes it. A field that is null is left out."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        unknown = set(value) - {each.name for each in kind}
+        if unknown:
+            raise InvalidSchema(f"there are fields that the JSON schema lacks: {', '.join(sorted(unknown))}")
+        return {each.name: _plain(value[each.name], each.type) for each in kind if value.get(each.name) is not None}
+    if pa.types.is_map(kind):
+        return {key: _plain(each, kind.item_type) for key, each in value}
+    if pa.types.is_list(kind):
+        return [_plain(each, kind.value_type) for each in value]
+    return value

@@ -1,0 +1,446 @@
+"""Protobuf: messages are parsed by protobuf's own library, and their fields become columns one after the other.
+
+| Protobuf | Arrow, and so Spark |
+|---|---|
+| int32, int64 (and sint, sfixed), float, double, bool, string, bytes | the same |
+| uint32, fixed32; uint64, fixed64 | int64; decimal128(20, 0) |
+| enum | string: the name; for a number without a name, the number |
+| message, repeated, map | struct, list, map |
+| google.protobuf.Timestamp, Duration | timestamp[us, UTC], duration[us] |
+| google.protobuf.Int64Value and other wrappers | the wrapped type |
+| google.protobuf.Struct, Value, ListValue | string: the text in JSON |
+
+A field that knows whether it is set (`optional`, in a oneof, a message) is null if it is not. Other fields have their
+default. A record is read with the query's schema by the fields' numbers, as Protobuf means it.
+
+Source: Protocol Buffers, "Encoding" and "Well-Known Types"; Confluent Schema Registry, "Wire format".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    json_format,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.errors import InvalidRow, InvalidSchema
+from spark_kafka_eos.registry.avro_reading import Incompatible
+from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
+from spark_kafka_eos.registry.client import Text
+from spark_kafka_eos.registry.formats import Read
+from spark_kafka_eos.registry.rows import Rows, longs
+from spark_kafka_eos.wire.varint import varint_column, varints
+
+_KNOWN_FILES = {
+    module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
+    for module in (
+        any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2,
+    )
+}  # fmt: skip
+_TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
+_WRAPPERS = {each.full_name for each in wrappers_pb2.DESCRIPTOR.message_types_by_name.values()}
+_JSON = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
+_F = FieldDescriptor
+_SCALARS = {
+    **dict.fromkeys((_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_SFIXED32), pa.int32()),
+    **dict.fromkeys((_F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64), pa.int64()),
+    **dict.fromkeys((_F.TYPE_UINT32, _F.TYPE_FIXED32), pa.int64()),
+    **dict.fromkeys((_F.TYPE_UINT64, _F.TYPE_FIXED64), pa.decimal128(20, 0)),
+    _F.TYPE_FLOAT: pa.float32(), _F.TYPE_DOUBLE: pa.float64(), _F.TYPE_BOOL: pa.bool_(),
+    _F.TYPE_STRING: pa.string(), _F.TYPE_BYTES: pa.binary(), _F.TYPE_ENUM: pa.string(),
+}  # fmt: skip
+# Types whose bytes can be read as each other's.
+_ALIKE = (
+    {_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64, _F.TYPE_BOOL, _F.TYPE_ENUM},
+    {_F.TYPE_SINT32, _F.TYPE_SINT64},
+    {_F.TYPE_FIXED32, _F.TYPE_SFIXED32},
+    {_F.TYPE_FIXED64, _F.TYPE_SFIXED64},
+    {_F.TYPE_STRING, _F.TYPE_BYTES},
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_INDEXES = 64  # of a message in its file: how deep it is nested
+
+
+class ProtobufFormat:
+    def __init__(self, wanted: Text, message: str = "") -> None:
+        files = _files(wanted)
+        try:
+            self._message = files.pool.FindMessageTypeByName(message) if message else next(iter(files.messages))
+        except (KeyError, StopIteration):
+            raise UnsupportedSchema(f"the file has no message {message}".rstrip()) from None
+        self.arrow: pa.DataType = _struct(self._message, ())
+        self.name: str = self._message.full_name
+        self._class = GetMessageClass(self._message)
+        self._indexes = _indexes(self._message)
+
+    def reader(self, written: Text) -> Read:
+        files = _files(written)
+
+        def read(rows: Rows) -> pa.Array:
+            self._check_message(rows, files)
+            data, empty = rows.data.data, self._class()
+            messages = []
+            for number, (at, end) in enumerate(zip(rows.at.tolist(), rows.end.tolist(), strict=True)):
+                try:
+                    messages.append(self._class.FromString(bytes(data[at:end])))
+                except DecodeError:
+                    rows.note_one(number, Cause.UNDECODABLE)
+                    messages.append(empty)
+            rows.at = np.maximum(rows.at, rows.end)
+            return _columns(self._message, messages, rows)
+
+        for each in files.messages:
+            if each.full_name == self.name:
+                _check_fields(each, self._message, set())
+        return read
+
+    def _check_message(self, rows: Rows, files: _Files) -> None:
+        """Read each row's indexes, and note those of another message than the query's."""
+        paths = _paths(rows)
+        rows.note(rows.at > rows.end)
+        for path, which in paths:
+            found = files.message(path)
+            if found is None or found.full_name != self.name:
+                for number in which.tolist():
+                    rows.note_one(number, Cause.UNDECODABLE if found is None else Cause.WRONG_SCHEMA)
+
+    def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
+        start = prefix + self._indexes
+        values = (None if each is None else self._written(each, start) for each in column.to_pylist())
+        return pa.array(list(values), pa.binary())
+
+    def _written(self, value: dict[str, Any], start: bytes) -> bytes:
+        message = self._class()
+        _fill(message, value, self._message.full_name)
+        return start + cast(bytes, message.SerializeToString(deterministic=True))
+
+
+class _Files:
+    """A file and what it imports."""
+
+    def __init__(self, pool: DescriptorPool, name: str) -> None:
+        self.pool = pool
+        self._roots = list(pool.FindFileByName(name).message_types_by_name.values())
+
+    @property
+    def messages(self) -> Iterator[Descriptor]:
+        yield from self._roots
+
+    def message(self, path: tuple[int, ...]) -> Descriptor | None:
+        found, among = None, self._roots
+        for index in path:
+            if not 0 <= index < len(among):
+                return None
+            found = among[index]
+            among = list(found.nested_types)
+        return found
+
+
+def _files(text: Text) -> _Files:
+    """Raises UnsupportedSchema."""
+    pool = DescriptorPool()
+    added: set[str] = set()
+    protos = {}
+    for name, each in (*text.references, ("", text.text)):
+        proto = descriptor_pb2.FileDescriptorProto()
+        try:
+            proto.ParseFromString(base64.b64decode(each, validate=True))
+        except (DecodeError, binascii.Error, ValueError):
+            raise UnsupportedSchema(
+                "a Protobuf schema must be a serialized FileDescriptorProto in base64, as registries return it for "
+                "format=serialized"
+            ) from None
+        proto.name = name or proto.name or "schema.proto"
+        protos[proto.name] = proto
+    for each in protos.values():
+        _add(each.name, protos, pool, added)
+    try:
+        return _Files(pool, proto.name)
+    except (KeyError, TypeError) as error:
+        raise UnsupportedSchema(f"the Protobuf file cannot be used: {type(error).__name__}") from error
+
+
+def _add(name: str, protos: dict[str, Any], pool: DescriptorPool, added: set[str]) -> None:
+    if name in added:
+        return
+    added.add(name)
+    if name in protos:
+        for needed in protos[name].dependency:
+            _add(needed, protos, pool, added)
+        try:
+            pool.Add(protos[name])
+        except TypeError as error:
+            raise UnsupportedSchema(f"the Protobuf file {name} cannot be used") from error
+    elif name in _KNOWN_FILES:
+        pool.AddSerializedFile(_KNOWN_FILES[name])
+    else:
+        raise UnsupportedSchema(f"the Protobuf file imports {name}, which the registry's schema does not refer to")
+
+
+def _indexes(message: Descriptor) -> bytes:
+    """The place of a message in its file, as in the wire format; the first message is 0."""
+    path: list[int] = []
+    here: Any = message
+    while here.containing_type is not None:
+        path.insert(0, [each.full_name for each in here.containing_type.nested_types].index(here.full_name))
+        here = here.containing_type
+    path.insert(0, list(message.file.message_types_by_name).index(here.name))
+    numbers = [0] if path == [0] else [len(path), *path]
+    return b"".join(varint_column([varints(each)], 1)[0].as_py() for each in numbers)
+
+
+def _paths(rows: Rows) -> list[tuple[tuple[int, ...], Any]]:
+    """The distinct indexes, and the rows that have each. Moves the cursors to the message."""
+    count = longs(rows)
+    if not count.any():
+        return [((0,), np.arange(len(rows)))]
+    found: dict[tuple[int, ...], list[int]] = {}
+    wrong = (count < 0) | (count > _MOST_INDEXES)
+    rows.note(wrong)
+    count[wrong] = 0
+    paths: list[list[int]] = [[] for _ in range(len(rows))]
+    for step in range(int(count.max(initial=0))):
+        which = np.flatnonzero(count > step)
+        some = rows.some(which)
+        for row, index in zip(which.tolist(), longs(some).tolist(), strict=True):
+            paths[row].append(index)
+        rows.join(which, some)
+    for row, path in enumerate(paths):
+        found.setdefault(tuple(path) or (0,), []).append(row)
+    return [(path, np.array(which)) for path, which in found.items()]
+
+
+def _check_fields(written: Descriptor, wanted: Descriptor, seen: set[str]) -> None:
+    """Raises Incompatible if a field's number has another kind of bytes in the writer's schema: Protobuf would take it
+    for a field that it does not know, and leave the reader's at its default.
+    """
+    if wanted.full_name in seen:
+        return
+    seen.add(wanted.full_name)
+    for field in wanted.fields:
+        other = written.fields_by_number.get(field.number)
+        if other is None:
+            continue
+        alike = field.type == other.type or any({field.type, other.type} <= kinds for kinds in _ALIKE)
+        if not alike:
+            raise Incompatible(f"field {field.full_name} (number {field.number}) has another type in the writer's")
+        if field.message_type is not None:
+            _check_fields(other.message_type, field.message_type, seen)
+
+
+# Types.
+
+
+def _repeated(field: FieldDescriptor) -> bool:
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == _F.LABEL_REPEATED)
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _struct(message: Descriptor, above: tuple[str, ...]) -> pa.DataType:
+    if message.full_name in above:
+        raise UnsupportedSchema(f"message {message.full_name} contains itself, and Spark has no recursive types")
+    if not message.fields:
+        raise UnsupportedSchema(f"message {message.full_name} has no fields, and Spark cannot read such a struct")
+    return pa.struct([pa.field(each.name, _type(each, (*above, message.full_name))) for each in message.fields])
+
+
+def _type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+    if _is_map(field):
+        key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
+        return pa.map_(_single(key, above), _single(value, above))
+    if _repeated(field):
+        return pa.list_(pa.field("element", _single(field, above)))
+    return _single(field, above)
+
+
+def _single(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+    if field.message_type is None:
+        return _SCALARS[field.type]
+    name = field.message_type.full_name
+    if name == _TIMESTAMP:
+        return pa.timestamp("us", "UTC")
+    if name == _DURATION:
+        return pa.duration("us")
+    if name in _WRAPPERS:
+        return _SCALARS[field.message_type.fields_by_name["value"].type]
+    return pa.string() if name in _JSON else _struct(field.message_type, above)
+
+
+# Reading.
+
+
+def _columns(message: Descriptor, values: Sequence[Any], rows: Rows | None) -> pa.Array:
+    """The struct of `values`, some of which may be None. `rows` are theirs, if there is one for each."""
+    kind = _struct(message, ())
+    columns = []
+    for field, each in zip(message.fields, kind, strict=True):
+        take = _taker(field)
+        taken = [None if value is None else take(value) for value in values]
+        if _is_map(field) or _repeated(field) or not _is_struct(field):
+            columns.append(_array(taken, each.type, rows))
+        else:
+            columns.append(_columns(field.message_type, taken, rows))
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+
+
+def _array(values: list[Any], kind: pa.DataType, rows: Rows | None) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError, ValueError):
+        if rows is None:
+            raise
+    kept = list(values)
+    for number, value in enumerate(values):
+        try:
+            pa.array([value], kind)
+        except (pa.ArrowInvalid, OverflowError, ValueError):
+            rows.note_one(number, Cause.OUT_OF_RANGE)
+            kept[number] = None
+    return pa.array(kept, kind)
+
+
+def _is_struct(field: FieldDescriptor) -> bool:
+    """Whether a single value of the field is a struct in Spark."""
+    if field.message_type is None:
+        return False
+    name = field.message_type.full_name
+    return name not in {_TIMESTAMP, _DURATION} and name not in _WRAPPERS and name not in _JSON
+
+
+def _taker(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """The function from a message to the field's value, None if it is not set."""
+    name = field.name
+    if _is_map(field):
+        value = _python(field.message_type.fields_by_number[2])
+        return lambda message: [(key, value(each)) for key, each in getattr(message, name).items()]
+    single = _python(field)
+    if _repeated(field):
+        return lambda message: [single(each) for each in getattr(message, name)]
+    plain = _is_struct(field) or (field.message_type is None and field.type != _F.TYPE_ENUM)
+    if not field.has_presence:
+        return (lambda message: getattr(message, name)) if plain else lambda message: single(getattr(message, name))
+    if plain:
+        return lambda message: getattr(message, name) if message.HasField(name) else None
+    return lambda message: single(getattr(message, name)) if message.HasField(name) else None
+
+
+def _python(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """The function from a single value to what `pa.array` takes."""
+    if field.type == _F.TYPE_ENUM:
+        names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
+        return lambda number: names.get(number, str(number))
+    if field.message_type is None:
+        return lambda value: value
+    name = field.message_type.full_name
+    if name in {_TIMESTAMP, _DURATION}:
+        return lambda value: value.seconds * 1_000_000 + value.nanos // 1000
+    if name in _WRAPPERS:
+        return lambda value: value.value
+    if name in _JSON:
+        return lambda value: json_format.MessageToJson(value, indent=None)
+    takers = [(each.name, _taker(each), _is_struct(each) and not _repeated(each)) for each in field.message_type.fields]
+    nested = {each.name: _python(each) for each in field.message_type.fields if _is_struct(each)}
+
+    def struct(message: Any) -> dict[str, Any]:
+        row = {}
+        for each, take, is_struct in takers:
+            value = take(message)
+            row[each] = nested[each](value) if is_struct and value is not None else value
+        return row
+
+    return struct
+
+
+# Writing.
+
+
+def _fill(message: Any, value: dict[str, Any], path: str) -> None:
+    fields = message.DESCRIPTOR.fields_by_name
+    unknown = set(value) - set(fields)
+    if unknown:
+        raise InvalidSchema(f"{path} has fields that its message lacks: {', '.join(sorted(unknown))}")
+    for name, each in value.items():
+        if each is None:
+            continue
+        where = f"{path}.{name}"
+        try:
+            _set(message, fields[name], each, where)
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+            AttributeError,
+            json_format.ParseError,
+        ):  # their texts have values
+            raise InvalidRow(f"{where} has a value that does not fit its Protobuf field") from None
+
+
+def _set(message: Any, field: FieldDescriptor, value: Any, path: str) -> None:
+    target = getattr(message, field.name)
+    if _is_map(field):
+        inner = field.message_type.fields_by_number[2]
+        for key, each in value:
+            if inner.message_type is None:
+                target[key] = _scalar(inner, each)
+            else:
+                _set_message(target[key], each, path)
+    elif _repeated(field):
+        for each in value:
+            if field.message_type is None:
+                target.append(_scalar(field, each))
+            else:
+                _set_message(target.add(), each, path)
+    elif field.message_type is None:
+        setattr(message, field.name, _scalar(field, value))
+    else:
+        target.SetInParent()
+        _set_message(target, value, path)
+
+
+def _set_message(target: Any, value: Any, path: str) -> None:
+    name = target.DESCRIPTOR.full_name
+    if name == _TIMESTAMP:
+        micros = (value - _EPOCH) // timedelta(microseconds=1)
+        target.seconds, target.nanos = micros // 1_000_000, micros % 1_000_000 * 1000
+    elif name == _DURATION:
+        target.FromMicroseconds(value // timedelta(microseconds=1))
+    elif name in _WRAPPERS:
+        target.value = _scalar(target.DESCRIPTOR.fields_by_name["value"], value)
+    elif name in _JSON:
+        json_format.Parse(value, target)
+    else:
+        _fill(target, value, path)
+
+
+def _scalar(field: FieldDescriptor, value: Any) -> Any:
+    if field.type == _F.TYPE_ENUM:
+        found = field.enum_type.values_by_name.get(value)
+        return int(value) if found is None else found.number
+    return int(value) if isinstance(value, Decimal) else value
