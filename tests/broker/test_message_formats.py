@@ -1,32 +1,40 @@
 """What a transaction meets where a topic has, or gets, a message format before 0.11: what is committed, and what not.
 
 The broker is Kafka 3.3 with ZooKeeper, as it was between the two steps of an upgrade: the last one that heeds
-`message.format.version`.
+`message.format.version`. And what clients of the time write beside a transaction's output, and read of it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from kafka.protocol.consumer.fetch import FetchRequest
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.core.preflight import OFFSETS_TOPIC, Finding, Severity
-from spark_kafka_eos.errors import BrokerError
+from spark_kafka_eos.errors import BrokerError, BrokerUnreachable
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.legacy import as_record_batches
+from spark_kafka_eos.wire.record_batch import scan
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.preflight import examine
 from spark_kafka_eos.writing.report import Appended
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure
 from tests.conftest import KAFKA_OLDEST
-from tests.reading import await_stable, librdkafkas
+from tests.kafka_tools import tool_before_0_11
+from tests.producing import produce
+from tests.reading import await_stable, librdkafkas, ours
 from tests.zookeeper import serve
 
 pytestmark = pytest.mark.broker
@@ -45,6 +53,11 @@ class Upgraded(NamedTuple):
         """Give the topic the old format, and wait until its log has it."""
         configure(self.bootstrap, topic, {"message.format.version": OLD})
         self.logged(f"partition={topic}-0", "Record format version has been downgraded from V2 to V1")
+
+    def raise_again(self, topic: str) -> None:
+        """Give the topic back the format of today, and wait until the broker has heard of it."""
+        configure(self.bootstrap, topic, {"message.format.version": NEW})
+        self.logged("Processing override", f"topics/{topic} ", f"message.format.version -> {NEW}")
 
     def logged(self, *words: str) -> None:
         deadline = time.monotonic() + 30
@@ -133,7 +146,7 @@ def test_a_batch_in_whose_middle_the_format_is_lowered_commits_nothing_and_a_res
     with pytest.raises(BrokerError, match=r"Nothing was committed\. .*message\.format\.version before 0\.11\.0"):
         driver.write(1, before=lambda: upgraded.lower(topic))
     assert seen(upgraded, topic) == [b"0"]
-    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    upgraded.raise_again(topic)
     Driver(upgraded, topic).write(1)
     await_stable(upgraded.bootstrap, topic)
     assert seen(upgraded, topic) == [b"0", b"1"]
@@ -151,7 +164,7 @@ def test_a_format_that_is_lowered_before_the_marker_leaves_a_committed_batch_to_
     driver.write(0, after=lambda: upgraded.lower(topic))
     upgraded.logged(f"transaction marker from partition {topic}-0 has failed")
     assert seen(upgraded, topic) == [] and seen(upgraded, topic, "read_uncommitted") == [b"0"]
-    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    upgraded.raise_again(topic)
     (Driver(upgraded, topic) if restarted else driver).write(1)
     await_stable(upgraded.bootstrap, topic)
     assert seen(upgraded, topic) == left
@@ -168,7 +181,118 @@ def test_offsets_that_cannot_be_committed_in_a_transaction_say_so_before_the_bat
     with pytest.raises(BrokerError, match=r"UNSUPPORTED_FOR_MESSAGE_FORMAT .* It is __consumer_offsets that has"):
         driver.write(1)
     assert seen(upgraded, topic) == [b"0"]
-    configure(upgraded.bootstrap, OFFSETS_TOPIC, {"message.format.version": NEW})
+    upgraded.raise_again(OFFSETS_TOPIC)
     driver.write(1)
     await_stable(upgraded.bootstrap, topic)
     assert seen(upgraded, topic) == [b"0", b"1"]
+
+
+# -- clients before Kafka 0.11
+
+
+@pytest.fixture(scope="module")
+def output(upgraded: Upgraded) -> str:
+    """A topic with a committed batch, one that was aborted, and its repetition."""
+    topic = "output"
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    driver = Driver(upgraded, topic)
+
+    def fail() -> None:
+        raise RuntimeError("as if the driver had a bug")
+
+    driver.write(0)
+    with pytest.raises(RuntimeError):
+        driver.write(1, after=fail)
+    driver.write(1)
+    await_stable(upgraded.bootstrap, topic)
+    return topic
+
+
+def consumed_by(release: str, bootstrap: str, topic: str, *given: object) -> list[str]:
+    """What Java's console consumer of `release` sees; it stops when nothing comes for some seconds."""
+    where = ["--new-consumer", "--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"]
+    return tool_before_0_11(release, "ConsoleConsumer", *where, "--timeout-ms", 5_000, *given).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("release", "given", "seen"),
+    [
+        pytest.param("0.9.0.1", [], ["0", "1", "1"], marks=pytest.mark.slow),
+        ("0.10.2.2", [], ["0", "1", "1"]),
+        pytest.param("0.11.0.3", [], ["0", "1", "1"], marks=pytest.mark.slow),
+        pytest.param("0.11.0.3", ["--isolation-level", "read_committed"], ["0", "1"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_consumer_before_0_11_sees_aborted_records_and_no_markers(upgraded, output, release, given, seen):
+    assert consumed_by(release, upgraded.bootstrap, output, *given) == seen
+
+
+def fetch(bootstrap: str, topic: str, version: int) -> memoryview:
+    """The records of an answer to this version of Fetch, which is older than any that this package uses."""
+    of: Any = FetchRequest.FetchTopic
+    part = of.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    given: Mapping[str, Any] = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
+    request = FetchRequest(replica_id=-1, topics=[of(topic=topic, partitions=[part])], **given)
+    client = options_of(bootstrap)
+    ((host, port),) = client.bootstrap_servers
+    connection = Connection(host, port, client)
+    try:
+        answer: Any = connection.receive(connection._send(request, version))
+    finally:
+        connection.close()
+    return memoryview(answer.responses[0].partitions[0].records)
+
+
+def decoded(records: memoryview) -> list[tuple[int, int, int, bytes | None]]:
+    batches = as_record_batches(records)
+    rows = decode(batches, [header for header in scan(batches) if not header.is_control])
+    names = ("offset", "timestampType", "timestamp", "value")
+    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4"])
+def test_what_a_broker_converts_for_old_fetches_is_decoded_to_the_same_records(upgraded, compression):
+    topic = f"converted-{compression}"
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    values = [b"%d" % n * n for n in range(100)]
+    produce(upgraded.bootstrap, topic, values, compression=compression, timestamp=1_500_000_000_000)
+    answers = {magic: fetch(upgraded.bootstrap, topic, version) for magic, version in ((0, 1), (1, 3), (2, 4))}
+    assert [magic for magic, records in answers.items() if records[16] != magic] == []
+    of_today = decoded(answers[2])
+    assert [row[3] for row in of_today] == values
+    assert decoded(answers[1]) == of_today
+    assert decoded(answers[0]) == [(offset, -1, -1, value) for offset, _, _, value in of_today]
+
+
+def test_a_broker_leaves_markers_out_when_it_converts_and_keeps_what_was_aborted(upgraded, output):
+    everything = librdkafkas(upgraded.bootstrap, output, isolation_level="read_uncommitted")
+    for version in (1, 3):
+        assert [row[::3] for row in decoded(fetch(upgraded.bootstrap, output, version))] == [
+            (row[2], row[5]) for row in everything
+        ]
+
+
+def test_a_broker_of_today_closes_the_connection_on_an_old_fetch(bootstrap, topic):
+    with pytest.raises(BrokerUnreachable, match="closed the connection"):
+        fetch(bootstrap, topic("old-fetch"), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("release", "seen"), [("0.10.2.2", []), ("0.11.0.3", ["it"])])
+def test_a_consumer_of_0_10_reads_nothing_from_a_broker_of_today(bootstrap, topic, release, seen):
+    name = topic("old-consumer")
+    produce(bootstrap, name, [b"it"])
+    assert consumed_by(release, bootstrap, name) == seen
+
+
+def test_a_producer_of_0_9_writes_beside_the_output_of_transactions(upgraded):
+    old, topic = "theirs", "beside"
+    configure(upgraded.bootstrap, old, {"message.format.version": "0.9.0"})
+    configure(upgraded.bootstrap, topic, {"message.format.version": NEW})
+    driver = Driver(upgraded, topic)
+    for number in range(2):
+        where = ["--broker-list", upgraded.bootstrap, "--topic", old, "--request-required-acks", 1]
+        tool_before_0_11("0.9.0.1", "ConsoleProducer", *where, "--compression-codec", "lz4", given=f"old {number}\n")
+        driver.write(number)
+    assert [(row[3], row[5]) for row in ours(upgraded.bootstrap, old)] == [(-1, b"old 0"), (-1, b"old 1")]
+    assert [row[5] for row in ours(upgraded.bootstrap, topic)] == [b"0", b"1"]
