@@ -24,7 +24,7 @@ from spark_kafka_eos.cli.query_options import (
     client_of,
     parse_options,
 )
-from spark_kafka_eos.core.preflight import Finding, Severity
+from spark_kafka_eos.core.preflight import Finding, Severity, loop
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
 from spark_kafka_eos.writing.preflight import examine, examine_source, examine_staging, service_of
 from spark_kafka_eos.writing.probe import probe as send_probe
@@ -114,6 +114,7 @@ def _examine(options: SinkOptions, sources: Sequence[str], elsewhere: ClientOpti
         findings = examine(cluster, options)
         if sources and elsewhere is None:
             findings += examine_source(cluster, sources)
+            findings += [found] if (found := loop(sources, options)) else []
     if elsewhere is not None:
         with Cluster(elsewhere) as origin:
             findings += examine_source(origin, sources)

@@ -378,7 +378,11 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
             if entry.incomplete:
                 yield "", "incomplete: a second call of the writer was refused"
             if (written := entry.written) is not None:
-                yield "written", f"{written.records:,} records, {size(written.bytes)}, in {span(written.milliseconds)}"
+                dead = f", {written.dead_letters:,} of them dead letters" if written.dead_letters else ""
+                yield (
+                    "written",
+                    f"{written.records:,} records{dead}, {size(written.bytes)}, in {span(written.milliseconds)}",
+                )
 
 
 def _lag_view(found: _Look) -> RenderableType:
@@ -545,6 +549,7 @@ def _entry_json(entry: LedgerEntry | Unreadable) -> dict[str, Any]:
         "serial": entry.serial,
         "incomplete": entry.incomplete,
         "records": None if written is None else written.records,
+        "dead_letters": None if written is None else written.dead_letters,
         "bytes": None if written is None else written.bytes,
         "milliseconds": None if written is None else written.milliseconds,
         "sources": None if entry.sources is None else [

@@ -3,7 +3,7 @@
     the record   in the compacted topic `ledgerTopic`, partition 0, key = transactional.id; it never expires
                  {"v": 2, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}}, null, …],
-                  "written": {"records": n, "bytes": n, "ms": n}}
+                  "written": {"records": n, "bytes": n, "ms": n, "dead": n}}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
                  metadata: the same fields without "sources" and "written"
@@ -13,7 +13,7 @@ only in the group: for partition 0 of an output topic, offset = batch id + 1, wi
 until there is an entry of version 2.
 
 "written" is for people. Releases up to 0.2.0 neither write nor read it, and nothing is decided by it, so an entry is
-valid without it, and whatever it contains.
+valid without it, and whatever it contains. It has "dead" only if the batch has dead letters.
 
 Unreadable content is refused, never treated as "no entry". A broker accepts at most 4,096 bytes of metadata
 (`offset.metadata.max.bytes`).
@@ -78,6 +78,7 @@ def encode_record(entry: LedgerEntry) -> bytes:
     if entry.written is not None:
         size = entry.written
         fields["written"] = {"records": size.records, "bytes": size.bytes, "ms": size.milliseconds}
+        fields["written"] |= {"dead": size.dead_letters} if size.dead_letters else {}
     return _json(fields).encode()
 
 
@@ -216,8 +217,10 @@ def _source(value: object) -> SourceProgress:
 
 def _written(value: object) -> Written | None:
     match value:
-        case {"records": int(records), "bytes": int(size), "ms": int(milliseconds)}:
-            return Written(records=records, bytes=size, milliseconds=milliseconds)
+        case {"records": int(records), "bytes": int(size), "ms": int(milliseconds), **others}:
+            dead = others.get("dead")
+            number = dead if isinstance(dead, int) else 0
+            return Written(records=records, bytes=size, milliseconds=milliseconds, dead_letters=number)
     return None
 
 

@@ -21,6 +21,7 @@ from spark_kafka_eos.core.append_mode import (
     larger_than_expected,
     offsets,
 )
+from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import Committed, ConfigurationError, KafkaEosError, ReplayFailed
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import ClientOptions, SinkOptions
@@ -129,6 +130,7 @@ class MicroBatchWriter:
         used = choice.mode == "driver" and not choice.small
         transaction, cluster = self._own(staging if used else None)
         check_source_cluster(cluster, self._options, batch)
+        refuse_loop(self._options, batch)
         folder = folder_of(batch.batch_id)
         way = self._way(session, cluster, rows, choice, staging, folder, batch)
 

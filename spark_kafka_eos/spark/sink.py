@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import ClientOptions, SinkOptions
@@ -174,8 +175,10 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         if read("commits/0") is None and read("offsets/0") is not None:
             from spark_kafka_eos.writing.preflight import check_source_cluster
 
+            batch = micro_batch(read, 0)
+            refuse_loop(self._options, batch)
             with self._connect(self._options.client) as cluster:
-                check_source_cluster(cluster, self._options, micro_batch(read, 0))
+                check_source_cluster(cluster, self._options, batch)
         _checked.add(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -192,6 +195,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
         batch = self._micro_batch(messages, batchId)
+        refuse_loop(self._options, batch)
         collectors = {message.collector for message in messages if isinstance(message, StagedMessage)} - {None}
         self._commit(messages, batch, decide_micro_batch(self._options), next(iter(collectors), None))
         self._clean(messages)

@@ -114,7 +114,12 @@ class _Attempts:
     def _written(self, appended: Appended) -> Written:
         """What the ledger tells people. The sink encodes before it begins, so the steps count, not the clock."""
         steps = {**self._recorder.spent("begin"), **appended.milliseconds}
-        return Written(records=appended.records, bytes=appended.bytes, milliseconds=int(sum(steps.values())))
+        return Written(
+            records=appended.records,
+            bytes=appended.bytes,
+            milliseconds=int(sum(steps.values())),
+            dead_letters=sum(appended.dead_letters.values()),
+        )
 
     def _abort(self, error: TransactionAborted, max_attempts: int) -> None:
         """Abort the attempt that ended with `error`. Raises AttemptsExhausted if it was the last one."""

@@ -1,5 +1,5 @@
 """A query killed with SIGKILL in each state of its transaction, and started again: nothing lost, nothing twice, nothing
-half."""
+half. Every tenth record is a dead letter: output and dead letters together are the source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.reading import await_stable
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 
-JOB = Path(__file__).parent / "jobs" / "copy_records.py"
+JOB = Path(__file__).parent / "jobs" / "set_aside.py"
 RECORDS, BATCH = 6_000, 1_000
 
 # One kill per batch, so that one query meets them all; the state that each leaves behind is another.
@@ -66,6 +66,7 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
     broker: EmbeddedKafka = request.getfixturevalue(fixture)
     source = broker.create_topic(f"crash-in-{way}", 2)
     target = broker.create_topic(f"crash-out-{way}", 3)
+    dead = broker.create_topic(f"crash-dead-{way}", 2)
     produce(broker.bootstrap, source)
     checkpoint = tmp_path / "checkpoint"
 
@@ -74,7 +75,7 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
         folder.mkdir()
         return Driver(
             JOB,
-            [broker.bootstrap, source, target, str(checkpoint), way, str(BATCH)],
+            [broker.bootstrap, source, target, dead, str(checkpoint), way, str(BATCH)],
             conf=[
                 *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
             ],
@@ -89,14 +90,17 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
         assert committed_batches(checkpoint) == kill.batch, "Spark had not noted the batch"
         if kill.point == "ended":  # from the others a transaction is still open
             await_stable(broker.bootstrap, target)
+            await_stable(broker.bootstrap, dead)
         done = kill.batch + (kill.point == "ended")
-        assert_once(committed(broker.bootstrap, target), at_most=done * BATCH)
+        assert_once(committed(broker.bootstrap, target) + committed(broker.bootstrap, dead), at_most=done * BATCH)
     with driver() as last:
         last.wait(meanwhile=nothing, timeout=240)
     await_stable(broker.bootstrap, target)
-    values = committed(broker.bootstrap, target)
-    assert_once(values, at_most=RECORDS)
-    assert values.keys() == set(range(RECORDS))
+    await_stable(broker.bootstrap, dead)
+    good, aside = committed(broker.bootstrap, target), committed(broker.bootstrap, dead)
+    assert_once(good + aside, at_most=RECORDS)
+    assert good.keys() | aside.keys() == set(range(RECORDS))
+    assert aside.keys() == set(range(0, RECORDS, 10))
 
 
 def produce(bootstrap: str, topic: str) -> None:

@@ -6,13 +6,18 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.core.dead_letters import (
     LONGEST_MESSAGE,
+    MOST_CAUSES,
     PREFIX,
     Cause,
     DeadLetter,
+    check_limit,
+    counted,
     headers_of,
     letter_of,
     own_headers,
 )
+from spark_kafka_eos.errors import TooManyDeadLetters
+from spark_kafka_eos.options.parsers import Limit
 
 WHOLE = DeadLetter(
     cause=Cause.UNKNOWN_SCHEMA,
@@ -94,3 +99,38 @@ def test_a_message_is_one_line_of_limited_length():
 def test_an_empty_cause_is_another_one():
     assert headers_of(DeadLetter(cause="")) == [(f"{PREFIX}cause", b"other")]
     assert letter_of([(f"{PREFIX}cause", None)]) == DeadLetter(cause="other")
+
+
+def test_counts_are_added_the_most_frequent_first_and_few():
+    assert list(counted([{"a": 1, "b": 2}, {"b": 1, "c": 2}]).items()) == [("b", 3), ("c", 2), ("a", 1)]
+    many = counted([{f"cause {n}": 2 for n in range(MOST_CAUSES)}, {"rare": 1, "rarer": 1}])
+    assert (len(many), many["other"]) == (MOST_CAUSES + 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("limit", "dead", "records", "fails"),
+    [
+        (None, 100, 100, False),
+        (Limit(count=3), 3, 3, False),
+        (Limit(count=3), 4, 1_000_000, True),
+        (Limit(count=0), 1, 1, True),
+        (Limit(share=0.01), 1, 1, False),  # rounded up
+        (Limit(share=0.01), 2, 101, False),
+        (Limit(share=0.01), 2, 100, True),
+        (Limit(share=0.0), 1, 100, True),
+        (Limit(count=3, share=0.5), 3, 6, False),
+        (Limit(count=3, share=0.5), 4, 8, True),
+        (Limit(count=3, share=0.5), 3, 4, True),
+    ],
+)
+def test_a_batch_with_more_dead_letters_than_its_limit_fails_and_says_why(limit, dead, records, fails):
+    check_limit({}, records, limit)
+    counts = {"undecodable": dead - 1, "not-framed": 1}
+    if not fails:
+        check_limit(counts, records, limit)
+        return
+    with pytest.raises(
+        TooManyDeadLetters, match=f"{dead} of the batch's .*not-framed=1.*maxDeadLetters={limit}"
+    ) as raised:
+        check_limit(counts, records, limit)
+    assert raised.value.committed == "nothing"

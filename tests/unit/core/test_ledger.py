@@ -233,3 +233,11 @@ def test_other_sinks_that_commit_to_a_group_are_named_and_ourselves_are_not() ->
 
 def test_the_mark_of_a_very_long_transactional_id_fits() -> None:
     assert len(ledger.source_mark("ä" * 10_000).encode()) <= ledger.MAX_METADATA_BYTES
+
+
+def test_the_number_of_dead_letters_is_in_the_record_if_there_are_any() -> None:
+    entry = replace(ENTRY, written=replace(WRITTEN, dead_letters=6))
+    assert json.loads(ledger.encode_record(entry))["written"]["dead"] == 6
+    assert ledger.decode_record(ledger.encode_record(entry)) == entry
+    other = ledger.encode_record(entry).replace(b'"dead":6', b'"dead":"six"')
+    assert ledger.decode_record(other) == replace(ENTRY, written=WRITTEN)

@@ -17,10 +17,14 @@ from spark_kafka_eos.core.preflight import (
     groups,
     internal_topics,
     ledger_topics,
+    loop,
+    refuse_loop,
     source_findings,
     written_topics,
 )
 from spark_kafka_eos.core.transactions import TransactionFacts
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 
 EVERYTHING = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
@@ -440,3 +444,36 @@ def test_a_group_that_brokers_cannot_describe_stops_nothing():
     severity, subject, found = only(with_group(Unread(reason="the brokers lack DescribeGroups")))
     assert (severity, subject) == (Severity.WARNING, "group copy")
     assert "lack DescribeGroups" in found.found
+
+
+# -- dead letters
+
+
+def test_the_topic_of_dead_letters_is_an_output():
+    options = sink(deadLetterTopic="dead")
+    assert written_topics(options) == ["dead", "orders"]
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, "dead": None})
+    assert only(facts, options)[:2] == (Severity.ERROR, "topic dead")
+
+
+def test_a_query_may_not_read_its_own_dead_letters():
+    found = loop(["in", "dead"], sink(deadLetterTopic="dead"))
+    assert found is not None
+    assert (found.severity, found.subject) == (Severity.ERROR, "topic dead")
+    assert loop(["in"], sink(deadLetterTopic="dead")) is None
+    assert loop(["in", "dead"], sink()) is None
+
+
+@pytest.mark.parametrize(
+    ("clusters", "refused"), [("", True), ("elsewhere", False), ("elsewhere,", True), (",elsewhere", False)]
+)
+def test_a_topic_of_that_name_on_another_cluster_is_another_topic(clusters, refused):
+    dead, other = {TopicPartition("dead", 0): 1}, {TopicPartition("in", 0): 1}
+    sources = (SourceRange(start={}, end=other), SourceRange(start={}, end=dead))
+    batch = MicroBatch(query_id="q", batch_id=0, digest="d", start={}, end=dead | other, sources=sources)
+    options = sink(deadLetterTopic="dead", sourceClusters=clusters or None)
+    if not refused:
+        refuse_loop(options, batch)
+        return
+    with pytest.raises(ConfigurationError, match="the query reads its deadLetterTopic"):
+        refuse_loop(options, batch)

@@ -62,6 +62,12 @@ def test_a_committed_batch_is_counted_with_its_figures(metrics):
     assert begin.total == pytest.approx(0.008)
 
 
+def test_dead_letters_are_counted_by_cause_and_a_users_own_causes_together(metrics):
+    metrics.committed(outcome(dead_letters={"undecodable": 3, "late": 1, "cheap": 1}))
+    metrics.committed(outcome(dead_letters={"undecodable": 1}))
+    assert values(metrics, m.DEAD_LETTERS) == {("copy", "undecodable"): 4, ("copy", "other"): 2}
+
+
 def test_a_refused_batch_moves_neither_ledger_nor_epoch(metrics):
     metrics.committed(outcome())
     metrics.committed(outcome(batch_id=8, outcome="refused", error="LedgerRefused", ended_at=2_000.0))

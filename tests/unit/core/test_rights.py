@@ -25,6 +25,7 @@ RELAXED = BASE | {"deliveryGuarantee": "at-least-once"}
             TRANSACTION | {Right("Write", "topic", "a"), Right("Write", "topic", "b"), Right("Read", "group", "g")},
         ),
         (RELAXED, {Right("Write", "topic", "out")}),
+        (RELAXED | {"deadLetterTopic": "dead"}, {Right("Write", "topic", "out"), Right("Write", "topic", "dead")}),
         (RELAXED | {"kafka.group.id": "g"}, {Right("Write", "topic", "out"), Right("Read", "group", "g")}),
     ],
 )

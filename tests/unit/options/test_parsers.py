@@ -222,6 +222,26 @@ def test_anything_else_is_not_a_size(text):
         p.size_bytes(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1000", p.Limit(count=1_000)),
+        ("0", p.Limit(count=0)),
+        ("1%", p.Limit(share=0.01)),
+        (" 0.5 % , 20 ", p.Limit(count=20, share=0.005)),
+    ],
+)
+def test_a_limit_is_a_count_a_share_or_both(text, expected):
+    assert p.limit(text) == expected
+    assert p.limit(str(expected)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "101%", "1,2", "1%,2%", "1000,", "%"])
+def test_anything_else_is_not_a_limit(text):
+    with pytest.raises(ValueError, match="neither a count nor a percentage|has two"):
+        p.limit(text)
+
+
 def test_a_rack_may_be_a_name_a_variable_or_nothing():
     assert [p.rack(text) for text in (" eu-1a ", "env:RACK", "")] == ["eu-1a", "env:RACK", ""]
     for text in ("env:", "env:MY RACK", "env:1"):

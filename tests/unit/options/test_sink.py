@@ -169,3 +169,14 @@ def test_a_partitioner_is_chosen_by_name_or_by_the_java_class_that_does_the_same
 
 def test_a_partitioner_class_that_is_not_known_is_refused():
     refused(ID | {"topic": "t", "kafka.partitioner.class": "com.example.Mine"}, "partitioner", "is not one of murmur2")
+
+
+def test_dead_letters_have_a_topic_of_their_own():
+    refused(ID | {"topic": "t", "deadLetterTopic": "t"}, "deadLetterTopic", "t is the query's output topic")
+    refused(ID | {"topic": "t", "deadLetterTopic": "kafka-eos-ledger"}, "ledgerTopic", "a compacted topic of its own")
+    options = sink(topic="t", outputTopics="t", deadLetterTopic="dead", maxDeadLetters="10,1%")
+    assert (options.dead_letter_topic, str(options.max_dead_letters)) == ("dead", "10,1%")
+
+
+def test_a_limit_of_dead_letters_needs_their_topic():
+    refused(ID | {"topic": "t", "maxDeadLetters": "1%"}, "maxDeadLetters", "requires deadLetterTopic")

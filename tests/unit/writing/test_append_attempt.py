@@ -10,9 +10,10 @@ import pytest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import connecting, recording
 from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
-from spark_kafka_eos.errors import InvalidRow, TransactionAborted
+from spark_kafka_eos.errors import InvalidRow, TooManyDeadLetters, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.writing.append import append_attempt, judge
 from spark_kafka_eos.writing.blocks import Block
 from spark_kafka_eos.writing.report import EncodeReport, encoded
@@ -128,3 +129,14 @@ def test_a_stage_that_ran_twice_is_written_again():
     again = StageAttempts(current_attempt=1, completed_tasks=1, failed_tasks=0, num_tasks=1)
     with pytest.raises(TransactionAborted, match="attempted 2 times"):
         judged(attempt(0, Appended()), stage=again)
+
+
+def test_dead_letters_are_counted_over_all_tasks_and_too_many_fail_the_batch():
+    reports = [
+        attempt(0, Appended(), [replace(SHUFFLED[0], dead_letters={"undecodable": 1}), BLOCK]),
+        replace(attempt(0, Appended(), []), slot=1, dead_letters={"not-framed": 1, "undecodable": 1}, acked={}),
+    ]
+    two = replace(ONCE, completed_tasks=2, num_tasks=2)
+    assert judge(reports, lambda stages: dict.fromkeys(stages, two)).dead_letters == {"undecodable": 2, "not-framed": 1}
+    with pytest.raises(TooManyDeadLetters, match="3 of the batch's 3 records.*undecodable=2, not-framed=1"):
+        judge(reports, lambda stages: dict.fromkeys(stages, two), Limit(count=2))

@@ -98,3 +98,13 @@ def test_a_link_to_elsewhere_is_not_followed_and_the_batch_does_not_notice(tmp_p
     observer(sink_options(OPTIONS | {"traceDir": str(tmp_path)}))(report())
     assert elsewhere.read_text() == "mine"
     assert "cannot report batch 7 of query q" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_batch_with_dead_letters_is_a_warning_with_their_number_by_cause(caplog, form):
+    caplog.set_level(logging.WARNING, "spark_kafka_eos")
+    observe = observer(sink_options(OPTIONS | {"deadLetterTopic": "dead", "logFormat": form}))
+    observe(report())
+    observe(report(records=50, dead_letters={"undecodable": 2, "not-framed": 1}))
+    (record,) = caplog.records
+    assert record.message == "batch 7 of query q: 3 of 50 records are dead letters in dead: undecodable=2, not-framed=1"
