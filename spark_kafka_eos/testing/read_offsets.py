@@ -22,14 +22,16 @@ def ends(bootstrap: str, topic: str, isolation_level: model.IsolationLevel) -> d
     return {partition.partition: future.result().offset for partition, future in futures.items()}
 
 
-def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+def group_offsets(
+    bootstrap: str, group: str, topic: str, isolation_level: model.IsolationLevel = "read_uncommitted"
+) -> dict[int, int]:
     """The offset that `group` committed for each partition of `topic`; partitions without one are omitted.
 
+    With read_committed it waits for the end of a transaction that is about to commit one; otherwise it ignores it.
     Uses a consumer, because librdkafka's admin client crashes while a broker loads its group coordinator.
     """
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 2}
-    # Ignores the offsets of an open transaction, instead of waiting for its end.
-    consumer = Consumer(settings | {"isolation.level": "read_uncommitted"})
+    consumer = Consumer(settings | {"isolation.level": isolation_level})
     try:
         partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
         committed = consumer.committed([TopicPartition(topic, number) for number in partitions], _TIMEOUT_S)

@@ -10,13 +10,13 @@ import itertools
 
 import pytest
 
-from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.core.preflight import Severity
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.preflight import examine
@@ -87,8 +87,8 @@ def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_continues(
         assert consumed(topic, tp.partition, "read_uncommitted") == [b"0", b"0", b"1", b"2"]
     values = [(partition, value) for _, partition, _, _, _, value, _ in ours(either_kafka.bootstrap, topic)]
     assert values == [(tp.partition, value) for tp in output for value in (b"0", b"1", b"2")]
-    committed = GroupCoordinator(cluster, f"id-{topic}").fetch_offsets([source])[source]
-    assert committed is not None and committed.offset == 30
+    group = group_offsets(either_kafka.bootstrap, f"id-{topic}", source.topic, "read_committed")
+    assert group[source.partition] == 30
     assert oldest_open(cluster, output, now_ms=0) == {}
     works("KIP-890's protocol" if cluster.transaction_version() >= 2 else "the protocol before KIP-890")
     works("commit, write again, skip, take over; ledger topic; source")

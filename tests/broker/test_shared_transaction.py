@@ -13,6 +13,7 @@ from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempote
 from spark_kafka_eos.core.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerError, CommitOutcomeUnknown, InvalidRow, ProducerFenced, TransactionAborted
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
+from spark_kafka_eos.testing.read_offsets import group_offsets
 
 pytestmark = pytest.mark.broker
 
@@ -64,7 +65,7 @@ def test_aborted_records_are_invisible(cluster, transaction, tp, record_batch, c
     assert consumed(tp.topic, isolation_level="read_uncommitted") == [b"never", b"shown"]
 
 
-def test_offsets_are_committed_with_the_transaction_and_waited_for(cluster, transaction, tp, record_batch):
+def test_offsets_are_committed_with_the_transaction_and_waited_for(either_kafka, cluster, transaction, tp):
     group = GroupCoordinator(cluster, f"group-{tp.topic}")
     identity = transaction.init_producer_id()
     assert group.fetch_offsets([tp]) == {tp: None}
@@ -74,9 +75,10 @@ def test_offsets_are_committed_with_the_transaction_and_waited_for(cluster, tran
     assert group.fetch_offsets([tp], require_stable=False) == {tp: None}
     transaction.end(identity, commit=True)
     assert group.fetch_offsets([tp]) == offsets
+    assert group_offsets(either_kafka.bootstrap, group.group_id, tp.topic) == {0: 42}  # librdkafka's client
 
 
-def test_offsets_of_an_aborted_transaction_are_dropped(cluster, transaction, tp):
+def test_offsets_of_an_aborted_transaction_are_dropped(either_kafka, cluster, transaction, tp):
     group = GroupCoordinator(cluster, f"group-{tp.topic}")
     group.commit_offsets({tp: OffsetAndMetadata(offset=5)})
     identity = transaction.init_producer_id()
@@ -86,6 +88,7 @@ def test_offsets_of_an_aborted_transaction_are_dropped(cluster, transaction, tp)
     )
     transaction.end(identity, commit=False)
     assert group.fetch_offsets([tp]) == {tp: OffsetAndMetadata(offset=5)}
+    assert group_offsets(either_kafka.bootstrap, group.group_id, tp.topic) == {0: 5}
 
 
 def test_metadata_above_the_brokers_limit_says_which_setting_it_broke(cluster, transaction, tp):

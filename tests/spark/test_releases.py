@@ -166,6 +166,7 @@ if HAS_FORMAT:
             spark.read.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
         )
         assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(100))
+        assert sorted(int(message.value() or b"") for message in read_committed(bootstrap, name)) == list(range(100))
         note("batch write and batch read")
 
     def test_options_that_limit_a_micro_batch_hold_or_are_refused(spark, bootstrap, topic, tmp_path, note) -> None:

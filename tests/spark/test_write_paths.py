@@ -17,13 +17,11 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.shuffled import slot_of
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.writing.staging import INLINE_BYTES
 from tests.matrix import Cell
 from tests.producing import KEEP, produce
@@ -78,11 +76,8 @@ class Pipe:
 
     def committed(self, topic: str, partitions: int = 1) -> list[int | None]:
         """The offsets of the source topic that the group has, by partition."""
-        wanted = [TopicPartition(topic, number) for number in range(partitions)]
-        options = source_options({"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic})
-        with Cluster(options.client) as cluster:
-            found = GroupCoordinator(cluster, self.out).fetch_offsets(wanted)
-        return [None if (at := found[tp]) is None else at.offset for tp in wanted]
+        found = group_offsets(self.kafka.bootstrap, self.out, topic, "read_committed")
+        return [found.get(number) for number in range(partitions)]
 
 
 @pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])

@@ -1,12 +1,13 @@
 """Reads a topic with Spark's own source and with ours. Arguments: bootstrap, topic, a folder for checkpoints.
 
-Prints one line of JSON: both schemas, both sources' rows, and the values of a query that changes its source between two
-runs on one checkpoint, in each order.
+Fails if their rows differ. Prints one line of JSON: both schemas, the number of rows, and the values of a query that
+changes its source between two runs on one checkpoint, in each order.
 """
 
 import json
 import sys
 
+from chispa import assert_df_equality
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos.lab.bench.lab import session
@@ -24,13 +25,11 @@ OPTIONS = {
 
 with session() as spark:
     frames = {source: spark.read.format(source).options(**OPTIONS).load() for source in (BUILT_IN, OURS)}
+    assert_df_equality(frames[OURS], frames[BUILT_IN], ignore_row_order=True)
     runs: list[list[str]] = []
     found = {
         "schemas": {source: frame.schema.json() for source, frame in frames.items()},
-        "rows": {
-            source: [repr(row) for row in frame.orderBy("partition", "offset").collect()]
-            for source, frame in frames.items()
-        },
+        "rows": frames[OURS].count(),
         "runs": runs,
     }
     for first, second in ((BUILT_IN, OURS), (OURS, BUILT_IN)):
