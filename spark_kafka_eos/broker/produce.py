@@ -32,6 +32,8 @@ class Appender:
 
     `identity` must be that of the batches: transactional, idempotent (empty transactional_id), or None for neither.
     `transaction_version` is the transaction's (by default the cluster's); another one would mix protocols.
+    `max_in_flight` limits a partition's requests in flight: by default 5 (KIP-98), and 1 without idempotence, where
+    more could change the order when one is sent again.
     `max_held_bytes` limits what is queued and in flight; `append` blocks above it. Up to `linger_bytes` are collected
     before the first request, so that partitions share it: the broker handles one request after the other, and in TV2
     each request with new partitions costs a round trip to the coordinator. Not thread-safe.
@@ -48,7 +50,7 @@ class Appender:
         *,
         transaction_version: int | None = None,
         acks: int = -1,
-        max_in_flight: int = 5,
+        max_in_flight: int | None = None,
         max_held_bytes: int = 32 << 20,
         linger_bytes: int = 4 << 20,
     ) -> None:
@@ -60,7 +62,7 @@ class Appender:
             self._newest = transactional("Produce", version)
         self._plan = SendPlan(
             transactional_id=self._transactional_id or "",
-            max_in_flight=max_in_flight if identity else 1,
+            max_in_flight=max_in_flight or (5 if identity else 1),
             max_held_bytes=max_held_bytes,
             linger_bytes=linger_bytes,
         )

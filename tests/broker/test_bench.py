@@ -1,14 +1,21 @@
 """The benchmarks without Spark, at sizes that take no time: that they run and count, not how fast."""
 
-import pytest
+import re
 
+import pytest
+from typer.testing import CliRunner
+
+from spark_kafka_eos.broker.recorder import recording
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.bench.against import CLIENTS, Against
 from spark_kafka_eos.lab.bench.eos_performance import EosSettings, eos_performance
+from spark_kafka_eos.lab.bench.eos_runs import WITH, WITHOUT, compare_registration
 from spark_kafka_eos.lab.bench.inputs import Shape, count
+from spark_kafka_eos.lab.bench.isolation import LEVELS, isolation
 from spark_kafka_eos.lab.bench.lab import Lab
 from spark_kafka_eos.lab.bench.overhead import IDEMPOTENT, PLAIN, overhead, transactional
 from spark_kafka_eos.lab.bench.transport import transport
+from spark_kafka_eos.lab.commands.bench import bench
 
 pytestmark = pytest.mark.broker
 
@@ -40,14 +47,27 @@ def test_fetch_alone_is_measured_beside_librdkafka_and_java(lab):
     assert found.settings["bytes"] > 2_000 * 108
 
 
-def test_the_overhead_sweep_has_every_way_of_both_clients_and_both_isolation_levels(lab):
-    produced, consumed = overhead(lab, megabytes=1, runs=1, sizes=[1_000], lengths_ms=[5], against={Against.LIBRDKAFKA})
-    ways = [PLAIN, IDEMPOTENT, transactional(5)]
-    lines = [*ways, *(f"librdkafka, {way}" for way in ways)]
-    assert produced.lines == tuple(lines)
-    assert set(consumed.lines) == {
-        f"{level}, {line}" for level in ("read_committed", "read_uncommitted") for line in lines
-    }
+def test_producing_is_measured_in_every_way_of_the_three_clients(lab):
+    speeds, costs = overhead(lab, megabytes=1, runs=1, sizes=[1_000], lengths_ms=[5], against=CLIENTS)
+    lines = [f"{client}, {way}" for client in speeds.panels for way in (PLAIN, IDEMPOTENT, transactional(5))]
+    assert speeds.panels == ("kafka-eos", "librdkafka", "Java")
+    assert speeds.lines == costs.lines == tuple(lines)
+    assert all(point.value > 0 for point in speeds.points)
+    assert speeds.settings["kafka"] == lab.kafka.version
+
+
+def test_reading_is_measured_at_both_isolation_levels(lab):
+    speeds, costs = isolation(lab, megabytes=1, runs=1, sizes=[1_000], lengths_ms=[5], against=[Against.LIBRDKAFKA])
+    topics = [f"{client}, {way}" for client in speeds.panels for way in (PLAIN, transactional(5))]
+    assert speeds.lines == costs.lines == tuple(f"{topic}, {level}" for topic in topics for level in LEVELS)
+
+
+def test_without_pre_registration_each_partition_has_a_request_of_its_own(kafka39):
+    with Lab(kafka39) as lab, recording() as requests:
+        overhead(lab, megabytes=1, runs=1, sizes=[1_000], lengths_ms=[5_000], pre_registration=False)
+    added = [request.about for request in requests.trace().requests if request.api == "AddPartitionsToTxn"]
+    assert len(added) == 2 * 4  # the warm-up, too; of four partitions
+    assert not any("+" in about for about in added)
 
 
 @pytest.mark.parametrize("pre_registration", [True, False])
@@ -71,6 +91,31 @@ def test_eos_performance_copies_exactly_and_continues_where_its_group_is(either_
         assert (result.records, result.latency.count) == (1_200, 1_200)
         assert result.transactions.count > 1
         lab.check([output], 1_200, "EOSPerformance")
+
+
+def test_eos_performance_takes_the_command_line_of_the_kip(kafka39):
+    with Lab(kafka39) as lab:
+        data = lab.input(Shape(records=1_000))
+        (output,) = lab.topics("eos", 1, 4)
+        line = (
+            f"--input-topic {data.topics[0]} --output-topic {output} --num-records 1000 --throughput -1 "
+            f"--producer-props bootstrap.servers={lab.bootstrap} acks=all linger.ms=5 "
+            f"--consumer-props bootstrap.servers={lab.bootstrap} auto.offset.reset=earliest max.poll.records=500 "
+            "enable.auto.commit=false --consumer-group-id kip --poll-timeout 200 --pre-registration true "
+            "--transaction-duration-ms 1 --print-metrics"
+        )
+        done = CliRunner().invoke(bench, ["eos", *line.split()], catch_exceptions=False)
+        assert re.match(r"1000 records sent, [\d.]+ records/sec", done.output)
+        assert re.search(r"requests:request-total:\{api=AddPartitionsToTxn\} +: 2\.000", done.output)
+        lab.check([output], 1_000, "EOSPerformance")
+
+
+def test_registration_is_compared_in_both_protocols(lab, kafka39):
+    with Lab(kafka39) as older:
+        found = compare_registration({"TV1": older, "TV2": lab}, transactions=2, runs=1, partitions=[3], records=100)
+    requests = {name: by_count["3"]["AddPartitionsToTxn"] for name, by_count in found.settings["requests"].items()}
+    assert requests == {f"TV1, {WITHOUT}": 3, f"TV1, {WITH}": 1, f"TV2, {WITHOUT}": 0, f"TV2, {WITH}": 0}
+    assert set(found.lines) == set(requests)
 
 
 def test_eos_performance_says_when_its_input_ends(lab):

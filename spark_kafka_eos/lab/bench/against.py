@@ -12,3 +12,6 @@ class Against(StrEnum):
     RECIPE = "recipe"
     LIBRDKAFKA = "librdkafka"
     JAVA = "java"
+
+
+CLIENTS = frozenset({Against.LIBRDKAFKA, Against.JAVA})

@@ -40,11 +40,13 @@ def alternate(
     show: Show = silent,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Series, ...]:
-    """Run `warm_up` unmeasured rounds, then `runs` measured ones; each round runs each side once."""
+    """Run `warm_up` unmeasured rounds, then `runs` measured ones. Each round runs each side once, every second one in
+    reverse order, so that no side always follows the same other one.
+    """
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     total, done = len(sides) * (warm_up + runs), 0
     for number in range(-warm_up, runs):
-        for side in sides:
+        for side in sides if (number + warm_up) % 2 == 0 else reversed(sides):
             show(f"{side.name} (warm-up)" if number < 0 else side.name, done, total)
             side.before()
             started = clock()

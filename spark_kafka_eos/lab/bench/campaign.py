@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from spark_kafka_eos.lab.bench import codec, sides, spark_runs
-from spark_kafka_eos.lab.bench.against import Against
-from spark_kafka_eos.lab.bench.eos_runs import compare_registration
+from spark_kafka_eos.lab.bench.against import CLIENTS, Against
+from spark_kafka_eos.lab.bench.eos_runs import both_protocols, compare_registration
 from spark_kafka_eos.lab.bench.inputs import Shape
+from spark_kafka_eos.lab.bench.isolation import isolation
 from spark_kafka_eos.lab.bench.lab import Lab
 from spark_kafka_eos.lab.bench.latency import latency
 from spark_kafka_eos.lab.bench.memory import memory
@@ -29,7 +30,7 @@ class Size:
     runs: int = 5
     seconds: float = 8.0
     batches: int = 20
-    megabytes: int = 100
+    megabytes: int = 64
 
     @property
     def main(self) -> Shape:
@@ -85,7 +86,7 @@ def measurements() -> Mapping[str, Run]:
         "latency": _one("latency", lambda lab, spark, size: latency(lab, spark, seconds=size.seconds, runs=size.runs)),
     }
     runs |= {f"shape-{key}": _shape(key) for key in SHAPES}
-    return runs | {"overhead": _overhead, "eos": _eos}
+    return runs | {"overhead": _overhead, "isolation": _isolation, "eos": _eos}
 
 
 def _one(key: str, run: Callable[[Lab, SparkSession, Size], Measured]) -> Run:
@@ -107,10 +108,17 @@ def _shape(key: str) -> Run:
 
 
 def _overhead(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
-    produced, consumed = overhead(lab, megabytes=size.megabytes, runs=min(size.runs, 3))
-    yield "overhead-produce", produced
-    yield "overhead-read", consumed
+    speed, cost = overhead(lab, megabytes=size.megabytes, runs=size.runs, against=CLIENTS)
+    yield "overhead-produce", speed
+    yield "overhead-produce-cpu", cost
+
+
+def _isolation(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    speed, cost = isolation(lab, megabytes=size.megabytes, runs=size.runs, against=CLIENTS)
+    yield "overhead-read", speed
+    yield "overhead-read-cpu", cost
 
 
 def _eos(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
-    yield "eos", compare_registration(lab.show, num_records=max(1, size.records // 4), runs=min(size.runs, 3))
+    with both_protocols(lab.show) as labs:
+        yield "eos", compare_registration(labs, runs=size.runs + 2)

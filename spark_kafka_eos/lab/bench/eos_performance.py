@@ -1,8 +1,9 @@
 """KIP-609's EOSPerformance: poll, process, produce in transactions, with and without pre-registered partitions.
 
 It runs the connector's reader, encoder, appender and transaction, without Spark. With pre-registration, one request
-adds all partitions of the output topic to a transaction at its beginning; without, each partition is added when it is
-first written. With transaction.version 2, the first record batch adds its partition, so there is no difference.
+adds all partitions of the output topic to a transaction at its beginning; without, each partition is added by a request
+of its own when it is first written. (Java's client is in between: it collects the partitions that it meets while a
+request is in flight.) With transaction.version 2, the first record batch adds its partition: there is no difference.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.recorder import recording
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.alternating import Show, silent
 from spark_kafka_eos.lab.bench.figures import Latencies, latencies
+from spark_kafka_eos.lab.bench.request_metrics import RequestMetrics
 from spark_kafka_eos.model import MicroBatch, OffsetRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions, SourceOptions, sink_options, source_options
 from spark_kafka_eos.reading.positions import Positions
@@ -29,6 +32,7 @@ from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.transaction import SharedTransaction
 
 _POLL_SECONDS = 0.01
+_REQUESTS = 100_000  # more than a transaction has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,8 @@ class EosSettings:
     """The tool's arguments, with the names of KIP-609 and ProducerPerformance.
 
     `consumer` and `producer` are options of our source and sink, including the brokers. `throughput` is in records per
-    second, -1 for no limit. `max_poll_records` is the Java consumer's property with that name.
+    second, -1 for no limit. `max_poll_records` is the Java consumer's property with that name. A transaction has at
+    least one poll.
     """
 
     input_topic: str
@@ -56,7 +61,7 @@ class EosSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EosResult:
     """The result. `latency`: of records, from the poll that returned them to the end of their transaction.
-    `transactions`: of commits, including offsets.
+    `transactions`: of transactions, from begin to the end of the commit. `commits`: of commits, including offsets.
     """
 
     records: int
@@ -64,6 +69,8 @@ class EosResult:
     seconds: float
     latency: Latencies
     transactions: Latencies
+    commits: Latencies
+    requests: RequestMetrics
     pre_registration: bool
 
     def __str__(self) -> str:
@@ -189,23 +196,28 @@ class _Copy:
         settings = self._settings
         transaction = SharedTransaction(self._sink, self._cluster, None)
         waited: list[tuple[float, int]] = []
+        transactions: list[tuple[float, int]] = []
         commits: list[tuple[float, int]] = []
+        metrics = RequestMetrics()
         started, number = time.perf_counter(), 0
         while self._left:
-            opened = _Open()
-            transaction.begin(_batch(number, {}))
-            transaction.appending()
-            append(
-                self._cluster,
-                transaction.identity,
-                self._blocks(opened, started),
-                partitions=self._registered,
-                transaction_timeout_ms=self._sink.transaction_timeout_ms,
-            )
-            committing = time.perf_counter()
-            transaction.commit(_batch(number, opened.following))
+            opened, beginning = _Open(), time.perf_counter()
+            with recording(kept=_REQUESTS) as requests:
+                transaction.begin(_batch(number, {}))
+                transaction.appending()
+                append(
+                    self._cluster,
+                    transaction.identity,
+                    self._blocks(opened, started),
+                    partitions=self._registered,
+                    transaction_timeout_ms=self._sink.transaction_timeout_ms,
+                )
+                committing = time.perf_counter()
+                transaction.commit(_batch(number, opened.following))
             ended = time.perf_counter()
+            metrics.add(requests.trace())
             waited += [((ended - polled) * 1e3, count) for polled, count in opened.polled]
+            transactions.append(((ended - beginning) * 1e3, 1))
             commits.append(((ended - committing) * 1e3, 1))
             number += 1
             self._show("copying", settings.num_records - self._left, settings.num_records)
@@ -214,7 +226,9 @@ class _Copy:
             bytes=self._bytes,
             seconds=time.perf_counter() - started,
             latency=latencies(waited),
-            transactions=latencies(commits),
+            transactions=latencies(transactions),
+            commits=latencies(commits),
+            requests=metrics,
             pre_registration=settings.pre_registration,
         )
 
@@ -224,7 +238,7 @@ class _Copy:
         encoder = BlockEncoder(self._layout, 0, self._layout.targets.__getitem__, lambda: time.time_ns() // 1_000_000)
         until = time.perf_counter() + settings.transaction_duration_ms / 1e3
         pace = threading.Event()
-        while self._left and time.perf_counter() < until:
+        while self._left and (not opened.polled or time.perf_counter() < until):
             poll = next(self._polls)
             rows = poll.rows
             opened.polled.append((time.perf_counter(), rows.num_rows))

@@ -1,71 +1,139 @@
-"""Runs EOSPerformance with and without pre-registration, on a separate broker with the older protocol (TV1)."""
+"""Runs EOSPerformance with and without pre-registration, on brokers with either transaction protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from statistics import median
 
 from spark_kafka_eos.lab.bench.alternating import Show, silent
 from spark_kafka_eos.lab.bench.eos_performance import EosResult, EosSettings, eos_performance
-from spark_kafka_eos.lab.bench.figures import Comparison, Series
+from spark_kafka_eos.lab.bench.figures import Point, Sweep
 from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.lab import BROKER, JVM, Lab
+from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
-VERSION_BEFORE_KIP_890 = "3.9.1"
+RELEASES = {"TV1": "3.9.1", "TV2": jars.DEFAULT_VERSION}
+PARTITIONS = (64, 128, 256, 512)
 WITH, WITHOUT = "with pre-registration", "without pre-registration"
+_WARM_UP = 10  # transactions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A line of the plot."""
+
+    lab: Lab
+    protocol: str
+    pre_registration: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.protocol}, {WITH if self.pre_registration else WITHOUT}"
+
+
+@contextmanager
+def both_protocols(show: Show = silent) -> Iterator[Mapping[str, Lab]]:
+    """A broker for each of `RELEASES`."""
+    with ExitStack() as stack:
+        labs = {}
+        for protocol, version in RELEASES.items():
+            kafka = stack.enter_context(EmbeddedKafka(version, config=BROKER, jvm_options=JVM))
+            labs[protocol] = stack.enter_context(Lab(kafka, show))
+        yield labs
 
 
 def compare_registration(
-    show: Show = silent,
+    labs: Mapping[str, Lab],
     said: Callable[[EosResult], None] = lambda _: None,
     *,
-    num_records: int,
-    runs: int = 3,
-    partitions: int = 16,
-    transaction_duration_ms: int = 50,
-) -> Comparison:
-    """Compare in short transactions over many partitions: one request for each partition, or one for all."""
-    with EmbeddedKafka(VERSION_BEFORE_KIP_890, config=BROKER, jvm_options=JVM) as kafka, Lab(kafka, show) as lab:
-        data = lab.input(Shape(records=num_records, partitions=partitions))
-        by_side: dict[str, list[EosResult]] = {WITHOUT: [], WITH: []}
-        for number in range(runs + 1):
-            for name, results in by_side.items():
-                (output,) = lab.topics("eos", 1, partitions)
-                settings = EosSettings(
-                    input_topic=data.topics[0],
-                    output_topic=output,
-                    num_records=num_records,
-                    consumer={"kafka.bootstrap.servers": lab.bootstrap},
-                    producer={"kafka.bootstrap.servers": lab.bootstrap},
-                    consumer_group_id=lab.name("group"),
-                    transactional_id=lab.name("id"),
-                    transaction_duration_ms=transaction_duration_ms,
-                    pre_registration=name == WITH,
-                )
-                result = eos_performance(settings, show)
-                lab.check([output], num_records, name)
-                if number:
-                    results.append(result)
-                    said(result)
-        return comparison(by_side, partitions=partitions, transaction_duration_ms=transaction_duration_ms)
+    transactions: int = 200,
+    runs: int = 7,
+    partitions: Sequence[int] = PARTITIONS,
+    records: int = 2_000,
+) -> Sweep:
+    """Milliseconds of a transaction of `records` records over all partitions of a topic: the median of a run of
+    `transactions` transactions; of several runs their median, with the fastest and the slowest.
 
-
-def comparison(by_side: dict[str, list[EosResult]], **settings: object) -> Comparison:
-    """The comparison of these runs; `settings` has the medians of ProducerPerformance's figures, in milliseconds."""
-    return Comparison(
-        title="EOSPerformance (KIP-609), transaction.version 1",
-        series=tuple(
-            Series(name=name, records=results[0].records, seconds=tuple(result.seconds for result in results))
-            for name, results in by_side.items()
-        ),
+    `labs` are by protocol. All ways run in turn, every second round in reverse order.
+    """
+    ways = [_Way(lab=labs[each], protocol=each, pre_registration=way) for each in labs for way in (False, True)]
+    points: list[Point] = []
+    details: dict[str, dict[str, dict[str, float]]] = {}
+    for count in partitions:
+        for name, results in _runs(ways, transactions, runs, count, records, said).items():
+            points.append(Point.of(name, count, [result.transactions.median for result in results]))
+            details.setdefault(name, {})[str(count)] = _details(results)
+    return Sweep(
+        title="EOSPerformance (KIP-609)",
+        x="partitions",
+        y="ms per transaction",
+        points=tuple(points),
         settings={
-            **settings,
-            "latency_ms": {
-                name: {f"p{100 * q:g}": median(r.latency.quantiles[q] for r in results) for q in (0.5, 0.95, 0.99)}
-                for name, results in by_side.items()
-            },
-            "commit_ms": {name: median(r.transactions.median for r in results) for name, results in by_side.items()},
-            "transactions": {name: median(r.transactions.count for r in results) for name, results in by_side.items()},
+            "runs": runs,
+            "transactions": transactions,
+            "records": records,
+            "requests": details,
+            "kafka": ", ".join(f"{lab.kafka.version} ({protocol})" for protocol, lab in labs.items()),
         },
     )
+
+
+def added(before: Sweep, later: Sweep) -> Sweep:
+    """Both results of `compare_registration`, which takes long for many partitions; of the same one, the later."""
+    measured = {(point.line, point.at) for point in later.points}
+    kept = [point for point in before.points if (point.line, point.at) not in measured]
+    points = sorted([*kept, *later.points], key=lambda point: (before.lines.index(point.line), point.at))
+    requests = {line: before.settings["requests"][line] | later.settings["requests"][line] for line in before.lines}
+    runs = min(before.settings["runs"], later.settings["runs"])
+    return replace(later, points=tuple(points), settings={**later.settings, "requests": requests, "runs": runs})
+
+
+def _runs(
+    ways: Sequence[_Way], transactions: int, runs: int, partitions: int, records: int, said: Callable[[EosResult], None]
+) -> dict[str, list[EosResult]]:
+    """The results of each way, in turn, after a short round that is not measured."""
+    outputs = {lab: lab.topics("eos", 1, partitions) for lab in {way.lab for way in ways}}
+    found: dict[str, list[EosResult]] = {way.name: [] for way in ways}
+    written = 0
+    for number in range(runs + 1):
+        copied = (transactions if number else min(_WARM_UP, transactions)) * records
+        for way in ways if number % 2 else reversed(ways):
+            data = way.lab.input(Shape(records=transactions * records, partitions=1))
+            settings = EosSettings(
+                input_topic=data.topics[0],
+                output_topic=outputs[way.lab][0],
+                num_records=copied,
+                consumer={"kafka.bootstrap.servers": way.lab.bootstrap},
+                producer={"kafka.bootstrap.servers": way.lab.bootstrap},
+                consumer_group_id=way.lab.name("group"),
+                transactional_id=way.lab.name("id"),
+                transaction_duration_ms=0,
+                max_poll_records=records,
+                pre_registration=way.pre_registration,
+            )
+            result = eos_performance(settings, way.lab.show)
+            if number:
+                found[way.name].append(result)
+                said(result)
+        written += copied
+    for lab, output in outputs.items():
+        lab.check(output, written * sum(way.lab is lab for way in ways), "EOSPerformance")
+    return found
+
+
+def _details(results: Sequence[EosResult]) -> dict[str, float]:
+    """Medians of the runs, per transaction: requests, and milliseconds."""
+
+    def each(figure: Callable[[EosResult], float]) -> float:
+        return round(median(figure(result) / result.transactions.count for result in results), 3)
+
+    return {
+        "AddPartitionsToTxn": each(lambda result: result.requests.count("AddPartitionsToTxn")),
+        "Produce": each(lambda result: result.requests.count("Produce")),
+        "waited_ms": each(lambda result: result.requests.waited("CONCURRENT_TRANSACTIONS")),
+        "commit_ms": each(lambda result: result.commits.mean * result.commits.count),
+        "transactions": median(result.transactions.count for result in results),
+    }

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 QUANTILES = (0.5, 0.95, 0.99, 0.999)  # as in the output of Kafka's ProducerPerformance
 
@@ -54,22 +54,35 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One measurement of a sweep: the `line` of the plot, and the x (`at`) and y (`value`) coordinates."""
+    """One measurement of a sweep: the `line` of the plot, and the x (`at`) and y (`value`) coordinates.
+
+    Of several runs, `value` is the median, and `low` and `high` are the extremes.
+    """
 
     line: str
     at: float
     value: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, line: str, at: float, values: Sequence[float]) -> Self:
+        """The point of these runs."""
+        return cls(line=line, at=at, value=statistics.median(values), low=min(values), high=max(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Measurements for several values of a parameter."""
+    """Measurements for several values of a parameter. A line of `panels` is named `panel, line`; without panels, all
+    lines are in one plot.
+    """
 
     title: str
     x: str
     y: str
     points: tuple[Point, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    panels: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.model import IsolationLevel
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.java import java
 
@@ -57,10 +58,10 @@ def produce(
     return produced(_run("ProducerPerformance", arguments))
 
 
-def consume(bootstrap: str, topic: str, records: int) -> float:
+def consume(bootstrap: str, topic: str, records: int, *, isolation_level: IsolationLevel = "read_committed") -> float:
     """Run org.apache.kafka.tools.ConsumerPerformance; return the seconds of its fetches, without joining its group."""
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", records, "--hide-header"]
-    arguments += ["--command-property", "isolation.level=read_committed"]
+    arguments += ["--command-property", f"isolation.level={isolation_level}"]
     return fetch_seconds(_run("ConsumerPerformance", arguments), records)
 
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 from unittest import mock
 
+import psutil
 import pyspark
 from pyspark.sql import SparkSession
 
@@ -70,6 +71,11 @@ class Lab:
     @property
     def bootstrap(self) -> str:
         return self.kafka.bootstrap
+
+    def broker_cpu(self) -> float:
+        """The seconds of CPU time that the broker has used since it started."""
+        used = psutil.Process(self.kafka.pid()).cpu_times()
+        return float(used.user + used.system)
 
     def name(self, prefix: str) -> str:
         """An unused name for a topic, a group or a transactional.id."""

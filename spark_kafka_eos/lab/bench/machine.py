@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -28,6 +28,10 @@ class Machine:
     load: float
     system: str
     versions: Mapping[str, str]
+
+    def running(self, kafka: str | None) -> Machine:
+        """This machine with that release of the brokers, or several, instead of the default."""
+        return self if kafka is None else replace(self, versions={**self.versions, "Kafka": kafka})
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {number}" for name, number in self.versions.items())

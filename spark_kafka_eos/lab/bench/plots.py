@@ -15,12 +15,18 @@ _MARKERS = "osD^vPX*<>"
 
 def plot(measured: Comparison | Sweep, path: Path) -> None:
     """Write a PNG. Raises ToolFailed without matplotlib."""
-    figure, axes = new_figure()
+    panels = measured.panels if isinstance(measured, Sweep) else ()
+    figure, axes = new_figure(panels=max(1, len(panels)))
     if isinstance(measured, Comparison):
         _bars(axes, measured)
+    elif not panels:
+        _lines(axes, measured, {name: name for name in measured.lines})
     else:
-        _lines(axes, measured)
-    axes.set_title(measured.title, fontsize="medium")
+        for each, panel in zip(axes, panels, strict=True):
+            _lines(each, measured, {n: n.removeprefix(f"{panel}, ") for n in measured.lines if n.startswith(panel)})
+            each.set_title(panel, fontsize="medium")
+            each.label_outer()
+    figure.suptitle(measured.title, fontsize="medium")
     figure.savefig(path, dpi=120)
 
 
@@ -40,14 +46,17 @@ def ratios(title: str, by_kind: Mapping[str, Mapping[str, float]], path: Path) -
     figure.savefig(path, dpi=120)
 
 
-def new_figure(width: float = 8, height: float = 4.5) -> tuple[Any, Any]:
-    """An empty figure with this size in inches, and its axes. Raises ToolFailed without matplotlib."""
+def new_figure(width: float = 8, height: float = 4.5, panels: int = 1) -> tuple[Any, Any]:
+    """An empty figure with this size in inches, and its axes; those of several panels side by side are an array.
+
+    Raises ToolFailed without matplotlib.
+    """
     try:
         from matplotlib.figure import Figure  # not pyplot: no window, no global state
     except ImportError:
         raise ToolFailed("matplotlib is not installed", action="Run: pip install matplotlib") from None
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.add_subplot()
+    return figure, figure.subplots(1, panels, sharey=True)
 
 
 def _bars(axes: Any, measured: Comparison) -> None:
@@ -62,12 +71,28 @@ def _bars(axes: Any, measured: Comparison) -> None:
     axes.set_xlabel(f"{unit}; the bar is the median, a dot is a run")
 
 
-def _lines(axes: Any, measured: Sweep) -> None:
-    for number, name in enumerate(measured.lines):
+def _lines(axes: Any, measured: Sweep, labels: Mapping[str, str]) -> None:
+    """The lines with these names and labels; a bar from the fastest to the slowest run, where it is known."""
+    for number, (name, label) in enumerate(labels.items()):
         points = measured.line(name)
         marker = _MARKERS[number % len(_MARKERS)]
-        axes.plot([point.at for point in points], [point.value for point in points], marker=marker, label=name)
+        spreads = [
+            [point.value - (point.value if point.low is None else point.low) for point in points],
+            [(point.value if point.high is None else point.high) - point.value for point in points],
+        ]
+        axes.errorbar(
+            [point.at for point in points],
+            [point.value for point in points],
+            spreads,
+            marker=marker,
+            label=label,
+            capsize=2,
+            linewidth=1,
+        )
     axes.set_xscale("log")
+    places = sorted({point.at for point in measured.points})
+    axes.set_xticks(places, [f"{place:,.0f}" for place in places])
+    axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.set_xlabel(measured.x)
     axes.set_ylabel(measured.y)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from spark_kafka_eos.lab.bench.alternating import Show
-from spark_kafka_eos.lab.bench.figures import Comparison, Sweep
+from spark_kafka_eos.lab.bench.figures import Comparison, Point, Sweep
 from spark_kafka_eos.lab.bench.machine import Machine
 from spark_kafka_eos.lab.bench.targets import TargetRow
 
@@ -72,9 +73,30 @@ def sweep(result: Sweep) -> Table:
     for place in places:
         table.add_column(f"{place:,.0f}", justify="right")
     for name in result.lines:
-        values = {point.at: point.value for point in result.line(name)}
-        table.add_row(name, *(f"{values[place]:,.1f}" if place in values else "" for place in places))
+        points = {point.at: point for point in result.line(name)}
+        table.add_row(name, *(_with_spread(points[place]) if place in points else "" for place in places))
     return table
+
+
+def _with_spread(point: Point) -> str:
+    """The median, and the extremes where they are known, with three digits."""
+    digits = max(0, 2 - math.floor(math.log10(point.value))) if point.value > 0 else 0
+    shown = [f"{value:,.{digits}f}" for value in (point.value, point.low, point.high) if value is not None]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} ({shown[1]}-{shown[2]})"
+
+
+def sweep_markdown(result: Sweep, machine: Machine) -> str:
+    """A sweep as a table for PERFORMANCE.md, with the number of runs and the machine."""
+    places = sorted({point.at for point in result.points})
+    rows = [[f"{result.y}, by {result.x}", *(f"{place:,.0f}" for place in places)], ["---", *("---:" for _ in places)]]
+    for name in result.lines:
+        points = {point.at: point for point in result.line(name)}
+        rows.append([name, *(_with_spread(points[place]) if place in points else "" for place in places)])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    where = f"{machine.cores} cores of {machine.cpu}, load {machine.load:.2f} at the start"
+    kafka = f"Kafka {machine.running(result.settings.get('kafka')).versions['Kafka']}"
+    runs = f"Median (fastest and slowest) of {result.settings['runs']} runs; {kafka}; {where}."
+    return "\n".join([*lines, "", runs, ""])
 
 
 def measured(result: Comparison | Sweep) -> Table:
@@ -99,16 +121,21 @@ def targets(rows: Iterable[TargetRow]) -> Table:
     return table
 
 
-_BEGIN, _END = "<!-- targets: begin -->", "<!-- targets: end -->"
-
-
-def insert(page: str, text: str) -> str:
-    """The page with `text` between its two markers. Raises ValueError for a page without them."""
-    before, begin, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+def insert(page: str, name: str, text: str) -> str:
+    """The page with `text` between the two markers of this name. Raises ValueError for a page without them."""
+    before, begin, rest = page.partition(f"<!-- {name}: begin -->")
+    _, end, after = rest.partition(f"<!-- {name}: end -->")
     if not begin or not end:
-        raise ValueError(f"the page has no {_BEGIN} and {_END}")
+        raise ValueError(f"the page has no markers {name}: begin and {name}: end")
     return f"{before}{begin}\n{text}{end}{after}"
+
+
+def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
+    """The page with the table of each sweep for which it has markers."""
+    for name, (measured, machine) in stored.items():
+        if isinstance(measured, Sweep) and f"<!-- {name}: begin -->" in page:
+            page = insert(page, name, sweep_markdown(measured, machine))
+    return page
 
 
 def markdown(rows: Sequence[TargetRow], machine: Machine) -> str:

@@ -20,6 +20,7 @@ from spark_kafka_eos.lab.bench import java
 from spark_kafka_eos.lab.bench.alternating import Side
 from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.lab import Input, Lab, temporary_directory
+from spark_kafka_eos.model import IsolationLevel
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
 EOS, EOS_EXECUTORS, EOS_SINK = "kafka-eos, foreachBatch", "kafka-eos, executors append", "kafka-eos, sink"
@@ -202,7 +203,7 @@ def librdkafka_consumer(lab: Lab, source: Input) -> Side:
     """consume() until all records have been returned as Python objects."""
 
     def run() -> None:
-        for _ in _consume(lab, source):
+        for _ in consume(lab, source):
             pass
 
     return Side(name=LIBRDKAFKA, run=run)
@@ -228,7 +229,7 @@ def librdkafka_copy(lab: Lab, source: Input, batches: int) -> Side:
         producer = _transactional_producer(lab)
         share, held = -(-shape.records // batches), 0
         producer.begin_transaction()
-        for consumer, messages in _consume(lab, source):
+        for consumer, messages in consume(lab, source):
             produce(producer, ((topic, message.key(), message.value()) for message in messages))
             held += len(messages)
             if held >= share:
@@ -246,13 +247,16 @@ def _commit(producer: Producer, consumer: Consumer) -> None:
     producer.commit_transaction()
 
 
-def _consume(lab: Lab, source: Input) -> Iterable[tuple[Consumer, list[Any]]]:
+def consume(
+    lab: Lab, source: Input, isolation_level: IsolationLevel = "read_committed"
+) -> Iterable[tuple[Consumer, list[Any]]]:
+    """The input's messages in lists, each with the consumer. Raises ToolFailed if some are missing."""
     consumer = Consumer(
         {
             "bootstrap.servers": lab.bootstrap,
             "log_level": 0,  # relevant errors are raised; and some client always outlives the broker
             "group.id": lab.name("group"),
-            "isolation.level": "read_committed",
+            "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "fetch.queue.backoff.ms": 1,  # default: a full queue stalls the consumer for a second

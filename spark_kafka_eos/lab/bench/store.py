@@ -16,6 +16,7 @@ Measured = Comparison | Sweep
 
 def write(path: Path, measured: Measured, machine: Machine) -> None:
     """Write the measurement and the machine, with derived figures for human readers."""
+    machine = machine.running(measured.settings.get("kafka"))
     kind = "comparison" if isinstance(measured, Comparison) else "sweep"
     content: dict[str, Any] = {"kind": kind, **asdict(measured)}
     if isinstance(measured, Comparison):
@@ -32,7 +33,8 @@ def read(path: Path) -> tuple[Measured, Machine]:
         series = tuple(_series(one) for one in stored["series"])
         return Comparison(title=stored["title"], series=series, settings=stored["settings"]), machine
     points = tuple(Point(**point) for point in stored["points"])
-    return Sweep(**{name: stored[name] for name in ("title", "x", "y", "settings")}, points=points), machine
+    named = {name: stored[name] for name in ("title", "x", "y", "settings")}
+    return Sweep(**named, points=points, panels=tuple(stored.get("panels", ()))), machine
 
 
 def _series(stored: Mapping[str, Any]) -> Series:

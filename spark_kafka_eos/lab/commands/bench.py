@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.against import Against
-from spark_kafka_eos.lab.commands.bench_eos import eos
+from spark_kafka_eos.lab.commands.bench_eos import JavaArguments, eos, numbers, truth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +31,7 @@ bench = typer.Typer(
     help="Measure the connector against others, in turn, on an embedded broker; print medians and ratios.",
     no_args_is_help=True,
 )
-bench.command()(eos)
+bench.command(cls=JavaArguments)(eos)
 
 Records = Annotated[int, typer.Option(help="Number of input records.", min=1)]
 Runs = Annotated[int, typer.Option(help="Measured runs per side, after one or two warm-up runs.", min=1)]
@@ -43,6 +42,9 @@ ValueSize = Annotated[int, typer.Option(help="Bytes per value; keys have 8 bytes
 Compression = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd; half of each value is text.")]
 Output = Annotated[Path | None, typer.Option(help="Write the results to this JSON file.", dir_okay=False)]
 Plot = Annotated[Path | None, typer.Option(help="Write a PNG to this file.", dir_okay=False)]
+Megabytes = Annotated[int, typer.Option(help="Megabytes of values in a run of overhead and isolation.", min=1)]
+Sizes = Annotated[str, typer.Option(help="Comma-separated list of bytes per value.")]
+Lengths = Annotated[str, typer.Option(help="Comma-separated list of transaction lengths, in milliseconds.")]
 Opponents = Annotated[str, typer.Option(help="Comma-separated list of builtin, recipe, librdkafka, java.")]
 
 
@@ -244,21 +246,23 @@ def transport(
 
 @bench.command()
 def overhead(
-    megabytes: Annotated[int, typer.Option(help="Megabytes of values per measurement.", min=1)] = 200,
+    megabytes: Megabytes = 64,
     runs: Runs = 5,
-    sizes: Annotated[str, typer.Option(help="Comma-separated list of bytes per value.")] = "100,1000,10000",
-    lengths: Annotated[
-        str, typer.Option(help="Comma-separated list of transaction lengths, in milliseconds.")
-    ] = "10,100,1000",
-    against: Opponents = "",
+    sizes: Sizes = "100,1000,10000",
+    lengths: Lengths = "5,50,500",
+    pre_registration: Annotated[
+        str, typer.Option(metavar="true|false", help="Whether to register all partitions at once (KIP-609).")
+    ] = "true",
+    kafka_version: Annotated[str, typer.Option(help="Kafka version; pre-registration matters before 4.0.")] = "",
+    against: Opponents = "librdkafka,java",
     output: Output = None,
     plot: Plot = None,
 ) -> None:
     """KIP-98's benchmark: plain, idempotent and transactional writes, by message size and transaction length.
 
-    Then reads that data with and without read_committed; these results are in files whose names end in -2.
+    Speed, and the broker's CPU time for a record, which has files whose names end in -2.
     """
-    opponents = parse_against(against)
+    opponents, registered = parse_against(against), truth(pre_registration)
 
     def run(lab: Lab) -> Sequence[Measured]:
         from spark_kafka_eos.lab.bench.overhead import overhead
@@ -267,8 +271,40 @@ def overhead(
             lab,
             megabytes=megabytes,
             runs=runs,
-            sizes=_numbers(sizes, "--sizes"),
-            lengths_ms=_numbers(lengths, "--lengths"),
+            sizes=numbers(sizes, "--sizes"),
+            lengths_ms=numbers(lengths, "--lengths"),
+            against=opponents,
+            pre_registration=registered,
+        )
+
+    _present(lambda: _on_broker(run, kafka_version), output, plot)
+
+
+@bench.command()
+def isolation(
+    megabytes: Megabytes = 64,
+    runs: Runs = 5,
+    sizes: Sizes = "100,1000,10000",
+    lengths: Lengths = "5,50,500",
+    against: Opponents = "librdkafka,java",
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """KIP-98's benchmark of consumers: read_committed against read_uncommitted, by message size and transaction length.
+
+    Speed, and the broker's CPU time for a record, which has files whose names end in -2.
+    """
+    opponents = parse_against(against)
+
+    def run(lab: Lab) -> Sequence[Measured]:
+        from spark_kafka_eos.lab.bench.isolation import isolation
+
+        return isolation(
+            lab,
+            megabytes=megabytes,
+            runs=runs,
+            sizes=numbers(sizes, "--sizes"),
+            lengths_ms=numbers(lengths, "--lengths"),
             against=opponents,
         )
 
@@ -287,9 +323,7 @@ def everything(
     runs: Runs = 5,
     seconds: Annotated[float, typer.Option(help="Duration of a run with small batches.", min=1)] = 8.0,
     batches: Annotated[int, typer.Option(help="Number of micro-batches in rows with many.", min=2)] = 20,
-    megabytes: Annotated[
-        int, typer.Option(help="Megabytes of values per measurement of the overhead benchmark.", min=1)
-    ] = 100,
+    megabytes: Megabytes = 64,
     into: Into = None,
 ) -> None:
     """Measure every row of the table of targets, and print the table; takes most of an hour on two cores."""
@@ -332,7 +366,10 @@ def everything(
 def targets(
     directory: Annotated[Path, typer.Argument(help="Output directory of `bench all`.", exists=True)], into: Into = None
 ) -> None:
-    """Print the table of targets from the files of `bench all`; also write targets.md and shapes.png there."""
+    """Print the table of targets from the files of `bench all`; also write targets.md and shapes.png there.
+
+    With --into, the page gets that table, and those of the sweeps for which it has markers.
+    """
     from spark_kafka_eos.lab.bench import plots, show, store
     from spark_kafka_eos.lab.bench.targets import shape_ratios, table
 
@@ -343,7 +380,7 @@ def targets(
     text = show.markdown(rows, next(iter(stored.values()))[1])
     (directory / "targets.md").write_text(text)
     if into is not None:
-        into.write_text(show.insert(into.read_text(), text))
+        into.write_text(show.insert_sweeps(show.insert(into.read_text(), "targets", text), stored))
     if ratios := shape_ratios({key: measured for key, (measured, _) in stored.items()}):
         plots.ratios("records/s, times the built-in connector's", ratios, directory / "shapes.png")
     show.console().print(show.targets(rows))
@@ -355,12 +392,6 @@ def parse_against(text: str) -> frozenset[Against]:
         return frozenset(Against(name.strip()) for name in text.split(",") if name.strip())
     except ValueError as error:
         raise typer.BadParameter(f"{error}. Use some of {', '.join(Against)}", param_hint="--against") from None
-
-
-def _numbers(text: str, flag: str) -> list[int]:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise typer.BadParameter(f"{text!r} is not a comma-separated list of numbers", param_hint=flag)
-    return [int(number) for number in text.split(",")]
 
 
 def _shape(records: int, value_size: int, partitions: int, topics: int, compression: str) -> Shape:
@@ -377,13 +408,18 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def _on_broker(run: Callable[[Lab], T]) -> T:
+def _on_broker(run: Callable[[Lab], T], version: str = "") -> T:
     from spark_kafka_eos.lab.bench.lab import BROKER, JVM, Lab
+    from spark_kafka_eos.testing import jars
     from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
     # For every query, the preflight would warn about a single broker.
     logging.getLogger("spark_kafka_eos").setLevel(logging.ERROR)
-    with EmbeddedKafka(config=BROKER, jvm_options=JVM) as kafka, _bars() as show, Lab(kafka, show) as lab:
+    with (
+        EmbeddedKafka(version or jars.DEFAULT_VERSION, config=BROKER, jvm_options=JVM) as kafka,
+        _bars() as show,
+        Lab(kafka, show) as lab,
+    ):
         return run(lab)
 
 
@@ -409,6 +445,7 @@ def _present(run: Callable[[], Measured | Sequence[Measured]], output: Path | No
     here, console = machine(), show.console()  # before the run, so that its load is not included
     results = run()
     for number, measured in enumerate(results if isinstance(results, Sequence) else [results], 1):
+        here = here.running(measured.settings.get("kafka"))
         console.print(show.measured(measured))
         for line in show.details(measured):
             console.print(line)

@@ -15,8 +15,8 @@ def test_each_side_runs_once_a_round_between_its_before_and_after():
         )
 
     alternate([side("a"), side("b")], records=1, runs=1)
-    once = ["a before", "a runs", "a after", "b before", "b runs", "b after"]
-    assert done == once * 2
+    each = {name: [f"{name} {step}" for step in ("before", "runs", "after")] for name in "ab"}
+    assert done == [*each["a"], *each["b"], *each["b"], *each["a"]]
 
 
 def test_the_first_round_is_not_measured_and_before_and_after_never_are():

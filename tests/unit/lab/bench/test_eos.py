@@ -4,11 +4,13 @@ import pyarrow as pa
 import pytest
 import typer
 
+from spark_kafka_eos.core.trace import Request, Trace
 from spark_kafka_eos.lab.bench.eos_performance import EosResult, split
-from spark_kafka_eos.lab.bench.eos_runs import WITH, WITHOUT, comparison
-from spark_kafka_eos.lab.bench.figures import latencies
+from spark_kafka_eos.lab.bench.eos_runs import added
+from spark_kafka_eos.lab.bench.figures import Point, Sweep, latencies
+from spark_kafka_eos.lab.bench.request_metrics import RequestMetrics
 from spark_kafka_eos.lab.commands.bench import parse_against
-from spark_kafka_eos.lab.commands.bench_eos import properties, truth
+from spark_kafka_eos.lab.commands.bench_eos import one_value_each, properties, truth
 from spark_kafka_eos.model import TopicPartition
 
 
@@ -20,6 +22,8 @@ def result(seconds, *milliseconds, pre_registration=False):
         seconds=seconds,
         latency=found,
         transactions=found,
+        commits=found,
+        requests=RequestMetrics(),
         pre_registration=pre_registration,
     )
 
@@ -31,11 +35,43 @@ def test_the_result_is_printed_as_producer_performance_prints_it():
     )
 
 
-def test_with_and_without_pre_registration_are_two_sides():
-    found = comparison({WITHOUT: [result(4.0, 8.0), result(2.0, 4.0)], WITH: [result(1.5, 1.0)]}, partitions=16)
-    assert found.ratio(WITH, WITHOUT) == pytest.approx(2.0)
-    assert found.settings["commit_ms"] == {WITHOUT: 6.0, WITH: 1.0}
-    assert found.settings["partitions"] == 16
+def test_metrics_are_printed_as_kafka_s_tools_print_them():
+    metrics = RequestMetrics()
+    busy = Request(api="EndTxn", node="a:1", start=0, milliseconds=1.5, error="CONCURRENT_TRANSACTIONS")
+    done = Request(api="EndTxn", node="a:1", start=20, milliseconds=2.5)
+    for _ in range(2):
+        metrics.add(Trace(began_ms=0, milliseconds=30, requests=(busy, done)))
+    assert list(metrics.lines()) == [
+        "Metric Name                                                                Value",
+        "requests:request-error-total:{api=EndTxn, error=CONCURRENT_TRANSACTIONS} : 2.000",
+        "requests:request-latency-avg:{api=EndTxn}                                : 2.000",
+        "requests:request-latency-max:{api=EndTxn}                                : 2.500",
+        "requests:request-total:{api=EndTxn}                                      : 4.000",
+        "requests:retry-time-ms-total:{error=CONCURRENT_TRANSACTIONS}             : 40.000",
+    ]
+    assert (metrics.count("EndTxn"), metrics.count("Produce")) == (4, 0)
+
+
+def test_results_for_more_partitions_are_added_and_those_for_the_same_replaced():
+    def sweep(runs, **values):
+        points = [Point.of("a", float(count.strip("_")), [value]) for count, value in values.items()]
+        requests = {"a": {count.strip("_"): {"Produce": value} for count, value in values.items()}}
+        return Sweep(title="t", x="x", y="y", points=tuple(points), settings={"runs": runs, "requests": requests})
+
+    found = added(sweep(7, _64=1, _512=9), sweep(5, _512=8, _256=4))
+    assert [(point.at, point.value) for point in found.points] == [(64, 1), (256, 4), (512, 8)]
+    assert found.settings == {
+        "runs": 5,
+        "requests": {"a": {"64": {"Produce": 1}, "512": {"Produce": 8}, "256": {"Produce": 4}}},
+    }
+
+
+def test_a_command_line_of_kafka_s_tools_may_have_several_properties_after_an_option():
+    given = ["--producer-props", "a=1", "b=2", "--num-records", "7", "--consumer-props", "c=3", "--print-metrics"]
+    assert one_value_each(given) == [
+        *("--producer-props", "a=1", "--producer-props", "b=2", "--num-records", "7"),
+        *("--consumer-props", "c=3", "--print-metrics"),
+    ]
 
 
 def test_a_poll_has_a_limited_number_of_rows_and_the_offsets_where_each_partition_continues():

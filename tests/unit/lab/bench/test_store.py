@@ -24,6 +24,14 @@ SWEEP = Sweep(
     y="MB",
     points=(Point(line="a", at=1, value=5.0), Point(line="a", at=10, value=6.5), Point(line="b", at=1, value=7.0)),
 )
+PANELS = Sweep(
+    title="producing",
+    x="bytes",
+    y="MB/s",
+    points=(Point.of("a, plain", 100, [512.0, 498.0, 530.0]), Point.of("b, plain", 100, [9.5, 9.25, 11.0])),
+    settings={"runs": 3, "kafka": "3.9.1"},
+    panels=("a", "b"),
+)
 
 
 @pytest.mark.parametrize("measured", [COMPARISON, SWEEP], ids=["comparison", "sweep"])
@@ -33,7 +41,13 @@ def test_what_was_written_is_read_again_with_its_machine(tmp_path, measured):
     assert store.read(tmp_path / "a.json") == (measured, here)
 
 
-@pytest.mark.parametrize("measured", [COMPARISON, SWEEP], ids=["comparison", "sweep"])
+def test_the_release_that_was_measured_is_stored_not_the_default_one(tmp_path):
+    store.write(tmp_path / "a.json", PANELS, machine())
+    read, here = store.read(tmp_path / "a.json")
+    assert (read, here.versions["Kafka"]) == (PANELS, "3.9.1")
+
+
+@pytest.mark.parametrize("measured", [COMPARISON, SWEEP, PANELS], ids=["comparison", "sweep", "panels"])
 def test_a_plot_is_a_png(tmp_path, measured):
     plots.plot(measured, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -62,6 +76,19 @@ def test_a_sweep_shows_a_column_for_each_place():
     assert list(show.details(SWEEP)) == []
 
 
+def test_a_sweep_is_a_markdown_table_with_its_spread_in_the_page_that_has_a_place_for_it():
+    here = machine().running("3.9.1")
+    page = "<!-- produce: begin -->\n<!-- produce: end -->\n"
+    filled = show.insert_sweeps(page, {"produce": (PANELS, here), "other": (SWEEP, here)})
+    assert filled.splitlines()[1:5] == [
+        "| MB/s, by bytes | 100 |",
+        "| --- | ---: |",
+        "| a, plain | 512 (498-530) |",
+        "| b, plain | 9.50 (9.25-11.00) |",
+    ]
+    assert "of 3 runs" in filled and "Kafka 3.9.1" in filled
+
+
 def test_the_table_of_targets_is_shown_and_is_markdown():
     rows = [TargetRow(what="source", target="≥ 1.5 ×", measured="1.40 ×", holds=False)]
     assert "missed" in shown(show.targets(rows))
@@ -77,8 +104,8 @@ def test_the_cpu_is_named_as_linux_names_it():
 
 def test_a_page_takes_the_table_between_its_marks_again_and_again():
     page = "# P\n<!-- targets: begin -->\nold\n<!-- targets: end -->\nrest\n"
-    once = show.insert(page, "| new |\n")
+    once = show.insert(page, "targets", "| new |\n")
     assert once == "# P\n<!-- targets: begin -->\n| new |\n<!-- targets: end -->\nrest\n"
-    assert show.insert(once, "| new |\n") == once
+    assert show.insert(once, "targets", "| new |\n") == once
     with pytest.raises(ValueError, match="has no"):
-        show.insert("# P\n", "| new |\n")
+        show.insert("# P\n", "targets", "| new |\n")

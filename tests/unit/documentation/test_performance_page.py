@@ -1,0 +1,19 @@
+"""PERFORMANCE.md's tables of sweeps are those of the files in docs/performance, and its plots exist."""
+
+from __future__ import annotations
+
+import re
+
+from spark_kafka_eos.lab.bench import show, store
+from spark_kafka_eos.lab.bench.figures import Sweep
+from tests.pages import ROOT
+
+PAGE = (ROOT / "PERFORMANCE.md").read_text()
+STORED = {path.stem: store.read(path) for path in (ROOT / "docs" / "performance").glob("*.json")}
+
+
+def test_each_table_of_a_sweep_is_that_of_its_file():
+    # If not: kafka-eos bench targets docs/performance --into PERFORMANCE.md
+    assert show.insert_sweeps(PAGE, STORED) == PAGE
+    marked = set(re.findall(r"<!-- (.+): begin -->", PAGE)) - {"targets"}
+    assert marked <= {name for name, (measured, _) in STORED.items() if isinstance(measured, Sweep)}
