@@ -185,7 +185,7 @@ def _text(column: pa.Array) -> Pieces:
 def _enum(avro: Enum, column: pa.Array, path: str) -> pa.BinaryArray:
     index = pc.index_in(_cast(column, pa.string(), path), pa.array(avro.symbols))
     if index.null_count:
-        raise InvalidRow(f"{path} has a value that is no symbol of {avro.name}")
+        raise InvalidRow(f"{path} has a value that is not a symbol of {avro.name}")
     return _numbers(index.to_numpy().astype(np.int64))
 
 
@@ -223,7 +223,7 @@ def _uuid(value: str, path: str) -> bytes:
     try:
         return UUID(value).bytes
     except ValueError:
-        raise InvalidRow(f"{path} has a value that is no UUID") from None
+        raise InvalidRow(f"{path} has a value that is not a UUID") from None
 
 
 def _unscaled(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

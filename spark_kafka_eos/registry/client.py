@@ -76,6 +76,12 @@ class Registry:
 _sessions: dict[Registry, Session] = {}  # of this process
 
 
+def close_sessions() -> None:
+    """Close this process's connections to registries."""
+    while _sessions:
+        _sessions.popitem()[1].close()
+
+
 class Session:
     def __init__(self, registry: Registry) -> None:
         self._hosts = registry.hosts
@@ -85,6 +91,10 @@ class Session:
             self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
         except (ValueError, TypeError, OSError) as error:  # its texts name options, not their values
             raise ConfigurationError("registry", f"the registry's client refuses its options: {error}") from None
+
+    def close(self) -> None:
+        if hasattr(self._client, "close"):  # since 2.15
+            self._client.close()
 
     def schema(self, key: int | UUID, *, serialized: bool = False) -> Text:
         """The schema with this id or GUID; `serialized` asks for a Protobuf file as a descriptor instead of its text.

@@ -87,6 +87,12 @@ def built_in_connector(spark: str) -> Bundle:
     return Bundle(name="spark-sql-kafka", version=connector, modules=tuple(alone))
 
 
+def avro() -> Bundle:
+    """Spark's `from_avro` and `to_avro`, of the release that also runs on the newest Spark."""
+    module = Module(organisation="org.apache.spark", name="spark-avro_2.13", revision="4.1.1", alone=True)
+    return Bundle(name="spark-avro", version="4.1.1", modules=(module,))
+
+
 # Scala, connector, token provider (not every release of it is published), Kafka's client.
 _NEWEST_CONNECTOR = ("2.13", "4.2.0", "4.0.0", "3.9.1")
 _CONNECTORS = {

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.lab.bench import codec, sides, spark_runs
+from spark_kafka_eos.lab.bench import codec, registry, sides, spark_runs
 from spark_kafka_eos.lab.bench.against import CLIENTS, Against
 from spark_kafka_eos.lab.bench.eos_runs import both_protocols, compare_registration
 from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.isolation import isolation
-from spark_kafka_eos.lab.bench.lab import Lab
+from spark_kafka_eos.lab.bench.lab import Lab, temporary_directory
 from spark_kafka_eos.lab.bench.latency import latency
 from spark_kafka_eos.lab.bench.memory import memory
 from spark_kafka_eos.lab.bench.overhead import overhead
@@ -86,7 +86,7 @@ def measurements() -> Mapping[str, Run]:
         "latency": _one("latency", lambda lab, spark, size: latency(lab, spark, seconds=size.seconds, runs=size.runs)),
     }
     runs |= {f"shape-{key}": _shape(key) for key in SHAPES}
-    return runs | {"overhead": _overhead, "isolation": _isolation, "eos": _eos}
+    return runs | {"registry": _registry, "overhead": _overhead, "isolation": _isolation, "eos": _eos}
 
 
 def _one(key: str, run: Callable[[Lab, SparkSession, Size], Measured]) -> Run:
@@ -105,6 +105,15 @@ def _shape(key: str) -> Run:
         lab.drop(lab.input(shape))
 
     return measure
+
+
+def _registry(lab: Lab, spark: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    with temporary_directory() as folder:
+        records = max(1, size.records // 2)
+        yield "registry", registry.in_spark(spark, folder, records=records, runs=size.runs, show=lab.show)
+    decoded, encoded = registry.alone(records=max(1, size.records // 10), runs=size.runs, show=lab.show)
+    yield "registry-decode", decoded
+    yield "registry-encode", encoded
 
 
 def _overhead(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:

@@ -65,7 +65,7 @@ def codec(
             google_crc32c.value(copied)
 
     work = {ENCODE: encode_all, DECODE: decode_all, BLOCKS: block_all, FLOOR: floor}
-    participants = [Side(name=name, run=_repeated(one, times)) for name, one in work.items()]
+    participants = [Side(name=name, run=repeated(one, times)) for name, one in work.items()]
     with one_core():
         series = alternate(participants, records=times * shape.records, runs=runs, show=show)
     size = sum(map(len, payload)) * times
@@ -112,10 +112,10 @@ def _decoding(records: int, count: int, compression: str) -> Callable[[], float]
         batches = RecordBatches(buffer, [position for position, _, _ in extents(buffer)])
         decode(buffer, header_table(buffer, batches))
 
-    return _repeated(work, 1)
+    return repeated(work, 1)
 
 
-def _repeated(work: Callable[[], None], times: int) -> Callable[[], float]:
+def repeated(work: Callable[[], None], times: int) -> Callable[[], float]:
     """A function that does `work` `times` times and returns its CPU time in seconds: nothing waits, so the load of
     other processes should not count.
     """

@@ -126,7 +126,9 @@ def temporary_directory() -> Iterator[Path]:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """A session on local[2] with both connectors, with the settings that conf/spark-defaults.conf recommends."""
+    """A session on local[2] with both connectors and Spark's Avro, with the settings that conf/spark-defaults.conf
+    recommends.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with temporary_directory() as folder:
         environment = {
@@ -145,10 +147,11 @@ def session() -> Iterator[SparkSession]:
 
 
 def _session() -> SparkSession:
+    connector = jars.built_in_connector(pyspark.__version__)
     session: SparkSession = (
         SparkSession.builder.master("local[2]")
         .appName("kafka-eos bench")
-        .config("spark.jars", ",".join(map(str, jars.files(jars.built_in_connector(pyspark.__version__)))))
+        .config("spark.jars", ",".join(map(str, [*jars.files(connector), *jars.files(jars.avro())])))
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.ui.showConsoleProgress", "false")

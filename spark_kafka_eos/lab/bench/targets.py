@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_kafka_eos.lab.bench import codec, memory, sides
+from spark_kafka_eos.lab.bench import codec, memory, registry, sides
 from spark_kafka_eos.lab.bench.figures import Comparison, Sweep, growth
 from spark_kafka_eos.lab.bench.store import Measured
 from spark_kafka_eos.lab.bench.transport import WALL, bytes_per_second
@@ -173,6 +173,17 @@ def _codec_small(results: Results) -> Iterator[TargetRow]:
         )
 
 
+def _registry(results: Results) -> Iterator[TargetRow]:
+    ours, confluent, from_avro = registry.OURS, registry.CONFLUENT, registry.FROM_AVRO
+    for key, what, against, least in (
+        ("registry", "Avro of a schema registry, in Spark: decode, against Confluent's class", confluent, 5),
+        ("registry", "… against Spark's from_avro with the header cut off", from_avro, 1),
+        ("registry-decode", "Avro of a schema registry, one core: decode, against Confluent's class", confluent, 5),
+        ("registry-encode", "… encode", confluent, 5),
+    ):
+        yield from _faster(results, key, what, ours, against, least=least)
+
+
 def _transport(results: Results) -> Iterator[TargetRow]:
     measured = results.get("transport")
     if isinstance(measured, Comparison):
@@ -224,6 +235,7 @@ _ROWS: tuple[Callable[[Results], Iterator[TargetRow]], ...] = (
     _guarantee,
     _codec,
     _codec_small,
+    _registry,
     _transport,
     _shapes,
     _memory,

@@ -223,6 +223,27 @@ def codec(
 
 
 @bench.command()
+def registry(
+    records: Annotated[
+        int, typer.Option(help="Number of records in Spark; alone, a fifth of it is decoded and encoded.", min=10_000)
+    ] = 1_000_000,
+    runs: Runs = 5,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Decode and encode Avro of a schema registry, against Confluent's classes and Spark's from_avro."""
+    from spark_kafka_eos.lab.bench import registry as measure
+    from spark_kafka_eos.lab.bench.lab import session, temporary_directory
+
+    def run() -> list[Measured]:
+        with _bars() as show, temporary_directory() as folder, session() as spark:
+            in_spark = measure.in_spark(spark, folder, records=records, runs=runs, show=show)
+            return [in_spark, *measure.alone(records=records // 5, runs=runs, show=show)]
+
+    _present(run, output, plot)
+
+
+@bench.command()
 def transport(
     records: Records = 2_000_000,
     runs: Runs = 5,

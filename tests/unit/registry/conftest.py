@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from spark_kafka_eos.registry.client import _sessions
+from spark_kafka_eos.registry.client import close_sessions
 from spark_kafka_eos.testing.registry import RegistryServer
 
 
@@ -13,8 +13,7 @@ from spark_kafka_eos.testing.registry import RegistryServer
 def server():
     with RegistryServer() as running:
         yield running
-    while _sessions:
-        _sessions.popitem()[1]._client.close()
+    close_sessions()
 
 
 @pytest.fixture

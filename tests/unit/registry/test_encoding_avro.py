@@ -137,7 +137,7 @@ def test_a_long_array_of_one_row_is_read_at_once():
         ("int", pa.array(["secret"]), InvalidRow, "out of the range of int32"),
         ("int", pa.array([1, None]), InvalidRow, "value.a is null in a row"),
         ("int", pa.array([[1]]), InvalidSchema, "value.a has the type list<item: int64>"),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.array(["secret"]), InvalidRow, "no symbol of E"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.array(["secret"]), InvalidRow, "not a symbol of E"),
         ({"type": "fixed", "name": "F", "size": 2}, pa.array([b"secret"]), InvalidRow, "not 2 bytes long"),
         ({"type": "array", "items": "int"}, pa.array([1]), InvalidSchema, "wants an array"),
     ],
