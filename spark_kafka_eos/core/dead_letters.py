@@ -22,9 +22,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import TooManyDeadLetters
 from spark_kafka_eos.options.parsers import Limit
@@ -86,13 +91,36 @@ _FIELDS = {field.name: header_name(field.name) for field in fields(DeadLetter)}
 _NUMBERS = frozenset({"partition", "offset", "timestamp", "schema_id", "batch_id"})
 _FIRST = _FIELDS["cause"]
 
+# The fields of `DeadLetter` as columns.
+LETTERS = pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in _FIELDS])
+
 
 def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
     """The headers that a dead letter has after the record's own. A long cause or message is cut."""
-    values = {name: getattr(letter, name) for name in _FIELDS}
-    values["cause"] = cause_of(letter.cause)
-    values["message"] = shortened(letter.message or "", LONGEST_MESSAGE)
-    return [(_FIELDS[name], str(value).encode()) for name, value in values.items() if value not in (None, "")]
+    row = pa.RecordBatch.from_pydict({field: [getattr(letter, field)] for field in _FIELDS}, schema=LETTERS)
+    return [(name, values[0].as_py()) for name, _, values in header_columns(row) if len(values)]
+
+
+def header_columns(letters: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64], pa.BinaryArray]]:
+    """`headers_of` for many letters at once, rows of `LETTERS`: each header's name, the numbers of the rows that have
+    it, and its values in them.
+    """
+    for field, name in _FIELDS.items():
+        column = letters.column(field)
+        if field == "cause":
+            text = _each(column.fill_null(""), cause_of)
+        elif field == "message":
+            text = _each(column.fill_null(""), lambda message: shortened(message, LONGEST_MESSAGE))
+        else:
+            text = column.cast(pa.string())
+        present = pc.fill_null(pc.not_equal(text, ""), False)
+        yield name, np.flatnonzero(present), text.filter(present).cast(pa.binary())
+
+
+def _each(column: pa.StringArray, change: Callable[[str], str]) -> pa.StringArray:
+    """The column with each value changed; equal ones, of which there are many, only once."""
+    encoded = column.dictionary_encode()
+    return pa.array([change(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 def cause_of(text: str | None) -> str:

@@ -32,9 +32,9 @@ def aside(
     decoder are evaluated once. The sink needs the option `deadLetterTopic`.
     """
     dead = _error(decoded).isNotNull()
-    columns = [_either(dead, "key", key), _either(dead, "value", value)]
+    columns = [_either(frame, dead, "key", key), _either(frame, dead, "value", value)]
     if headers is not None or "headers" in frame.columns:
-        original = F.col("headers") if "headers" in frame.columns else F.lit(None)
+        original = _original(frame, "headers")
         columns.append((original if headers is None else F.when(dead, original).otherwise(headers)).alias("headers"))
     given = zip(_GIVEN_BY_USER, (topic, partition, timestamp), strict=True)
     columns += [column.alias(name) for name, column in given if column is not None]
@@ -56,14 +56,17 @@ def _error(decoded: str) -> Column:
     return F.col(f"{decoded}.error")
 
 
-def _either(dead: Column, name: str, given: Column | None) -> Column:
+def _original(frame: DataFrame, name: str) -> Column:
+    return F.col(name) if name in frame.columns else F.lit(None)
+
+
+def _either(frame: DataFrame, dead: Column, name: str, given: Column | None) -> Column:
     """The original of a dead letter, and what is `given` of the other rows; binary, as the source's columns are."""
-    if given is None:
-        return F.col(name).cast("binary").alias(name)
-    return F.when(dead, F.col(name).cast("binary")).otherwise(given.cast("binary")).alias(name)
+    original = _original(frame, name).cast("binary")
+    return (original if given is None else F.when(dead, original).otherwise(given.cast("binary"))).alias(name)
 
 
 def _source(frame: DataFrame) -> Column:
     """Where each row was read, as far as the DataFrame has the columns of it."""
-    known = {name: F.col(name) if name in frame.columns else F.lit(None) for name in SOURCE.names}
-    return F.struct(*(column.cast(SOURCE[name].dataType).alias(name) for name, column in known.items())).alias("source")
+    fields = (_original(frame, field.name).cast(field.dataType).alias(field.name) for field in SOURCE)
+    return F.struct(*fields).alias("source")

@@ -163,7 +163,7 @@ class BlockEncoder:
                     action="Set the option deadLetterTopic, or filter out the rows with an error.",
                 )
             found = errors.is_valid()
-            self._dead.add(rows.filter(found), errors.filter(found).to_pylist())
+            self._dead.add(rows.filter(found), errors.filter(found))
             rows = rows.filter(errors.is_null())
         return rows.drop_columns(["error"])
 
@@ -173,7 +173,7 @@ class BlockEncoder:
         """Make dead letters of these rows, for `topic`, because of `error`; raise it if there is no topic for them."""
         if self._dead is None:
             raise error
-        self._dead.add(rows, [{"cause": str(cause), "message": error.what}] * rows.num_rows, topic)
+        self._dead.refuse(rows, cause, error.what, topic)
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if rows.num_rows == 0:

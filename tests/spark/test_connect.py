@@ -31,8 +31,13 @@ def paid(kafka: EmbeddedKafka) -> str:
 
 
 @pytest.fixture(scope="module")
+def dead(kafka: EmbeddedKafka) -> str:
+    return kafka.create_topic("connect-dead")
+
+
+@pytest.fixture(scope="module")
 def errors(
-    kafka: EmbeddedKafka, topic: str, paid: str, tmp_path_factory: pytest.TempPathFactory
+    kafka: EmbeddedKafka, topic: str, paid: str, dead: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str | None]:
     """Each query's error, all of them run in one session."""
     orders = kafka.create_topic("connect-orders", 2)
@@ -42,7 +47,7 @@ def errors(
     producer.flush()
     testing = {"SPARK_TESTING": "1"}  # a free port for the server instead of the one that everybody's has
     done = subprocess.run(
-        [sys.executable, JOB, kafka.bootstrap, topic, str(tmp_path_factory.mktemp("connect")), orders, paid],
+        [sys.executable, JOB, kafka.bootstrap, topic, str(tmp_path_factory.mktemp("connect")), orders, paid, dead],
         env={**os.environ, **python_environment(), **testing},
         stdout=subprocess.PIPE,
         check=True,
@@ -77,8 +82,18 @@ def test_a_stateful_batch_that_is_skipped_writes_its_state(errors: dict[str, str
 
 
 def test_each_record_is_there_once(kafka: EmbeddedKafka, topic: str, errors: dict[str, str | None]) -> None:
-    values = sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, topic))
+    records = [m.value() or b"" for m in read_committed(kafka.bootstrap, topic)]
+    values = sorted(int(value) for value in records if not value.startswith(b"odd"))
     assert values == [-50, -50, -25, -25, *range(100)]
+
+
+def test_dead_letters_are_put_aside(kafka: EmbeddedKafka, topic: str, dead: str, errors: dict[str, str | None]) -> None:
+    assert errors["aside"] is None
+    good = [m.value() or b"" for m in read_committed(kafka.bootstrap, topic)]
+    assert sorted(value for value in good if value.startswith(b"odd")) == sorted(
+        b"odd %d" % n for n in range(1, 100, 2)
+    )
+    assert sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, dead)) == list(range(0, 100, 2))
 
 
 def test_the_readmes_example_writes_the_paid_orders_once_with_the_trigger_of_serverless_compute(

@@ -123,3 +123,60 @@ def test_good_records_and_dead_letters_are_committed_together(query, way, caplog
         assert writer.last_commit is not None
         assert (writer.last_commit.records, writer.last_commit.dead_letters) == (GOOD + BAD, {"undecodable": BAD})
         assert f"10 of 50 records are dead letters in {pipe.dead}: undecodable=10" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["driver", "executors", "sink"])
+def test_a_batch_with_too_many_dead_letters_leaves_nothing_visible(query, way):
+    pipe = query(way)
+    with pytest.raises(Exception, match="TooManyDeadLetters|10 of the batch's 50 records") as raised:
+        pipe.write(pipe.rows(), maxDeadLetters="1000,10%")
+    assert "undecodable=10" in str(raised.value)
+    assert "Nothing was committed." in str(raised.value)
+    assert pipe.written(pipe.out) == pipe.written(pipe.dead) == []
+    pipe.write(pipe.rows(), maxDeadLetters="20%")
+    assert (len(pipe.written(pipe.out)), len(pipe.letters())) == (GOOD, BAD)
+
+
+def test_rows_that_cannot_be_written_are_dead_letters_of_a_batch_write_at_least_once(query):
+    pipe = query("batch")
+    large = pipe.kafka.create_topic(f"dead-large-{next(_numbers)}", config={"max.message.bytes": "20000"})
+    rows = pipe.spark.createDataFrame(
+        [("fits", pipe.out, 1), ("x" * 5_000, pipe.out, 0), ("nowhere", None, None), ("no partition", pipe.out, 2)],
+        "value string, topic string, partition int",
+    )
+    options = pipe.given() | {"deliveryGuarantee": "at-least-once", "kafka.max.request.size": "2000"}
+    options |= {"outputTopics": pipe.out, "deadLetterTopic": large}
+    del options["topic"], options["kafka.transactional.id"]
+    rows.write.format("kafka-eos").mode("append").options(**options).save()
+    assert pipe.written(pipe.out) == [b"fits"]
+    found = {}
+    for message in read_committed(pipe.kafka.bootstrap, large):
+        letter = letter_of(cast("list[tuple[str, bytes | None]]", message.headers()))
+        assert letter is not None
+        found[(message.value() or b"")[:7]] = letter.cause, letter.output_topic, letter.transactional_id
+    assert found == {
+        b"xxxxxxx": ("too-large", pipe.out, None),
+        b"nowhere": ("no-topic", None, None),
+        b"no part": ("unknown-partition", pipe.out, None),
+    }
+
+
+def test_a_query_that_reads_its_own_dead_letters_is_refused(query):
+    pipe = query("driver")
+    with pytest.raises(Exception, match="the query reads its deadLetterTopic") as raised:
+        pipe.write(pipe.rows(), deadLetterTopic=pipe.source)
+    assert "Nothing was committed." in str(raised.value)
+
+
+def test_aside_evaluates_the_decoder_once(spark):
+    @F.udf("struct<value:string,error:struct<cause:string,message:string,schema_id:int>>")
+    def decode(value):
+        raise NotImplementedError("only planned")
+
+    columns = "binary key, binary value, string topic, int partition, bigint offset, timestamp timestamp"
+    schema = ", ".join(f"{name} {kind}" for kind, name in (column.split() for column in columns.split(", ")))
+    frame = spark.createDataFrame([], schema).withColumn("decoded", decode("value"))
+    rows = aside(frame, "decoded", value=F.col("decoded.value"), key=F.upper("decoded.value"))
+    plan = rows._jdf.queryExecution().executedPlan().toString()
+    [evaluation] = [line for line in plan.splitlines() if "EvalPython" in line]
+    assert evaluation.count("decode(") == 1

@@ -1,10 +1,11 @@
-"""Queries on Spark Connect. Arguments: bootstrap, topic, a folder, and the topics of the README's example.
+"""Queries on Spark Connect. Arguments: bootstrap, topic, a folder, the topics of the README's example, and that of dead
+letters.
 
 Prints one line of JSON: each query's error, null without one. `driver` and `executors` are the append modes; `twice`
 calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
 query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example, with the
 only trigger that serverless compute has. `last_commit` is what the client's writer says of its batches, and `inside`
-what the server's says, which the function that it runs checks.
+what the server's says, which the function that it runs checks. `aside` makes dead letters of the even numbers.
 """
 
 import json
@@ -16,11 +17,12 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter
+from spark_kafka_eos import TransactionalWriter, aside
 from tests.pages import ROOT
 
-bootstrap, topic, folder, orders, paid = sys.argv[1:]
+bootstrap, topic, folder, orders, paid, dead = sys.argv[1:]
 (Path(folder) / "in").mkdir()
 errors: dict[str, str | None] = {}
 
@@ -32,7 +34,8 @@ def add_file(first: int) -> None:
 
 def writer(name: str, mode: str = "driver", checkpoint: str = "") -> TransactionalWriter:
     options = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"{topic}-{name}", "topic": topic}
-    return TransactionalWriter(options | {"appendMode": mode, "checkpointLocation": f"{folder}/{checkpoint or name}"})
+    options |= {"appendMode": mode, "checkpointLocation": f"{folder}/{checkpoint or name}", "deadLetterTopic": dead}
+    return TransactionalWriter(options)
 
 
 def run(name: str, frame: DataFrame, function: Callable[[DataFrame, int], None], checkpoint: str = "") -> None:
@@ -81,6 +84,9 @@ def told(batch_df: DataFrame, batch_id: int) -> None:
 run("inside", numbers, told)
 run("twice", numbers, twice)
 run("constant", numbers, constant)
+even = F.expr("if(n % 2 = 0, named_struct('cause', 'even', 'message', '', 'schema_id', 1), null)")
+decoded = files.select(F.col("n").cast("string").alias("value"), F.struct(even.alias("error")).alias("decoded"))
+run("aside", aside(decoded, "decoded", value=F.concat(F.lit("odd "), "value")), writer("aside"))
 counts = files.selectExpr("n % 2 as odd").groupBy("odd").count().selectExpr("concat('-', count) as value")
 run("counts", counts, writer("counts"))
 for left in ("1", ".1.crc"):
