@@ -51,13 +51,14 @@ def block_row(block: Block, slots: int) -> pa.RecordBatch:
 
 def report_rows(report: EncodeReport, slots: int) -> Iterator[pa.RecordBatch]:
     """The rows that bring the report to the append tasks: to each one its own blocks' part, so that it knows its
-    partitions before it appends; an error to all of them, so that none appends.
+    partitions before it appends; an error to all of them, so that none appends. One of them counts the dead letters.
     """
     by_slot: dict[int, list[EncodedBlock]] = {slot: [] for slot in range(slots) if report.error is not None}
     for block in report.blocks:
         by_slot.setdefault(slot_of(block.partition, slots), []).append(block)
     for slot, blocks in (by_slot or {report.task % slots: []}).items():
         yield _row(slot, report.task, -1, report=pickle.dumps(replace(report, blocks=tuple(blocks))))
+        report = replace(report, dead_letters={})
 
 
 def shuffle(rows: DataFrame, slots: int) -> DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.spark.shuffled import block_row, read, report_rows
@@ -44,3 +46,9 @@ def test_an_error_goes_to_every_append_task():
     assert {slot: each.error.what for slot, each in found.items() if each.error} == dict.fromkeys(
         range(SLOTS), "too large"
     )
+
+
+def test_dead_letters_are_counted_once_although_several_tasks_are_told():
+    found = received(replace(REPORT, dead_letters={"undecodable": 2}))
+    assert len(found) > 1
+    assert [each.dead_letters for each in found.values() if each.dead_letters] == [{"undecodable": 2}]
