@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_kafka_eos.cli.errors import FAILED, usage
+from spark_kafka_eos.lab.commands.dead_letters import dead_letters
 from spark_kafka_eos.lab.commands.fuzz import fuzz
 from spark_kafka_eos.lab.commands.simulate import simulate
 from spark_kafka_eos.lab.commands.soak import soak
@@ -35,6 +36,7 @@ def _chaos() -> None:
     """Inject faults."""
 
 
+chaos.command("dead-letters")(dead_letters)
 chaos.command()(simulate)
 chaos.command()(soak)
 
