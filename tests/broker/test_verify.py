@@ -560,7 +560,7 @@ def test_good_records_and_dead_letters_are_together_the_source(either_kafka, clu
     exit_code, shown = world.ask("--topic", world.dead)
     assert (exit_code, shown["verdict"]) == (0, "holds"), shown
     assert shown["topics"] == {world.target: 207, world.dead: 22}
-    assert [each["checked"] for each in shown["findings"][:3]] == [229, 229, 4]
+    assert [each["checked"] for each in shown["findings"][:3]] == [229, 207, 4], "dead letters are in no order"
     assert world.ask()[0] == 1, "without them, records are missing"
     # A dead letter of a record that was written as well.
     produce(either_kafka.bootstrap, world.dead, [b"x"], headers=world.letter(TopicPartition(world.source, 0), 1, 0))

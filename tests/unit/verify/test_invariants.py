@@ -164,6 +164,14 @@ def test_an_output_of_two_topics_has_each_record_in_one_of_them():
     ]  # fmt: skip
 
 
+def test_dead_letters_are_in_no_order():
+    """What cannot be written is found later than what cannot be decoded."""
+    good = log(Data([10, 12, 13, 15]), COMMIT)
+    dead = replace(log(Data([14, 11]), COMMIT, name="dead"), dead_letters=2)
+    finding = checked(good, dead)[Invariant.ORDER]
+    assert (finding.verdict, finding.checked, finding.note) == ("holds", 4, "dead letters are in no order")
+
+
 def test_dead_letters_beside_values_without_provenance_are_compared_by_contents():
     """Of the dead letters alone the origin is known, which proves nothing about the others."""
     contents = np.arange(12, dtype=np.uint64).reshape(6, 2)
