@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from spark_kafka_eos.core.dead_letters import DeadLetter, Header, own_headers
+from spark_kafka_eos.core.dead_letters import Cause, DeadLetter, Header, own_headers
 from spark_kafka_eos.model import TopicPartition
 
 REPLAYS = "__kafka_eos.replays"
+_WITHOUT_TOPIC = frozenset({Cause.NO_TOPIC, Cause.TOPIC_NOT_ALLOWED})
 _DIGITS = 9  # what is longer is no number of replays
 
 Place = tuple[TopicPartition, int]  # a dead letter's partition and offset
@@ -43,15 +44,17 @@ def replayed_headers(headers: Sequence[Header]) -> list[Header]:
 
 def destination(letter: DeadLetter, to: str | None) -> str | None:
     """The topic that a dead letter is sent to: `to`, else the one it could not be written to, else the one it was read
-    from. None if nothing says so.
+    from. None if nothing says so: a row without a topic of its own is not what was read.
     """
-    return to or letter.output_topic or letter.topic
+    if to is not None or letter.cause in _WITHOUT_TOPIC:
+        return to
+    return letter.output_topic or letter.topic
 
 
 def partition_of(letter: DeadLetter, to: str | None, partitions: int) -> int | None:
     """The partition it was read from, if it returns to its topic; None if its key decides."""
     number = letter.partition
-    returns = not to and letter.output_topic is None
+    returns = to is None and letter.output_topic is None
     return number if returns and number is not None and 0 <= number < partitions else None
 
 

@@ -135,7 +135,7 @@ def _refused(topic: str, nowhere: Sequence[StoredLetter], to: str | None) -> Too
     if to == topic or replays.destination(nowhere[0].letter, to) == topic:
         why = f"{len(nowhere):,} dead letters, the first at {first}, would be sent to {topic} itself"
     else:
-        why = f"{len(nowhere):,} dead letters, the first at {first}, do not say where they came from"
+        why = f"{len(nowhere):,} dead letters, the first at {first}, do not say where they belong"
     return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
 
 

@@ -58,9 +58,9 @@ class Ids:
 
 def register(url: str) -> Ids:
     """Register the schemas, the latest version last."""
-    client = SchemaRegistryClient({"url": url})
-    versions = tuple(client.register_schema(SUBJECT, Schema(text, "AVRO")) for text in SCHEMAS)
-    return Ids(versions=versions, other=client.register_schema("orders-json-value", Schema(_OTHER, "JSON")))
+    with SchemaRegistryClient({"url": url}) as client:
+        versions = tuple(client.register_schema(SUBJECT, Schema(text, "AVRO")) for text in SCHEMAS)
+        return Ids(versions=versions, other=client.register_schema("orders-json-value", Schema(_OTHER, "JSON")))
 
 
 def way_of(number: int) -> str | None:

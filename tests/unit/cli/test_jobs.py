@@ -19,6 +19,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 COPY = ["copy_topic.py", "--bootstrap-servers", "b:1", "--from", "a", "--to", "b", "--checkpoint", "c"]
 DELAYS = ["flight_delays.py", "--bootstrap-servers", "b:1", "--checkpoint", "c"]
 
+DECODE = ["decode_orders.py", "--bootstrap-servers", "b:1", "--checkpoint", "c", "--registry", "http://r:1"]
+
 
 def run(job, *arguments):
     command = [sys.executable, "-c", BARE, str(ROOT / "jobs" / job), *arguments]
@@ -42,6 +44,8 @@ def run(job, *arguments):
         ([*DELAYS, "--append-mode", "nobody"], "option 'appendMode': "),
         ([*DELAYS, "--properties", "nowhere.properties"], "No such file or directory: 'nowhere.properties'"),
         ([*DELAYS, "--max-offsets-per-trigger", "0"], "option 'maxOffsetsPerTrigger': "),
+        ([*DECODE, "--max-dead-letters", "many"], "option 'maxDeadLetters': "),
+        ([*DECODE, "--dead-letters", "orders-clean"], "option 'deadLetterTopic': "),
     ],
 )
 def test_a_wrong_option_of_a_job_is_a_usage_error_without_a_traceback(arguments, said):
@@ -58,7 +62,14 @@ def test_without_its_data_set_the_flights_job_says_what_to_install():
     assert "Traceback" not in done.stderr
 
 
+def test_without_the_registrys_client_the_orders_job_says_what_to_install():
+    done = run(*DECODE)
+    assert done.returncode == 1, done.stderr
+    assert "Run: pip install 'spark-kafka-eos[registry]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_help_of_a_job_needs_no_extra():
-    for job in (COPY[0], DELAYS[0]):
+    for job in (COPY[0], DELAYS[0], DECODE[0]):
         done = run(job, "--help")
         assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from spark_kafka_eos.model import TopicPartition
 READ = DeadLetter(cause="undecodable", topic="orders", partition=3, offset=7)
 WRITTEN = DeadLetter(cause="too-large", topic="orders", partition=3, offset=7, output_topic="clean")
 UNKNOWN = DeadLetter(cause="other")
+FORBIDDEN = DeadLetter(cause="topic-not-allowed", topic="orders", partition=3, offset=7, output_topic="secret")
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,8 @@ UNKNOWN = DeadLetter(cause="other")
         (WRITTEN, None, "clean", None),
         (UNKNOWN, None, None, None),
         (UNKNOWN, "repaired", "repaired", None),
+        (FORBIDDEN, None, None, None),
+        (FORBIDDEN, "repaired", "repaired", None),
     ],
 )
 def test_it_goes_where_it_came_from_or_could_not_go_unless_a_topic_is_named(letter, to, topic, partition):
