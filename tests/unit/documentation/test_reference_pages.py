@@ -99,7 +99,7 @@ def test_the_page_on_the_command_line_names_no_option_and_no_command_that_is_not
 
 
 def test_the_runbook_names_commands_and_options_that_there_are():
-    named = re.findall(r"kafka-eos ([a-z]+)(?: ([a-z]+))?", page("runbook").replace("\n", " "))
+    named = re.findall(r"kafka-eos ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?", page("runbook").replace("\n", " "))
     assert named
     for command, subcommand in named:
         groups = {name.split()[0] for name in COMMANDS if " " in name}
