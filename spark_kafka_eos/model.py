@@ -145,8 +145,9 @@ class Compression(IntEnum):
 
 # Bits of a record batch's attributes.
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-# Not on the wire, where this bit is unused: the records come from messages that had no timestamp (`wire.legacy`).
-NO_TIMESTAMP = 0x4000
+# Not on the wire, where these bits are unused, but of records that come from messages (`wire.legacy`): they had no
+# timestamp; each has its own timestamp although the broker set it.
+NO_TIMESTAMP, OWN_TIMESTAMPS = 0x4000, 0x2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch
-from spark_kafka_eos.model import CODEC, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP, RecordBatchHeader
+from spark_kafka_eos.model import CODEC, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP, OWN_TIMESTAMPS, RecordBatchHeader
 from spark_kafka_eos.wire.chain import record_bounds, walk
 from spark_kafka_eos.wire.columns import MAX_BYTES, cut
 from spark_kafka_eos.wire.compression import Decompressor
@@ -277,10 +277,12 @@ def _columns(part: _Part, include_headers: bool, part_bytes: int, max_bytes: int
     _check_offsets(offset, per_record(batches["last_offset_delta"]), count)
     offset += per_record(batches["base_offset"])
     # With LogAppendTime, the timestamps in the records are not valid.
-    by_broker = batches["attributes"] & LOG_APPEND_TIME != 0
-    timestamp_type = per_record(np.where(batches["attributes"] & NO_TIMESTAMP, -1, by_broker))
-    timestamp[timestamp_type != 0] = 0
-    timestamp += per_record(np.where(by_broker, batches["max_timestamp"], batches["base_timestamp"]))
+    attributes = batches["attributes"]
+    by_broker, no_timestamp = attributes & LOG_APPEND_TIME != 0, attributes & NO_TIMESTAMP != 0
+    common = by_broker & (attributes & OWN_TIMESTAMPS == 0)
+    timestamp_type = per_record(np.where(no_timestamp, -1, by_broker))
+    timestamp[per_record(common | no_timestamp)] = 0
+    timestamp += per_record(np.where(common, batches["max_timestamp"], batches["base_timestamp"]))
     columns = [pa.array(offset), pa.array(timestamp), pa.array(timestamp_type.astype(np.int32)), key, value]
     if not include_headers:
         yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

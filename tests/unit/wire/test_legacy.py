@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -76,8 +77,12 @@ def test_offsets_inside_a_wrapper_of_magic_1_are_relative_to_the_first_also_afte
 
 def test_a_wrapper_with_log_append_time_sets_the_timestamp_of_all_that_it_holds():
     inside = message(0, magic=1, timestamp=1) + message(1, magic=1, timestamp=2)
-    read = rows(wrapper(1, inside, magic=1, codec=Compression.GZIP, attributes=BY_BROKER, timestamp=T0))
-    assert [(row.timestamp, row.timestamp_type) for row in read] == [(T0, 1), (T0, 1)]
+    stamped = [
+        wrapper(at, inside, magic=1, codec=Compression.GZIP, attributes=BY_BROKER, timestamp=T0 + at) for at in (1, 3)
+    ]
+    read = rows(b"".join(stamped) + message(4, magic=1, attributes=BY_BROKER, timestamp=T0 + 4))
+    assert [row.timestamp - T0 for row in read] == [1, 1, 3, 3, 4]
+    assert [row.timestamp_type for row in read] == [1] * 5
 
 
 def test_snappy_is_read_with_javas_framing_and_without():
@@ -124,8 +129,24 @@ def test_a_log_of_three_formats_is_read_as_one():
     log += message(20, magic=1) + message(21, magic=1) + bytes(modern) + message(40, magic=1)
     assert offsets(log) == [1, 11, 12, 20, 21, 30, 40]
     batches = as_record_batches(log)
-    assert [header.record_count for header in scan(batches)] == [1, 2, 2, 1, 1]
+    assert [header.record_count for header in scan(batches)] == [3, 2, 1, 1]
     assert bytes(modern) in batches
+
+
+@pytest.mark.parametrize("codec", [None, *CODECS])
+def test_wrappers_and_messages_of_many_sizes_and_of_one_are_read_a_megabyte_at_a_time(codec):
+    """Among them more of one size than are looked for at once, and messages between wrappers."""
+    log, at, of = b"", 0, Random(1)
+    for size, number in ((100, 9_000), (101, 3_000), (700_000, 3), (0, 20), (7, 17)):
+        for first in range(at, at + number, 500):
+            last = min(first + 500, at + number) - 1
+            base = first if codec else 0
+            inside = b"".join(message(n - base, of.randbytes(size), magic=1) for n in range(first, last + 1))
+            log += inside if codec is None else wrapper(last, inside, magic=1, codec=codec)
+        at += number
+        log += message(at, magic=1)
+        at += 1
+    assert offsets(log) == list(range(at))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -161,7 +182,7 @@ def two(first: int = 0, second: int = 1, magic: int = 1) -> bytes:
         (two(5, 5), "do not ascend after offset 5"),
         (wrapper(9, two(1, 0), magic=1, codec=Compression.GZIP), "at offset 9: .* do not ascend"),
         (wrapper(9, two(0, 1, 0), magic=0, codec=Compression.GZIP), "at offset 9: its offsets end at 1"),
-        (wrapper(0, two(0, 1), magic=1, codec=Compression.GZIP), "at offset 0: its offsets end at 0"),
+        (wrapper(0, two(0, 1), magic=1, codec=Compression.GZIP), "at offset 0: .* do not ascend after offset -1"),
         (wrapper(9, b"", magic=1, codec=Compression.GZIP), "at offset 9: it holds no message"),
         (wrapper(9, two(magic=0), magic=1, codec=Compression.GZIP), "messages of another format"),
         (wrapper(9, wrapper(0, two(), magic=1, codec=Compression.GZIP), magic=1, codec=Compression.GZIP), "compressed"),
