@@ -63,6 +63,10 @@ def test_the_driver_appends_and_the_executors_mode_is_refused(errors: dict[str, 
     assert "Set appendMode=driver or appendMode=auto" in str(errors["executors"])
 
 
+def test_values_of_a_schema_registry_come_and_go(errors: dict[str, str | None]) -> None:
+    assert errors["schemas"] is None
+
+
 def test_the_report_of_a_commit_is_on_the_server_and_the_client_says_so(errors: dict[str, str | None]) -> None:
     assert "Spark Connect runs a copy of this writer on the server" in str(errors["last_commit"])
     assert errors["inside"] is None

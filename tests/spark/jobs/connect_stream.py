@@ -6,6 +6,7 @@ calls the writer twice in a batch, `constant` always with the same batch id; `co
 query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example, with the
 only trigger that serverless compute has. `last_commit` is what the client's writer says of its batches, and `inside`
 what the server's says, which the function that it runs checks. `aside` makes dead letters of the even numbers.
+`schemas` is about values of a schema registry.
 """
 
 import json
@@ -19,7 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, aside
+from spark_kafka_eos import TransactionalWriter, aside, from_confluent, to_confluent
+from spark_kafka_eos.testing.registry import schema_registry
 from tests.pages import ROOT
 
 bootstrap, topic, folder, orders, paid, dead = sys.argv[1:]
@@ -107,5 +109,14 @@ names: dict[str, Any] = {}
 exec(example, names)
 names["query"].awaitTermination()
 errors["readme"] = None if names["spark"] is spark and not hasattr(spark, "_jvm") else "not over Spark Connect"
+
+schema = '{"type": "record", "name": "Numbered", "fields": [{"name": "id", "type": "long"}]}'
+with schema_registry() as url:
+    encoded = spark.range(3).select(
+        to_confluent(F.struct("id"), url, topic="ids", schema=schema, register=True).alias("v")
+    )
+    decoded = encoded.select(from_confluent("v", url, topic="ids", mode="permissive").alias("decoded"))
+    ids = sorted(found.id for found in decoded.select("decoded.value.id").collect())
+errors["schemas"] = None if ids == [0, 1, 2] else str(ids)
 print(json.dumps(errors))
 spark.stop()

@@ -1,0 +1,136 @@
+"""Values of a schema registry in Spark: the page's examples, every type, and what happens when something is wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_kafka_eos import ConfigurationError, from_confluent, to_confluent
+from spark_kafka_eos.registry.client import close_sessions
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.registry import RegistryServer
+from tests.pages import run
+from tests.unit.registry.avro_samples import EVERY_KIND, order, row
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def server():
+    with RegistryServer(user_info="reader:secret") as running:
+        yield running
+    close_sessions()
+
+
+@pytest.fixture
+def registry(server: RegistryServer) -> dict:
+    return {"url": server.url, "basic.auth.user.info": "reader:secret", "max.retries": 0}
+
+
+@pytest.fixture
+def serialize(registry: dict):
+    with SchemaRegistryClient(registry) as client:
+        yield lambda record, headers=None, **conf: AvroSerializer(client, EVERY_KIND, conf=conf)(
+            record, SerializationContext("orders", MessageField.VALUE, headers)
+        )
+
+
+@pytest.mark.broker
+def test_the_pages_examples_run(kafka: EmbeddedKafka, spark: SparkSession):
+    kafka.create_topic("sales", 1)
+    with RegistryServer() as server:
+        assert run("docs/schemas.md", kafka.bootstrap, spark=spark, registry=server.url) == 5
+        close_sessions()
+
+
+def test_every_type_comes_and_goes_as_confluents_serializer_has_it(spark, registry, serialize):
+    values = [serialize(order(number)) for number in range(20)]
+    frame = spark.createDataFrame([(value,) for value in [*values, None]], "value binary").repartition(1)
+    decoded = frame.select("value", from_confluent("value", registry, topic="orders").alias("order"))
+    again = decoded.select("value", "order", to_confluent("order", registry, topic="orders").alias("again"))
+    table = again.toArrow()
+    assert table["again"].to_pylist() == table["value"].to_pylist()
+    found = table["order"].to_pylist()
+    assert found[-1] is None
+    for each, number in zip(found, range(20), strict=False):
+        each["at"], each["exactly_at"] = each["at"].astimezone(UTC), each["exactly_at"].astimezone(UTC)
+        assert each == row(order(number))
+
+
+def test_schema_ids_in_headers_are_found(spark, registry, serialize):
+    headers: list = []
+    body = serialize(order(3), headers, **{"schema.id.serializer": header_schema_id_serializer})
+    kind = "value binary, headers array<struct<key: string, value: binary>>"
+    rows = [(body, headers), (serialize(order(4)), [("other", b"x")]), (serialize(order(5)), None)]
+    frame = spark.createDataFrame(rows, kind)
+    decoded = frame.select(from_confluent("value", registry, topic="orders", headers="headers").alias("order"))
+    assert [found.id for found in decoded.select("order.id").collect()] == [order(number)["id"] for number in (3, 4, 5)]
+
+
+def test_a_bad_record_fails_the_query_or_is_told(spark, registry, serialize):
+    frame = spark.createDataFrame([(serialize(order(1)),), (b"bad content",)], "value binary").repartition(1)
+    told = frame.select(from_confluent("value", registry, topic="orders", mode="permissive").alias("decoded"))
+    assert sorted(str(found.cause) for found in told.select("decoded.error.cause").collect()) == ["None", "not-framed"]
+    failing = frame.select(from_confluent("value", registry, topic="orders").alias("order"))
+    with pytest.raises(PySparkException, match=r"UndecodableRecord: row \d of a batch of 2 \(not-framed\)") as raised:
+        failing.collect()
+    assert "content" not in str(raised.value).partition("See docs")[0].partition("UndecodableRecord")[2]
+
+
+def test_an_outage_fails_the_query_and_no_secret_is_shown(spark, server, registry, serialize, capsys):
+    other = registry | {"timeout": 10}  # a session of its own in the workers
+    frame = spark.createDataFrame([(serialize(order(1)),)], "value binary")
+    decoded = frame.select(from_confluent("value", other, topic="orders", mode="permissive").alias("decoded"))
+    decoded.explain(extended=True)
+    server.fail = 503
+    try:
+        with pytest.raises(PySparkException, match=r"RegistryError: the schema registry at .* \(HTTP 503") as raised:
+            decoded.collect()
+    finally:
+        server.fail = None
+    assert "secret" not in str(raised.value) + capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"topic": "nothing"}, "has no subject 'nothing-value'"),
+        ({}, "the schema is not known"),
+        ({"topic": "orders", "subject": "orders-value"}, "not both"),
+        ({"topic": "orders", "mode": "ignore"}, "must be 'fail' or 'permissive'"),
+        ({"schema": '{"type": "record", "name": "T", "fields": [{"name": "t", "type": "T"}]}'}, "T contains itself"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_the_query_runs(spark, registry, arguments, said):
+    with pytest.raises(ConfigurationError, match=said):
+        from_confluent("value", registry, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "subject"),
+    [
+        ({"topic": "sent"}, "sent-value"),
+        ({"topic": "sent", "key": True}, "sent-key"),
+        ({"strategy": "record"}, "shop.Order"),
+        ({"topic": "sent", "strategy": "topic-record"}, "sent-shop.Order"),
+    ],
+)
+def test_a_schema_is_registered_under_the_subject_of_its_strategy(spark, server, registry, arguments, subject):
+    with pytest.raises(ConfigurationError, match="does not have this schema"):
+        to_confluent("value", registry, schema=EVERY_KIND, **arguments)
+    to_confluent("value", registry, schema=EVERY_KIND, register=True, **arguments)
+    assert server.requests[-1] == f"POST /subjects/{subject}/versions"
+
+
+def test_the_arrow_type_is_what_spark_says(spark, registry, serialize):
+    serialize(order(0))
+    column = from_confluent("value", registry, topic="orders")
+    frame = spark.createDataFrame([(serialize(order(2)),)], "value binary").select(column.alias("order"))
+    assert frame.toArrow().schema.field("order").type.field("amount").type == pa.decimal128(20, 2)
