@@ -22,6 +22,8 @@ from spark_kafka_eos.options.secret import Secret
 
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds
+_MOST_UNKNOWN = 10_000  # ids that are remembered
+_LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _T = TypeVar("_T")
 
@@ -103,7 +105,7 @@ class Session:
         known = self._known.get(key)
         if known is not None:
             return known
-        if time.monotonic() < self._unknown.get(key, 0.0):
+        if time.monotonic() < self._unknown.get(key, 0.0) or (isinstance(key, int) and key > _LARGEST_ID):
             raise UnknownSchema(f"schema {key}")
         form = "serialized" if serialized else None
 
@@ -113,8 +115,11 @@ class Session:
             return self._text(self._client.get_schema(key, fmt=form))
 
         try:
-            known = self._ask(f"schema {key}", ask)
+            # A registry that has no GUIDs answers that there is no such path, so it does not have this one.
+            known = self._ask(f"schema {key}", ask, any_404=isinstance(key, UUID))
         except UnknownSchema:
+            if len(self._unknown) == _MOST_UNKNOWN:
+                self._unknown.clear()
             self._unknown[key] = time.monotonic() + _UNKNOWN_AGAIN
             raise
         self._known[key] = known
@@ -155,12 +160,12 @@ class Session:
                 self._collect(found.schema.references or [], into)
                 into[str(each.name)] = found.schema.schema_str or ""
 
-    def _ask(self, what: str, ask: Callable[[], _T]) -> _T:
+    def _ask(self, what: str, ask: Callable[[], _T], *, any_404: bool = False) -> _T:
         """Ask the registry. What is missing in it is UnknownSchema; everything else is not the record's fault."""
         try:
             return ask()
         except SchemaRegistryError as error:
-            if error.http_status_code == 404 and error.error_code in _NOT_FOUND:
+            if error.http_status_code == 404 and (any_404 or error.error_code in _NOT_FOUND):
                 raise UnknownSchema(what) from None
             reason = f"HTTP {error.http_status_code}, error code {error.error_code}: {error.error_message}"
         except Exception as error:  # noqa: BLE001 - of the HTTP library, whose package depends on the client's release

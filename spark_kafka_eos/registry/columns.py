@@ -121,7 +121,8 @@ def to_confluent(
     _usable(target)
 
     def to_registry(values: pa.Array) -> pa.Array:
-        return encode(values, schema_id, target)
+        with errors_of_source():
+            return encode(values, schema_id, target)
 
     made: Column = _udf(to_registry, pa.binary())(column)
     return made

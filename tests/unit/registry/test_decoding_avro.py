@@ -27,6 +27,13 @@ from tests.unit.registry.avro_samples import EVERY_KIND, order, row
 VALUE = SerializationContext("orders", MessageField.VALUE)
 
 
+def record(*fields):
+    named = [
+        {"name": name, "type": kind} | ({"default": default[0]} if default else {}) for name, kind, *default in fields
+    ]
+    return json.dumps({"type": "record", "name": "R", "fields": named})
+
+
 @pytest.fixture
 def written(client):
     serialize = AvroSerializer(client, EVERY_KIND)
@@ -89,11 +96,74 @@ def test_records_of_several_schemas_are_read_with_the_readers(server):
     assert found.values.to_pylist() == [{"a": 1, "b": 7.5}, {"a": 2, "b": 0.0}, {"a": 1, "b": 7.5}]
 
 
-def record(*fields):
-    named = [
-        {"name": name, "type": kind} | ({"default": default[0]} if default else {}) for name, kind, *default in fields
-    ]
-    return json.dumps({"type": "record", "name": "R", "fields": named})
+def test_an_id_that_a_registry_cannot_have_is_a_bad_record_and_not_an_outage(server, written):
+    junk = [b"\0\xff\xff\xff\xff" + bytes(20), b"\1" + bytes(40)]
+    found = decoded(server, [written[0], *junk])
+    assert [found.faults[row].cause for row in (1, 2)] == [Cause.UNKNOWN_SCHEMA] * 2
+    requests = len(server.requests)
+    decoded(server, [written[0], *junk])
+    assert len(server.requests) == requests  # what is unknown is remembered
+
+
+def test_named_types_of_other_subjects_are_found(server, client):
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    client.register_schema("money", Schema(record(["cents", "int"]).replace('"R"', '"shop.Money"'), "AVRO"))
+    reference = SchemaReference("shop.Money", "money", 1)
+    using = Schema(record(["price", "shop.Money"]), "AVRO", [reference])
+    schema_id = client.register_schema("t-value", using)
+    registry = Registry.of(server.url)
+    values = pa.array([b"\0" + schema_id.to_bytes(4, "big") + b"\x0a"])
+    found = decode(values, None, registry, Target(registry.session.latest("t-value")))
+    assert found.values.to_pylist() == [{"price": {"cents": 5}}]
+
+
+ENUM = '{"type": "enum", "name": "E", "symbols": %s}'
+
+
+@pytest.mark.parametrize(
+    ("writer", "wanted", "body", "expected"),
+    [
+        ('"int"', '"double"', b"\x03", -2.0),
+        ('"long"', '"float"', b"\x03", -2.0),
+        ('"float"', '"double"', bytes(4), 0.0),
+        ('"bytes"', '"string"', b"\x02a", "a"),
+        ('"string"', '"bytes"', b"\x02a", b"a"),
+        ('"int"', '["null", "long"]', b"\x03", -2),
+        ('["null", "int"]', '"int"', b"\x02\x03", -2),
+        ('["null", "int"]', '"int"', b"\x00", Cause.INCOMPATIBLE),
+        ('["int", "string"]', '["null", "int", "string"]', b"\x02\x02a", {"member0": None, "member1": "a"}),
+        ('["int", "long"]', '["int", "long"]', b"\x02\x03", -2),
+        (ENUM % '["A", "B"]', ENUM % '["B", "C"]', b"\x02", "B"),
+        (ENUM % '["A", "B"]', ENUM % '["B", "C"]', b"\x00", Cause.INCOMPATIBLE),
+        (ENUM % '["A"]', ENUM.replace("%s", '["B"], "default": "B"'), b"\x00", "B"),
+        (
+            record(["old", "int"]),
+            record(["new", "int"]).replace('"new"', '"new", "aliases": ["old"]'),
+            b"\x03",
+            {"new": -2},
+        ),
+        (
+            record(["a", ["null", "int"]]),
+            record(["b", ["null", "int"], None], ["a", ["null", "int"]]),
+            b"\x00",
+            {"b": None, "a": None},
+        ),
+        ('{"type": "long", "logicalType": "timestamp-millis"}',) * 2 + (b"\xff" * 9 + b"\x01", Cause.OUT_OF_RANGE),
+        ('{"type": "bytes", "logicalType": "decimal", "precision": 2}',) * 2 + (b"\x02\x64", Cause.OUT_OF_RANGE),
+        ('"int"', '"int"', b"\x80\x80\x80\x80\x80\x01", Cause.UNDECODABLE),
+        ('"string"', '"string"', b"\x02\xff", Cause.UNDECODABLE),
+        ('"boolean"', '"boolean"', b"\x02", Cause.UNDECODABLE),
+        ('{"type": "array", "items": "long"}',) * 2 + (b"\x03\x04\x02\x04\x00", [1, 2]),  # a block with its size
+        ('{"type": "array", "items": "long"}',) * 2 + (b"\xfe\xff\xff\xff\x0f", Cause.UNDECODABLE),
+    ],
+)
+def test_a_value_is_read_as_the_readers_type_or_says_why_not(writer, wanted, body, expected):
+    rows = rows_of(pa.array([body]))
+    column = reader(parse(writer), parse(wanted))(rows)
+    rows.finish()
+    cause = rows.faults.of(0)
+    assert (column[0].as_py() if cause is None else cause) == expected
 
 
 @pytest.mark.parametrize(
