@@ -250,7 +250,7 @@ def listing(shown: Sequence[StoredLetter], found: int, *, values: bool) -> Rende
             said += f"\nkey: {_text(each.key)}\nvalue: {_text(each.value)}"
         cells = printable(letter.cause), printable(where), moment(each.timestamp), size(each.size), said
         table.add_row(*map(Text, cells), end_section=values)
-    told = f"The newest {len(shown):,} of {found:,} dead letters." if found > len(shown) else f"{found:,} dead letters."
+    told = f"Dead letters: {found:,}" + (f", shown: the newest {len(shown):,}." if found > len(shown) else ".")
     return Group(table, Text(told))
 
 
@@ -266,7 +266,7 @@ def counts(rows: Sequence[Counted]) -> RenderableType:
         named = (printable(text or "unknown") for text in (row.cause, row.topic, row.query_id))
         numbers = f"{row.records:,}", size(row.bytes), moment(row.first), moment(row.last)
         table.add_row(*map(Text, (*named, *numbers)))
-    return Group(table, Text(f"{sum(row.records for row in rows):,} dead letters."))
+    return Group(table, Text(f"Dead letters: {sum(row.records for row in rows):,}."))
 
 
 def parts(planned: Plan) -> Table:
@@ -291,9 +291,9 @@ def _stream(stream: Stream) -> tuple[str, str]:
 def said(planned: Plan, *, dry_run: bool) -> str:
     """How a replay ended, in a sentence or two."""
     left = sum(planned.left.values())
-    text = f"{planned.records:,} dead letters {'would be' if dry_run else 'were'} sent back."
+    text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
     if left:
-        text += f" {left:,} were left: they came back each time. With a larger --max-replays they are sent again."
+        text += f" Left, because they came back each time: {left:,}. A larger --max-replays sends them again."
     return text
 
 

@@ -133,9 +133,9 @@ def plan(
 def _refused(topic: str, nowhere: Sequence[StoredLetter], to: str | None) -> ToolFailed:
     first = f"{nowhere[0].partition}@{nowhere[0].offset}"
     if to == topic or replays.destination(nowhere[0].letter, to) == topic:
-        why = f"{len(nowhere):,} dead letters, the first at {first}, would be sent to {topic} itself"
+        why = f"{len(nowhere):,} of the dead letters would be sent to {topic} itself, the first at {first}"
     else:
-        why = f"{len(nowhere):,} dead letters, the first at {first}, do not say where they belong"
+        why = f"it is unknown where {len(nowhere):,} of the dead letters belong, the first at {first}"
     return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
 
 

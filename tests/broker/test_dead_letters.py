@@ -86,7 +86,7 @@ def test_they_are_shown_without_their_content_and_counted_by_cause(aside):
     transact(aside.kafka.bootstrap, aside.dead, [b"aborted"], "abort")
 
     exit_code, shown = aside.ask("show")
-    assert exit_code == 0 and "3 dead letters." in shown
+    assert exit_code == 0 and "Dead letters: 3." in shown
     assert "not-framed" in shown and "secret" not in shown and "\x1b" not in shown
     assert "\x1b" not in aside.ask("show", "--values")[1]
     assert [each["error"]["offset"] for each in aside.json("show", "--limit", "2")[1]] == [42, 43]
@@ -99,7 +99,7 @@ def test_they_are_shown_without_their_content_and_counted_by_cause(aside):
     assert [(row["cause"], row["topic"], row["query_id"], row["records"], row["bytes"]) for row in rows] == [
         ("not-framed", aside.source, "q", 2, 9), ("undecodable", aside.source, "q", 1, 10)
     ]  # fmt: skip
-    assert aside.ask("count")[1].endswith("3 dead letters.\n")
+    assert aside.ask("count")[1].endswith("Dead letters: 3.\n")
 
 
 def test_they_return_to_where_they_came_from_or_could_not_go_each_once(aside):
@@ -107,7 +107,7 @@ def test_they_return_to_where_they_came_from_or_could_not_go_each_once(aside):
     aside.put(b"1", key=b"k", headers=[("trace", b"t")])
     aside.put(None, Cause.NOT_FRAMED, partition=0)
     aside.put(b"large", Cause.TOO_LARGE, output_topic=other)
-    assert aside.ask("replay", "--dry-run")[1].endswith("3 dead letters would be sent back.\n")
+    assert aside.ask("replay", "--dry-run")[1].endswith("Dead letters that would be sent back: 3.\n")
     assert aside.returned() == []
     assert aside.replay("--cause", "not-framed") == (0, {("not-framed", 0): 1})
     assert aside.replay() == (0, {("too-large", 0): 1, ("undecodable", 0): 1}), "not what another run has sent"
@@ -137,8 +137,14 @@ def test_a_record_that_comes_back_each_time_is_left_and_can_still_be_sent(aside)
 def test_nothing_is_sent_if_a_record_would_go_nowhere_or_round_in_a_circle(aside):
     aside.put(b"1")
     aside.put(b"2", topic=None)
-    assert f"1 dead letters, the first at {aside.dead}-0@1, do not say where they belong" in aside.refusal()
-    assert f"would be sent to {aside.dead} itself" in aside.refusal("--to", aside.dead)
+    assert (
+        f"unknown where 1 of the dead letters belong, the first at {aside.dead}-0@1; nothing was sent"
+        in aside.refusal()
+    )
+    assert (
+        f"2 of the dead letters would be sent to {aside.dead} itself, the first at {aside.dead}-0@0"
+        in aside.refusal("--to", aside.dead)
+    )
     assert aside.returned() == []
 
 

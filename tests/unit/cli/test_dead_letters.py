@@ -62,7 +62,7 @@ def test_what_anybody_wrote_into_the_headers_cannot_control_the_terminal():
 def test_eighty_columns_cut_nothing():
     topic = "orders.of.every.country.and.every.year.since.the.beginning"
     text = shown(listing([stored(topic=topic, message="m" * 100)], 30, values=False))
-    assert "…" not in text and "The newest 1 of 30 dead letters." in text
+    assert "…" not in text and "Dead letters: 30, shown: the newest 1." in text
     assert "…" not in shown(counts(tally(iter([stored(topic=topic, query_id="0f" * 16)]))))
 
 
@@ -77,8 +77,7 @@ def test_what_is_left_is_said_with_how_often_it_came_back():
     left = Plan(query_id="q", ends={}, parts=(), left={Stream("undecodable", 2): 3})
     assert "undecodable" in shown(parts(left)) and "2 times" in shown(parts(left))
     assert said(left, dry_run=False) == (
-        "0 dead letters were sent back. 3 were left: they came back each time. "
-        "With a larger --max-replays they are sent again."
+        "Dead letters sent back: 0. Left, because they came back each time: 3. A larger --max-replays sends them again."
     )
 
 
