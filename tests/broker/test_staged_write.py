@@ -89,6 +89,20 @@ def test_a_record_too_large_for_the_topic_fails_the_batch_and_nothing_of_it_is_v
     assert consumed(topic) == consumed(topic, isolation_level="read_uncommitted") == []
 
 
+def test_a_record_too_large_for_the_topic_is_a_dead_letter_in_the_same_transaction(new_topic, write, consumed):
+    topic, dead = new_topic(config={"max.message.bytes": LIMIT}), new_topic()
+    report = write({"value": [b"small", b"x" * LIMIT, b"small"]}, topic=topic, deadLetterTopic=dead)
+    assert (report.outcome, report.records, report.partitions) == ("committed", 3, 2)
+    assert (consumed(topic), consumed(dead)) == ([b"small", b"small"], [b"x" * LIMIT])
+
+
+def test_a_dead_letter_that_its_topic_does_not_take_fails_the_batch(new_topic, write, consumed):
+    topic, dead = (new_topic(config={"max.message.bytes": LIMIT}) for _ in range(2))
+    with pytest.raises(InvalidRow, match=rf"a dead letter for {dead}-0 .*1,000 \(the topic's max.message.bytes\)"):
+        write({"value": [b"small", b"x" * LIMIT]}, topic=topic, deadLetterTopic=dead)
+    assert consumed(topic) == consumed(dead) == []
+
+
 def test_a_row_that_changed_on_disk_fails_the_batch_and_nothing_of_it_is_visible(new_topic, write, consumed):
     """Otherwise it would get a new CRC, and be committed like valid data."""
 

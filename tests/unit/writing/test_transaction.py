@@ -454,6 +454,16 @@ def test_a_newcomer_shuts_out_what_an_earlier_owner_may_have_left_on_its_way(kaf
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
+def test_an_abort_shuts_the_epoch_out_of_the_dead_letters_too(kafka):
+    transaction = owner(kafka, replace(OPTIONS, topic="in", dead_letter_topic=OUTPUT.topic))
+    transaction.begin(batch(0))
+    transaction.appending()
+    given_up = transaction.identity.epoch
+    transaction.abort()
+    assert kafka.shut_out(given_up) >= {SOURCE, OUTPUT}
+
+
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 def test_for_an_unused_id_there_is_nothing_to_shut_out(kafka, transaction):
     transaction.begin(batch(0))
     assert kafka.sent("AddPartitionsToTxn") == []
