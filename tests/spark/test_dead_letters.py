@@ -125,7 +125,7 @@ def test_good_records_and_dead_letters_are_committed_together(query, way, caplog
         assert f"10 of 50 records are dead letters in {pipe.dead}: undecodable=10" in caplog.text
 
 
-@pytest.mark.parametrize("way", ["driver", "executors", "sink"])
+@pytest.mark.parametrize("way", ["driver", "executors"])
 def test_a_batch_with_too_many_dead_letters_leaves_nothing_visible(query, way):
     pipe = query(way)
     with pytest.raises(Exception, match="TooManyDeadLetters|10 of the batch's 50 records") as raised:
