@@ -5,6 +5,7 @@
 | foreachBatch with the built-in source                      | 3.5   | ImportError |
 | Python data sources: `format("kafka-eos")`                 | 4.0   | Spark does not find the format |
 | Arrow batches for a stream's writer (`StreamArrowWriter`)  | 4.1   | they come with the batch writer's class |
+| functions of Arrow columns (registry.columns)              | 4.1   | from_confluent and to_confluent: ImportError |
 | `repartitionById` (spark.shuffled)                         | 4.1   | `repartition` by a hash key of the slot |
 | `containsStatefulOperator` (spark.jvm)                     | 4.2   | every skipped batch is recomputed |
 | a micro-batch's start and limit, for its reader (`LIMITS`) | 4.2   | options that limit a micro-batch are refused |

@@ -1,0 +1,50 @@
+"""What is refused before Spark is asked for anything."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions
+
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.registry import from_confluent, to_confluent
+from spark_kafka_eos.registry.client import Registry
+
+
+def test_a_spark_without_functions_of_arrow_columns_is_named(server, monkeypatch):
+    server.register("t-value", '"string"')
+    monkeypatch.delattr(functions, "arrow_udf")
+    with pytest.raises(ImportError, match=r"arrow_udf.*came with PySpark 4\.1, but this is"):
+        from_confluent("value", server.url, topic="t")
+
+
+@pytest.mark.parametrize("registry", ["localhost:8081", {}, {"basic.auth.user.info": "a:secret"}])
+def test_a_registry_needs_a_url(registry):
+    with pytest.raises(ConfigurationError, match="needs a URL") as raised:
+        from_confluent("value", registry, topic="t")
+    assert "secret" not in str(raised.value)
+
+
+def test_an_option_that_the_client_does_not_know_is_named_without_its_value():
+    with pytest.raises(ConfigurationError, match="pass.word") as raised:
+        from_confluent("value", {"url": "http://127.0.0.1:1", "pass.word": "secret"}, topic="t")
+    assert "secret" not in str(raised.value)
+
+
+def test_a_registry_shows_its_hosts_and_nothing_else():
+    registry = Registry.of({"url": "https://me:secret@one:8081,https://two", "ssl.key.password": "secret"})
+    assert repr(registry) == "Registry(one:8081,two)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"strategy": "record"}, "the subject follows from the schema"),
+        ({"strategy": "topic-record", "schema": '"string"'}, "needs it"),
+        ({"strategy": "other", "topic": "t"}, "must be 'topic', 'record' or 'topic-record'"),
+        ({"schema": '"string"'}, "give subject or topic"),
+        ({"schema": "{}", "schema_type": "XML", "topic": "t"}, "must be AVRO, PROTOBUF or JSON"),
+    ],
+)
+def test_arguments_that_name_no_subject_are_refused(server, arguments, said):
+    with pytest.raises(ConfigurationError, match=said):
+        to_confluent("value", server.url, **arguments)
