@@ -221,7 +221,9 @@ def test_a_fetch_failure_that_runs_the_append_stage_again_leaves_a_straggler_tha
         straggler, other = query.held(), query.held("reached-2")
         kill_executor_of(other)  # and with it the blocks that its next attempt must fetch
     assert seen["aborted"] == RECORDS, "the stage's second attempt appended everything"
-    assert_late_append_is_refused(query, straggler, seen["epoch"], protocol)
+    # TV1 adds the partitions first, which the coordinator refuses; in TV2 the append itself is refused.
+    refused = {"TV1": "PRODUCER_FENCED", "TV2": "INVALID_PRODUCER_EPOCH"}[protocol]
+    assert_late_append_is_refused(query, straggler, seen["epoch"], refused)
 
 
 def test_a_speculative_copy_makes_the_batch_be_written_again_and_the_slow_original_is_refused(
@@ -231,7 +233,7 @@ def test_a_speculative_copy_makes_the_batch_be_written_again_and_the_slow_origin
     with batch_written_twice(speculating, because="ran again (attempt 1)") as seen:
         straggler = speculating.held()
     assert 0 < seen["aborted"] < RECORDS, "the fast task's records, and one record batch of the slow one"
-    assert_late_append_is_refused(speculating, straggler, seen["epoch"], protocol)
+    assert_late_append_is_refused(speculating, straggler, seen["epoch"], "INVALID_PRODUCER_EPOCH")  # after registration
 
 
 def test_a_batch_aborted_max_attempts_times_fails_with_nothing_committed_and_is_written_by_the_next_run(
@@ -283,15 +285,14 @@ def batch_written_twice(query: Query, *, because: str) -> Iterator[dict[str, int
     seen["aborted"], seen["epoch"] = aborted.total(), old[1]
 
 
-def assert_late_append_is_refused(query: Query, straggler: psutil.Process, epoch: int, protocol: str) -> None:
+def assert_late_append_is_refused(query: Query, straggler: psutil.Process, epoch: int, error: str) -> None:
     log = Path(straggler.cwd()) / "stderr"
     before = {
         isolation_level: query.records(isolation_level) for isolation_level in ("read_committed", "read_uncommitted")
     }
     query.release(straggler)
     line = query.wait_until_logged(log, f"batch {query.batch}, epoch {epoch}: ")
-    # TV1 adds the partition first, and there is one coordinator to say so; in TV2 the append itself is refused.
-    assert {"TV1": "PRODUCER_FENCED", "TV2": "INVALID_PRODUCER_EPOCH"}[protocol] in line
+    assert error in line
     assert {isolation_level: query.records(isolation_level) for isolation_level in before} == before
 
 

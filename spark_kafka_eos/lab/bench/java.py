@@ -14,15 +14,18 @@ from spark_kafka_eos.testing.java import java
 
 _TIMEOUT_SECONDS = 600
 _SUMMARY = re.compile(
-    r"^(?P<records>\d+) records sent, (?P<rate>[\d.]+) records/sec \((?P<mb>[\d.]+) MB/sec\), (?P<mean>[\d.]+) ms avg "
-    r"latency, (?P<max>[\d.]+) ms max latency, (?P<p50>\d+) ms 50th, (?P<p95>\d+) ms 95th, (?P<p99>\d+) ms 99th",
+    r"^(?P<records>\d+)(?: steady state)? records sent, (?P<rate>[\d.]+) records/sec \((?P<mb>[\d.]+) MB/sec\), "
+    r"(?P<mean>[\d.]+) ms avg latency, (?P<max>[\d.]+) ms max latency, "
+    r"(?P<p50>\d+) ms 50th, (?P<p95>\d+) ms 95th, (?P<p99>\d+) ms 99th",
     re.MULTILINE,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """ProducerPerformance's last line; latencies in milliseconds from send() to acknowledgement."""
+    """ProducerPerformance's last line, which does not count the warm-up; latencies in milliseconds from send() to
+    acknowledgement.
+    """
 
     records: int
     rate: float
@@ -45,12 +48,13 @@ def produce(
     settings: Mapping[str, object],
     transactional_id: str | None = None,
     transaction_ms: int = 600_000,
+    warm_up: int = 0,
 ) -> Produced:
     """Run org.apache.kafka.tools.ProducerPerformance at full speed; with a transactional id, in transactions of
-    `transaction_ms`.
+    `transaction_ms`. The first `warm_up` of the records are not measured.
     """
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", records, "--throughput", -1]
-    arguments += ["--record-size", value_bytes]
+    arguments += ["--record-size", value_bytes, "--warmup-records", warm_up]
     if transactional_id is not None:
         arguments += ["--transactional-id", transactional_id, "--transaction-duration-ms", transaction_ms]
         settings = {"transaction.timeout.ms": 900_000} | dict(settings)

@@ -23,6 +23,12 @@ def test_the_last_summary_counts():
     assert found.seconds == pytest.approx(1.05)
 
 
+def test_a_warm_up_does_not_count():
+    steady = "75000 steady state records sent, 150000.000000 records/sec (1.00 MB/sec), 2.00 ms avg latency, "
+    found = produced(f"{PRODUCED}{steady}3.00 ms max latency, 1 ms 50th, 3 ms 95th, 3 ms 99th, 3 ms 99.9th.\n")
+    assert (found.records, found.seconds) == (75_000, 0.5)
+
+
 def test_output_without_a_summary_is_an_error_that_shows_it():
     with pytest.raises(ToolFailed, match="printed no summary") as error:
         produced("java.lang.OutOfMemoryError")
