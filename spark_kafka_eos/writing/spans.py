@@ -61,6 +61,7 @@ def batch_span(report: CommitReport, transactional_id: str) -> Span:
             "kafka_eos.epoch": report.epoch,
             "kafka_eos.append_mode": report.append_mode,
             "kafka_eos.bytes": report.bytes,
+            "kafka_eos.dead_letters": sum(report.dead_letters.values()),
             "kafka_eos.redone": len(report.redone),
             "kafka_eos.requests_left_out": trace.left_out,
         },

@@ -268,7 +268,8 @@ def test_json_has_what_the_tables_have(kafka, copy, command):
         (1, 200, 400),
     ]
     history = json.loads(command("history", name, "--json"))
-    assert [(each["serial"], each["batch_id"], each["records"]) for each in history] == [(1, 0, 200), (2, 1, 200)]
+    names = ("serial", "batch_id", "records", "dead_letters")
+    assert [tuple(each[name] for name in names) for each in history] == [(1, 0, 200, 0), (2, 1, 200, 0)]
     assert json.loads(command("ledger", name, "--json"))["ledger"]["pointer"]["batch_id"] == 1
 
 

@@ -6,14 +6,14 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from spark_kafka_eos.cli.query import list_table
+from spark_kafka_eos.cli.query import description, list_table
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view
 from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.queries import Commit, QueryStatus
 from spark_kafka_eos.core.recovery import decide
 from spark_kafka_eos.core.transactions import TransactionFacts
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, TopicPartition
+from spark_kafka_eos.model import LedgerEntry, MicroBatch, TopicPartition, Written
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.diagnosis import Diagnosis
 
@@ -67,6 +67,13 @@ def test_the_list_fits_80_columns_and_cuts_no_name(owner, said):
 def test_an_unreadable_entry_is_listed_as_unknown():
     entry = Unreadable(description="another program has written it", digest="d")
     assert "│ ?" in shown(list_table([query(entry, None)], NOW))
+
+
+def test_the_dead_letters_of_the_last_batch_are_shown_if_there_are_any():
+    for dead, said in [(0, "1,000 records, 7.0 kB, in 12 ms"), (3, "1,000 records, 3 of them dead letters, 7.0 kB")]:
+        written = Written(records=1_000, bytes=7_000, milliseconds=12, dead_letters=dead)
+        entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, written=written)
+        assert said in " ".join(shown(description(query(entry, OPEN), NOW)).split())
 
 
 def refused(planned=True):

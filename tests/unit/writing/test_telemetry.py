@@ -89,6 +89,7 @@ def test_a_batch_is_a_span_with_one_for_each_phase_and_in_it_the_rpcs(export):
         "EndTxn": "kafka-eos end",
     }
     batch, init = spans["kafka-eos batch"], spans["InitProducerId"]
+    assert batch.attributes["kafka_eos.dead_letters"] == 0
     assert (batch.attributes["kafka_eos.batch_id"], batch.attributes["messaging.batch.message_count"]) == (7, 10)
     assert (init.kind, init.attributes["server.address"], init.attributes["server.port"]) == (
         SpanKind.CLIENT, "broker", 9092,
