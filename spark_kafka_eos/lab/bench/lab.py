@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import platform
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,7 +76,10 @@ class Lab:
 
     def broker_cpu(self) -> float:
         """The seconds of CPU time that the broker has used since it started."""
-        used = psutil.Process(self.kafka.pid()).cpu_times()
+        pid = self.kafka.pid()
+        if platform.system() == "Linux":  # clock_getcpuclockid(3): in nanoseconds; psutil's figure is in steps of 10 ms
+            return time.clock_gettime(~pid << 3 | 2)
+        used = psutil.Process(pid).cpu_times()
         return float(used.user + used.system)
 
     def name(self, prefix: str) -> str:
