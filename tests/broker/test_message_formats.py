@@ -19,7 +19,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.core.preflight import OFFSETS_TOPIC, Finding, Severity
 from spark_kafka_eos.errors import BrokerError, BrokerUnreachable
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
@@ -136,6 +136,19 @@ def test_the_preflight_names_an_output_in_an_old_format_as_far_as_it_matters(upg
     found = wrong(options(upgraded, "checked", **given))
     assert [(each.severity, each.subject) for each in found] == [(severity, "topic checked") for severity in severities]
     assert all(each.found.endswith("with inter.broker.protocol.version 2.8") for each in found)
+
+
+HEADERS = pa.array([[{"key": "a", "value": b"1"}]], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})))
+
+
+@pytest.mark.parametrize("what", [{"headers": HEADERS}, {"compression_type": "zstd"}], ids=["headers", "zstd"])
+def test_an_old_format_has_neither_headers_nor_zstd_and_the_error_says_where_to_look(upgraded, what):
+    topic = "plain"
+    configure(upgraded.bootstrap, topic, {"message.format.version": OLD})
+    block = encode(pa.array([b"k"]), pa.array([b"v"]), int(time.time() * 1000), **what)
+    with Cluster(options(upgraded, topic).client) as cluster, pytest.raises(BrokerError, match=r"The broker's log has"):
+        append(cluster, PLAIN, [(TopicPartition(topic, 0), 1, block)])
+    assert seen(upgraded, topic) == []
 
 
 def test_a_batch_in_whose_middle_the_format_is_lowered_commits_nothing_and_a_restart_writes_it_once(upgraded):
