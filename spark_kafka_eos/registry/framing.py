@@ -65,8 +65,9 @@ def header_ids(headers: pa.ListArray, name: str) -> pa.BinaryArray:
     them: a list of structs of key and value.
     """
     entries = headers.flatten()
-    found = np.flatnonzero(pc.equal(entries.field(0), name).fill_null(value=False).to_numpy(zero_copy_only=False))
-    rows = headers.value_parent_indices().to_numpy()[found]
+    found = np.flatnonzero(pc.equal(entries.field(0), name).fill_null(fill_value=False).to_numpy(zero_copy_only=False))
+    count = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    rows = np.repeat(np.arange(len(headers)), count)[found]
     rows, first = np.unique(rows, return_index=True)
     places = np.full(len(headers), -1, np.int64)
     places[rows] = found[first]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from typing import cast
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -21,6 +22,7 @@ from spark_kafka_eos.registry.avro_schema import UnsupportedSchema, parse
 from spark_kafka_eos.registry.client import Registry, Text
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.formats import Target
+from spark_kafka_eos.registry.framing import VALUE_HEADER, header_ids
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
 
@@ -94,6 +96,29 @@ def test_records_of_several_schemas_are_read_with_the_readers(server):
     values = pa.array([first, second, first])
     found = decode(values, None, registry, Target(registry.session.latest("t-value")))
     assert found.values.to_pylist() == [{"a": 1, "b": 7.5}, {"a": 2, "b": 0.0}, {"a": 1, "b": 7.5}]
+
+
+def test_schema_ids_are_found_in_headers_before_the_value_and_as_guids(server, client, written):
+    guid = client.get_latest_version("orders-value").guid
+    by_guid = b"\1" + UUID(guid).bytes
+    body = written[3][5:]
+    headers = pa.array(
+        [
+            [("other", b"x"), (VALUE_HEADER, by_guid), (VALUE_HEADER, b"second")],
+            [(VALUE_HEADER, written[3][:5])],
+            None,
+            [],
+            [(VALUE_HEADER, b"damaged")],
+            [(VALUE_HEADER, by_guid)],
+        ],
+        pa.map_(pa.string(), pa.binary()),
+    ).cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    values = pa.array([body, body, written[3], by_guid + body, body, None], pa.binary())
+    ids = header_ids(headers, VALUE_HEADER)
+    found = decode(values, ids, Registry.of(server.url), Target(Text("AVRO", EVERY_KIND)))
+    assert found.values.to_pylist() == [*[row(order(3))] * 4, None, None]
+    assert {number: fault.cause for number, fault in found.faults.items()} == {4: Cause.NOT_FRAMED}
+    assert header_ids(headers[1:], VALUE_HEADER).equals(ids[1:])
 
 
 def test_an_id_that_a_registry_cannot_have_is_a_bad_record_and_not_an_outage(server, written):
