@@ -130,10 +130,15 @@ def insert(page: str, name: str, text: str) -> str:
     return f"{before}{begin}\n{text}{end}{after}"
 
 
+def has(page: str, name: str) -> bool:
+    """Whether the page has markers of this name."""
+    return f"<!-- {name}: begin -->" in page
+
+
 def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
     """The page with the table of each sweep for which it has markers."""
     for name, (measured, machine) in stored.items():
-        if isinstance(measured, Sweep) and f"<!-- {name}: begin -->" in page:
+        if isinstance(measured, Sweep) and has(page, name):
             page = insert(page, name, sweep_markdown(measured, machine))
     return page
 

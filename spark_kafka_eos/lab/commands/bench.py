@@ -378,6 +378,8 @@ def everything(
 
     _on_broker_and_spark(run)
     targets(output, into)
+    if into is not None:
+        tables(output, into)
     if failed:
         action = f"Fix the cause, then run these again with --only {','.join(failed)}."
         raise ToolFailed("; ".join(f"{name}: {error}" for name, error in failed.items()), action=action)
@@ -387,10 +389,7 @@ def everything(
 def targets(
     directory: Annotated[Path, typer.Argument(help="Output directory of `bench all`.", exists=True)], into: Into = None
 ) -> None:
-    """Print the table of targets from the files of `bench all`; also write targets.md and shapes.png there.
-
-    With --into, the page gets that table, and those of the sweeps for which it has markers.
-    """
+    """Print the table of targets from the files of `bench all`; also write targets.md and shapes.png there."""
     from spark_kafka_eos.lab.bench import plots, show, store
     from spark_kafka_eos.lab.bench.targets import shape_ratios, table
 
@@ -401,10 +400,26 @@ def targets(
     text = show.markdown(rows, next(iter(stored.values()))[1])
     (directory / "targets.md").write_text(text)
     if into is not None:
-        into.write_text(show.insert_sweeps(show.insert(into.read_text(), "targets", text), stored))
+        into.write_text(show.insert(into.read_text(), "targets", text))
     if ratios := shape_ratios({key: measured for key, (measured, _) in stored.items()}):
         plots.ratios("records/s, times the built-in connector's", ratios, directory / "shapes.png")
     show.console().print(show.targets(rows))
+
+
+@bench.command()
+def tables(
+    directory: Annotated[Path, typer.Argument(help="Directory with JSON files of sweeps.", exists=True)],
+    into: Annotated[Path, typer.Option(help="A page with markers named as the files, such as PERFORMANCE.md.")],
+) -> None:
+    """Write the tables of sweeps (overhead, isolation, eos) into a page, and their plots beside their files."""
+    from spark_kafka_eos.lab.bench import plots, show, store
+
+    page = into.read_text()
+    stored = {path.stem: store.read(path) for path in sorted(directory.glob("*.json")) if show.has(page, path.stem)}
+    into.write_text(show.insert_sweeps(page, stored))
+    for name, (measured, _) in stored.items():
+        plots.plot(measured, directory / f"{name}.png")
+        print(directory / f"{name}.png")
 
 
 def parse_against(text: str) -> frozenset[Against]:

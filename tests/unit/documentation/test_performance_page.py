@@ -13,7 +13,7 @@ STORED = {path.stem: store.read(path) for path in (ROOT / "docs" / "performance"
 
 
 def test_each_table_of_a_sweep_is_that_of_its_file():
-    # If not: kafka-eos bench targets docs/performance --into PERFORMANCE.md
+    # If not: kafka-eos bench tables docs/performance --into PERFORMANCE.md
     assert show.insert_sweeps(PAGE, STORED) == PAGE
     marked = set(re.findall(r"<!-- (.+): begin -->", PAGE)) - {"targets"}
     assert marked <= {name for name, (measured, _) in STORED.items() if isinstance(measured, Sweep)}
