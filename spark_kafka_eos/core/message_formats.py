@@ -52,7 +52,7 @@ def findings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
 
 
 def _needing_producer_ids(facts: Facts, options: SinkOptions) -> list[str]:
-    if options.transactional_id:
+    if options.delivery_guarantee == "exactly-once":
         return [name for name in facts.topics if name != TRANSACTIONS_TOPIC]
     return [] if options.enable_idempotence == "off" else written_topics(options)
 
@@ -73,7 +73,7 @@ def _finding(names: Sequence[str], what: str, protocol: str | None, *, optional:
         if optional
         else "Every batch would fail"
     )
-    condition = "" if known else f"If the brokers' {_PROTOCOL} is below 3.0 (it could not be read): "
+    condition = "" if known else f"This matters if the brokers' {_PROTOCOL}, which is not known, is below 3.0. "
     return Finding(
         severity=Severity.ERROR if known and not optional else Severity.WARNING,
         subject=f"topic{'' if len(names) == 1 else 's'} {', '.join(names)}",

@@ -60,7 +60,7 @@ def test_brokers_without_these_settings_have_one_format():
 def test_an_old_format_is_a_warning_if_the_brokers_do_not_tell_their_protocol(brokers):
     (finding,) = found(brokers, out="0.10.0")
     assert finding.severity is WARNING
-    assert finding.meaning.startswith("If the brokers' inter.broker.protocol.version is below 3.0")
+    assert finding.meaning.startswith("This matters if the brokers' inter.broker.protocol.version, which is not known")
 
 
 def test_what_the_sink_commits_to_counts_too_but_not_the_log_of_the_coordinator():
@@ -79,6 +79,8 @@ def test_a_topic_that_will_be_created_gets_the_brokers_format():
 @pytest.mark.parametrize(("degree", "severities"), [("required", [ERROR]), ("requested", [WARNING]), ("off", [])])
 def test_without_transactions_the_degree_of_idempotence_decides_and_only_on_outputs(degree, severities):
     options = {"deliveryGuarantee": "at-least-once", "kafka.group.id": "g", "kafka.enable.idempotence": degree}
+    for more in ({}, {"kafka.transactional.id": "without effect"}):
+        assert found(OLD_PROTOCOL, options=options | more, offsets="0.10.0") == []
     findings = found(OLD_PROTOCOL, options=options, out="0.10.0", offsets="0.10.0")
     assert [(finding.severity, finding.subject) for finding in findings] == [(s, f"topic {OUT}") for s in severities]
     assert all("without idempotence" in finding.meaning for finding in findings if finding.severity is WARNING)
