@@ -136,10 +136,11 @@ def in_spark(
             FROM_AVRO: from_avro(F.expr(f"substring(value, {_HEADER + 1})"), SCHEMA),
         }
 
-        def decoding(column: Any) -> DataFrame:
-            return read.select(column.alias("order")).select("order.*")
+        def decoding(column: Any, frame: DataFrame = read) -> DataFrame:
+            return frame.select(column.alias("order")).select("order.*")
 
-        checked = {name: decoding(column).limit(100).collect() for name, column in columns.items()}
+        few = spark.createDataFrame([(value,) for value in values[:100]], "value binary")
+        checked = {name: decoding(column, few).collect() for name, column in columns.items()}
         assert checked[OURS] == checked[CONFLUENT] == checked[FROM_AVRO]
 
         def side(name: str) -> Side:
