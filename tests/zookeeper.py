@@ -4,7 +4,7 @@ before Kafka 0.11 (`message.format.version`), which no broker with KRaft does.""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ JVM = ("-XX:TieredStopAtLevel=1", "-Xmx256m")
 
 
 @contextmanager
-def serve(folder: Path, version: str, **config: object) -> Iterator[str]:
+def serve(folder: Path, version: str, jvm: Sequence[str] = JVM, /, **config: object) -> Iterator[str]:
     """Start them in `folder`; yields the broker's `host:port`. `config`: its properties, with _ for each dot."""
     client_port, port = free_ports(2)
     settings = {
@@ -48,7 +48,7 @@ def serve(folder: Path, version: str, **config: object) -> Iterator[str]:
         (folder / name).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     processes = SupervisedProcesses()
     try:
-        command: list[str | Path] = [java(), *JVM, "-cp", jars.class_path(version)]
+        command: list[str | Path] = [java(), *jvm, "-cp", jars.class_path(version)]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         started = [
             processes.spawn([*command, main, folder / "zoo"], log=folder / "zoo.log"),

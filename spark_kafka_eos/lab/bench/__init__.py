@@ -9,8 +9,8 @@ value; commands/bench.py prints, plots and stores it.
     sides.py        the sides: this connector, the built-in one, the collect recipe, librdkafka, Java
     java.py         Kafka's own perf tools
     spark_runs.py   source, read, sink and copy, also with inputs of other shapes
-    latency.py  memory.py  codec.py  registry.py  transport.py  overhead.py  isolation.py  eos_performance.py
-        one benchmark each
+    latency.py  memory.py  codec.py  old_formats.py  registry.py  transport.py  overhead.py  isolation.py
+    eos_performance.py  one benchmark each
     request_metrics.py  what EOSPerformance prints with --print-metrics
     targets.py      the table of targets; pure
     campaign.py     runs all measurements of the table

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.lab.bench import codec, registry, sides, spark_runs
+from spark_kafka_eos.lab.bench import codec, old_formats, registry, sides, spark_runs
 from spark_kafka_eos.lab.bench.against import CLIENTS, Against
 from spark_kafka_eos.lab.bench.eos_runs import both_protocols, compare_registration
 from spark_kafka_eos.lab.bench.inputs import Shape
@@ -60,6 +60,9 @@ def measurements() -> Mapping[str, Run]:
         "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
         "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
         "codec-small": _one("codec-small", lambda lab, _, size: codec.small_batches(runs=size.runs, show=lab.show)),
+        "codec-old": _one(
+            "codec-old", lambda lab, _, size: old_formats.decode_old_formats(runs=size.runs, show=lab.show)
+        ),
         "source-1": _one("source-1", lambda lab, spark, size: spark_runs.source(lab, spark, size.main, runs=size.runs)),
         "source-20": _one(
             "source-20",

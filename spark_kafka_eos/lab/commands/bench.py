@@ -243,6 +243,23 @@ def registry(
     _present(run, output, plot)
 
 
+@bench.command("old-formats")
+def decode_old_formats(
+    records: Annotated[int, typer.Option(help="Number of records in memory.", min=1)] = 50_000,
+    runs: Runs = 5,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure only decode, on one core: message formats v0 and v1 compared with v2, in each codec that they have."""
+    from spark_kafka_eos.lab.bench import old_formats
+
+    def run() -> Measured:
+        with _bars() as show:
+            return old_formats.decode_old_formats(records=records, runs=runs, show=show)
+
+    _present(run, output, plot)
+
+
 @bench.command()
 def transport(
     records: Records = 2_000_000,
