@@ -137,7 +137,7 @@ OPTIONS: tuple[Option, ...] = (
            "Topic for all rows; overrides the column `topic`."),
     Option("outputTopics", SINK, p.topics,
            "Comma-separated list of topics that may be written. A row for another topic fails the batch before "
-           "anything is sent (KIP-609)."),
+           "anything is sent (KIP-609), or with deadLetterTopic becomes a dead letter."),
     Option("deadLetterTopic", SINK, p.topic,
            "Topic for [dead letters](dead-letters.md): rows with an `error`, and rows that cannot be written. They are "
            "written in the batch's own transaction. Without it, such a row fails the batch."),
