@@ -1,4 +1,4 @@
-"""The notebook runs from its first cell to its plot, and is kept with the outputs of such a run.
+"""The notebooks run from the first cell to the plot, and are kept with the outputs of such a run.
 
 `python -m tests.spark.test_notebook` renews them.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from nbclient import NotebookClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+FOLDER = Path(__file__).parents[2] / "notebooks"
+SHOWN = {
+    "quickstart": "'at-least-once': {1: ",
+    "dead_letters": "{'orders': 20000, 'orders-clean': 19800, 'orders-dead': 200}",
+}
 
 
 def outputs(notebook: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:
@@ -26,31 +31,40 @@ def plots(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [output for output in outputs(notebook) if "image/png" in output.get("data", {})]
 
 
-def executed(folder: Path) -> nbformat.NotebookNode:
-    notebook: nbformat.NotebookNode = nbformat.read(NOTEBOOK, as_version=4)
+def kept(name: str) -> nbformat.NotebookNode:
+    notebook: nbformat.NotebookNode = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    return notebook
+
+
+def executed(name: str, folder: Path) -> nbformat.NotebookNode:
+    notebook = kept(name)
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(folder)}}).execute()
     return notebook
 
 
-def test_the_notebook_ends_with_a_plot_of_what_was_written(tmp_path: Path) -> None:
-    assert len(plots(executed(tmp_path))) == 1
+# The path of the second one through Spark is that of test_decode_orders.
+@pytest.mark.parametrize("name", ["quickstart", pytest.param("dead_letters", marks=pytest.mark.slow)])
+def test_a_notebook_ends_with_a_plot_of_what_was_written(tmp_path: Path, name: str) -> None:
+    assert len(plots(executed(name, tmp_path))) == 1
 
 
-def test_the_notebook_is_kept_with_its_plot_and_without_traces_of_a_machine() -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_notebook_is_kept_with_its_plot_and_without_traces_of_a_machine(name: str) -> None:
+    notebook = kept(name)
     assert len(plots(notebook)) == 1
     assert [output for output in outputs(notebook) if output.output_type in ("stream", "error")] == []
     shown = "\n".join(str(output.get("data", {}).get("text/plain", "")) for output in outputs(notebook))
-    assert "'at-least-once': {1: " in shown
+    assert SHOWN[name] in shown
     assert re.findall(r"(?<![\w.])/(?:tmp|home|root|Users|work|var)\b\S*|127\.0\.0\.1", shown) == []
     assert {tuple(cell.metadata) for cell in notebook.cells} == {()}
 
 
 if __name__ == "__main__":
-    renewed = executed(NOTEBOOK.parent)
-    for cell in renewed.cells:
-        cell.metadata = {}
-        if cell.cell_type == "code":
-            # What Spark writes to stderr names paths and hosts.
-            cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
-    nbformat.write(renewed, NOTEBOOK)
+    for each in sys.argv[1:] or SHOWN:
+        renewed = executed(each, FOLDER)
+        for cell in renewed.cells:
+            cell.metadata = {}
+            if cell.cell_type == "code":
+                # What Spark writes to stderr names paths and hosts.
+                cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
+        nbformat.write(renewed, FOLDER / f"{each}.ipynb")
