@@ -22,6 +22,7 @@ from spark_kafka_eos.options.secret import Secret
 
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds
+_MOST_SESSIONS = 16
 _MOST_UNKNOWN = 10_000  # ids that are remembered
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
@@ -59,6 +60,9 @@ class Registry:
             raise ConfigurationError("url", "a schema registry needs a URL that starts with http:// or https://")
         return cls(tuple((name, Secret(value)) for name, value in sorted(options.items())))
 
+    def __hash__(self) -> int:
+        return hash(self.hosts)  # an option of the client may be a mapping
+
     def __repr__(self) -> str:
         return f"Registry({self.hosts})"
 
@@ -71,6 +75,8 @@ class Registry:
     def session(self) -> Session:
         """This process's session. Raises ConfigurationError for options that the client refuses."""
         if self not in _sessions:
+            if len(_sessions) == _MOST_SESSIONS:  # a function among the options is another one in each task
+                close_sessions()
             _sessions[self] = Session(self)
         return _sessions[self]
 

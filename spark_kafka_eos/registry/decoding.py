@@ -83,6 +83,8 @@ def _pass(values: pa.BinaryArray, group: Group, read: Read) -> tuple[pa.Array, d
     return column, wrong
 
 
+_MOST_READERS = 1_000
+
 # Compiled readers of this process. A schema that the registry does not know is not kept: it may arrive.
 _readers: dict[tuple[Registry, Target, SchemaKey], Read | Fault] = {}
 
@@ -104,6 +106,8 @@ def _reader(registry: Registry, target: Target, schema: SchemaKey) -> Read | Fau
             made = format_of(target).reader(written)
         except (Incompatible, UnsupportedSchema) as error:
             made = Fault(Cause.INCOMPATIBLE, f"schema {schema} cannot be read with the reader's: {error}"[:500], schema)
+    if len(_readers) == _MOST_READERS:
+        _readers.clear()
     _readers[registry, target, schema] = made
     return made
 

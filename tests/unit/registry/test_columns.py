@@ -7,7 +7,7 @@ from pyspark.sql import functions
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.registry import from_confluent, to_confluent
-from spark_kafka_eos.registry.client import Registry
+from spark_kafka_eos.registry.client import Registry, _sessions
 
 
 def test_a_spark_without_functions_of_arrow_columns_is_named(server, monkeypatch):
@@ -28,6 +28,23 @@ def test_an_option_that_the_client_does_not_know_is_named_without_its_value():
     with pytest.raises(ConfigurationError, match="pass.word") as raised:
         from_confluent("value", {"url": "http://127.0.0.1:1", "pass.word": "secret"}, topic="t")
     assert "secret" not in str(raised.value)
+
+
+def test_options_that_are_mappings_and_functions_are_handed_to_the_client(server):
+    server.register("t-value", '"string"')
+    for _ in range(40):
+        options = {
+            "url": server.url,
+            "bearer.auth.credentials.source": "CUSTOM",
+            "bearer.auth.custom.provider.function": lambda config: config,
+            "bearer.auth.custom.provider.config": {
+                "bearer.auth.token": "secret", "bearer.auth.logical.cluster": "c", "bearer.auth.identity.pool.id": "p",
+            },
+        }  # fmt: skip
+        registry = Registry.of(options)
+        assert registry.session.latest("t-value").text == '"string"'
+        assert registry.session is registry.session
+    assert len(_sessions) <= 16
 
 
 def test_a_registry_shows_its_hosts_and_nothing_else():
