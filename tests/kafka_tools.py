@@ -20,10 +20,15 @@ def command(name: str, *arguments: object) -> list[str]:
     return _java(jars.perf_tools_class_path(), f"{TOOLS}.{name}", *arguments)
 
 
-def tool_before_0_11(version: str, name: str, *arguments: object, given: str = "") -> str:
-    """The same for a tool, `kafka.tools.<name>`, of a release before message format v2, or of 0.11."""
+def kafka_before_1(version: str) -> jars.Bundle:
+    """A release of the time of Scala 2.11, with its tools."""
     module = jars.Module(organisation="org.apache.kafka", name="kafka_2.11", revision=version)
-    files = jars.files(jars.Bundle(name="kafka", version=version, modules=(module,)))
+    return jars.Bundle(name="kafka", version=version, modules=(module,))
+
+
+def tool_before_1(version: str, name: str, *arguments: object, given: str = "") -> str:
+    """The same for a tool, `kafka.tools.<name>`, of a release before Kafka 1.0."""
+    files = jars.files(kafka_before_1(version))
     return _run(_java(":".join(map(str, files)), f"kafka.tools.{name}", *arguments), given)
 
 

@@ -32,7 +32,7 @@ from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_
 from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure
 from tests.conftest import KAFKA_OLDEST
-from tests.kafka_tools import tool_before_0_11
+from tests.kafka_tools import tool_before_1
 from tests.producing import produce
 from tests.reading import await_stable, librdkafkas, ours
 from tests.zookeeper import serve
@@ -224,7 +224,7 @@ def output(upgraded: Upgraded) -> str:
 def consumed_by(release: str, bootstrap: str, topic: str, *given: object) -> list[str]:
     """What Java's console consumer of `release` sees; it stops when nothing comes for some seconds."""
     where = ["--new-consumer", "--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"]
-    return tool_before_0_11(release, "ConsoleConsumer", *where, "--timeout-ms", 5_000, *given).splitlines()
+    return tool_before_1(release, "ConsoleConsumer", *where, "--timeout-ms", 5_000, *given).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_producer_of_0_9_writes_beside_the_output_of_transactions(upgraded):
     driver = Driver(upgraded, topic)
     for number in range(2):
         where = ["--broker-list", upgraded.bootstrap, "--topic", old, "--request-required-acks", 1]
-        tool_before_0_11("0.9.0.1", "ConsoleProducer", *where, "--compression-codec", "lz4", given=f"old {number}\n")
+        tool_before_1("0.9.0.1", "ConsoleProducer", *where, "--compression-codec", "lz4", given=f"old {number}\n")
         driver.write(number)
     assert [(row[3], row[5]) for row in ours(upgraded.bootstrap, old)] == [(-1, b"old 0"), (-1, b"old 1")]
     assert [row[5] for row in ours(upgraded.bootstrap, topic)] == [b"0", b"1"]

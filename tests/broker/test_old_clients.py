@@ -17,7 +17,7 @@ from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.broker.test_old_formats import as_java_prints, configure, javas, magics, plant
 from tests.conftest import KAFKA_39, KAFKA_OLDEST
-from tests.kafka_tools import tool, tool_before_0_11
+from tests.kafka_tools import tool, tool_before_1
 from tests.producing import KEEP
 from tests.reading import librdkafkas, table
 from tests.zookeeper import serve
@@ -45,7 +45,7 @@ def write(bootstrap: str, topic: str, producer: str, compression: str, text: str
         tool("ConsoleProducer", *common, *where, *plain, given=lines)
     else:
         where = ["--broker-list", bootstrap, "--property", "parse.key=true"]
-        tool_before_0_11(producer, "ConsoleProducer", *common, *where, given=lines)
+        tool_before_1(producer, "ConsoleProducer", *common, *where, given=lines)
 
 
 def fill(bootstrap: str, log: Path, topic: str, compression: str) -> None:

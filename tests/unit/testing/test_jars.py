@@ -28,6 +28,7 @@ from spark_kafka_eos.testing.jars import (
     provide,
 )
 from tests.conftest import KAFKA_35, KAFKA_39, KAFKA_OLDEST
+from tests.kafka_tools import kafka_before_1
 
 JARS = {"kafka_2.13-9.9.9.jar": b"broker", "slf4j-simple.jar": b"log"}
 
@@ -180,7 +181,8 @@ def test_a_changed_jar_of_a_pinned_release_is_noticed_whatever_the_manifest_says
 
 def test_every_release_that_the_package_and_its_tests_use_is_pinned():
     brokers = [kafka(), kafka(PERF_TOOLS_VERSION), *map(kafka, (KAFKA_39, KAFKA_35, KAFKA_OLDEST))]
-    for bundle in (*brokers, perf_tools(), *map(built_in_connector, ("3.5.9", "4.0.5", "4.1.4", "4.3.0"))):
+    clients = map(kafka_before_1, ("0.9.0.1", "0.10.2.2"))  # those of every run
+    for bundle in (*brokers, *clients, perf_tools(), *map(built_in_connector, ("3.5.9", "4.0.5", "4.1.4", "4.3.0"))):
         names = digests.pinned(bundle.name, bundle.version)
         for module in bundle.modules:
             assert f"{module.name}-{module.revision}.jar" in names, bundle
