@@ -165,7 +165,8 @@ def replay_(
     if as_json:
         print(json.dumps(plan_json(planned, sent=sends), indent=1))
     else:
-        Console(highlight=False).print(Group(parts(planned), Text(said(planned, dry_run=dry_run))))
+        table = [parts(planned)] if planned.parts or planned.left else []
+        Console(highlight=False).print(Group(*table, Text(said(planned, dry_run=dry_run))))
     if planned.left:
         raise typer.Exit(FAILED)
 
@@ -256,9 +257,9 @@ def listing(shown: Sequence[StoredLetter], found: int, *, values: bool) -> Rende
 
 def counts(rows: Sequence[Counted]) -> RenderableType:
     """One row for each cause, topic and query, and their sum."""
-    names = "cause", "topic", "query"
     table = Table(
-        *(Column(name, overflow="fold") for name in names),
+        Column("cause", overflow="fold", min_width=14),  # as most of ours
+        *(Column(name, overflow="fold") for name in ("topic", "query")),
         *(Column(name, justify="right", overflow="fold") for name in ("records", "size")),
         *(Column(name, overflow="fold") for name in ("first", "last")),
     )
