@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from spark_kafka_eos.broker.responses import error_of
+from spark_kafka_eos.core.backoff import Clock
 from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.core.trace import Phase, Request, Trace, by_start
 
@@ -30,7 +31,7 @@ _PHASES = 200
 class Recorder:
     """The phases and requests since it was created; `kept` limits the first requests, and the last ones."""
 
-    def __init__(self, *, kept: int = _KEPT, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, *, kept: int = _KEPT, clock: Clock = time.perf_counter) -> None:
         self._clock, self._kept = clock, kept
         self._began, self._began_ms = clock(), time.time() * 1e3
         self._phases: list[Phase] = []
@@ -84,9 +85,9 @@ _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 
 @contextmanager
-def recording(*, kept: int = _KEPT) -> Iterator[Recorder]:
+def recording(*, kept: int = _KEPT, clock: Clock = time.perf_counter) -> Iterator[Recorder]:
     """Record this context's phases and requests."""
-    recorder = Recorder(kept=kept)
+    recorder = Recorder(kept=kept, clock=clock)
     token = _recorder.set(recorder)
     try:
         yield recorder

@@ -7,6 +7,7 @@ appended exactly once, or raises. After TransactionAborted, the same batch is wr
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -14,6 +15,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import Recorder, phase, recording
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
+from spark_kafka_eos.core.backoff import Clock
 from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
@@ -57,16 +59,17 @@ def commit_batch(
     append_mode: Mode,
     append_reason: str = "",
     observe: Observer = log_report,
+    clock: Clock = time.perf_counter,
 ) -> CommitReport:
     """Commit `batch` unless the ledger shows that it is committed; `write` is called once per attempt.
 
     `append_mode` and `append_reason` go into the report, unless `write` reports another mode. `observe` gets the
-    report, also that of a batch that raises an error.
+    report, also that of a batch that raises an error. `clock` is for tests.
 
     Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown, AttemptsExhausted and whatever `write` raises. Unless
     the error says otherwise, nothing was committed, and what was appended is aborted.
     """
-    with recording() as recorder:
+    with recording(clock=clock) as recorder:
         attempts = _Attempts(transaction, batch, Choice(mode=append_mode, reason=append_reason), recorder)
         try:
             outcome, appended = attempts.run(write, max_attempts)

@@ -295,7 +295,8 @@ class SimulatedDriver:
 
         def write(identity: ProducerIdentity) -> Appended:
             identities.append(identity)
-            return staged(identity) if staged else self._append_stage(identity, batch)
+            appended = staged(identity) if staged else self._append_stage(identity, batch)
+            return replace(appended, milliseconds={})  # the ledger has them, and they are of the wall clock
 
         staged = None
         if self._way != "executors":
@@ -309,6 +310,7 @@ class SimulatedDriver:
                 write,
                 max_attempts=_MOST_TRIES,
                 append_mode="executors" if self._way == "executors" else "driver",
+                clock=self.process.clock,
             )
             said = report.outcome
         except KafkaEosError as error:
