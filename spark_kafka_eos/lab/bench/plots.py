@@ -11,6 +11,7 @@ from spark_kafka_eos.lab.bench.figures import Comparison, Sweep
 
 _OURS, _OTHERS = "#1f77b4", "#999999"
 _MARKERS = "osD^vPX*<>"
+_LINEAR = 30
 
 
 def plot(measured: Comparison | Sweep, path: Path) -> None:
@@ -21,11 +22,15 @@ def plot(measured: Comparison | Sweep, path: Path) -> None:
         _bars(axes, measured)
     elif not panels:
         _lines(axes, measured, {name: name for name in measured.lines})
+        axes.legend(fontsize="small")
     else:
         for each, panel in zip(axes, panels, strict=True):
             _lines(each, measured, {n: n.removeprefix(f"{panel}, ") for n in measured.lines if n.startswith(panel)})
             each.set_title(panel, fontsize="medium")
             each.label_outer()
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
+    if isinstance(measured, Sweep):
+        _scale(figure.axes[0], measured)  # of all panels, and after the last one is drawn
     figure.suptitle(measured.title, fontsize="medium")
     figure.savefig(path, dpi=120)
 
@@ -71,6 +76,15 @@ def _bars(axes: Any, measured: Comparison) -> None:
     axes.set_xlabel(f"{unit}; the bar is the median, a dot is a run")
 
 
+def _scale(axes: Any, measured: Sweep) -> None:
+    """The y axis from 0 on, or a logarithmic one if the values differ by too much for that."""
+    values = [point.value for point in measured.points]
+    if min(values) > 0 and max(values) / min(values) > _LINEAR:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+
+
 def _lines(axes: Any, measured: Sweep, labels: Mapping[str, str]) -> None:
     """The lines with these names and labels; a bar from the fastest to the slowest run, where it is known."""
     for number, (name, label) in enumerate(labels.items()):
@@ -93,7 +107,5 @@ def _lines(axes: Any, measured: Sweep, labels: Mapping[str, str]) -> None:
     places = sorted({point.at for point in measured.points})
     axes.set_xticks(places, [f"{place:,.0f}" for place in places])
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
     axes.set_xlabel(measured.x)
     axes.set_ylabel(measured.y)
-    axes.legend(fontsize="small")
