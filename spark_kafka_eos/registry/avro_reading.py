@@ -471,8 +471,8 @@ def _decimals(column: pa.BinaryArray, kind: Primitive | Fixed) -> tuple[pa.Array
     start, length = ends[:-1], np.diff(ends)
     negative = (data[start] > 0x7F) & (length > 0)
     sign = np.where(negative, 0xFF, 0).astype(np.uint8)
-    table = np.empty((len(column), 16), np.uint8)
-    for place in range(16):  # lowest byte first, as Arrow has it
+    table = np.repeat(sign[:, None], 16, axis=1)
+    for place in range(min(16, int(length.max(initial=0)))):  # lowest byte first, as Arrow has it
         table[:, place] = np.where(place < length, data[np.maximum(ends[1:] - 1 - place, 0)], sign)
     wide = (table[:, 15] > 0x7F) != negative
     for row in np.flatnonzero(length > 16):  # more bytes than needed are fine if they only repeat the sign
