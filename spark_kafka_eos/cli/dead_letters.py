@@ -258,14 +258,13 @@ def listing(shown: Sequence[StoredLetter], found: int, *, values: bool) -> Rende
 def counts(rows: Sequence[Counted]) -> RenderableType:
     """One row for each cause, topic and query, and their sum."""
     table = Table(
-        Column("cause", overflow="fold", min_width=14),  # as most of ours
-        *(Column(name, overflow="fold") for name in ("topic", "query")),
+        *(Column(name, overflow="fold") for name in ("cause", "topic", "query")),
         *(Column(name, justify="right", overflow="fold") for name in ("records", "size")),
-        *(Column(name, overflow="fold") for name in ("first", "last")),
+        Column("last", overflow="fold"),
     )
     for row in rows:
         named = (printable(text or "unknown") for text in (row.cause, row.topic, row.query_id))
-        numbers = f"{row.records:,}", size(row.bytes), moment(row.first), moment(row.last)
+        numbers = f"{row.records:,}", size(row.bytes), moment(row.last)
         table.add_row(*map(Text, (*named, *numbers)))
     return Group(table, Text(f"Dead letters: {sum(row.records for row in rows):,}."))
 

@@ -32,7 +32,9 @@ def shown(renderable, width=80):
     console = Console(width=width)
     with console.capture() as captured:
         console.print(renderable)
-    assert max(map(len, captured.get().splitlines())) <= width
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line[-1] in "┓┩│┘┤" for line in lines if line[:1] in "┏┡│└├"), "nothing is cut off at the right"
     return captured.get()
 
 
@@ -63,7 +65,9 @@ def test_eighty_columns_cut_nothing():
     topic = "orders.of.every.country.and.every.year.since.the.beginning"
     text = shown(listing([stored(topic=topic, message="m" * 100)], 30, values=False))
     assert "…" not in text and "Dead letters: 30, shown: the newest 1." in text
-    assert "…" not in shown(counts(tally(iter([stored(topic=topic, query_id="0f" * 16)]))))
+    counted = shown(counts(tally(iter([stored(topic=topic, query_id="0f" * 16, cause="unknown-schema")]))))
+    assert "…" not in counted
+    assert "2023-11-14" in counted
 
 
 def test_they_are_counted_by_cause_topic_and_query_the_most_frequent_first():
