@@ -4,7 +4,7 @@ commit     transaction recovery committed_end barrier ledger append_mode sequenc
 read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fetch_sizes visibility lag
            metadata progress
 watch      outcome lateness metrics query_metrics cluster_metrics
-rows       partitioner murmur2 dead_letters
+rows       partitioner murmur2 dead_letters dead_letter_headers
 kafka      error_codes acl_hints backoff log_pace trace
 preflight  checks before the first batch; abilities, services and releases of brokers; message_formats of topics
 operator   queries: what Kafka knows of a query; transactions: what is open, and who ends it; abort: whether one may

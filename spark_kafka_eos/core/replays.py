@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from spark_kafka_eos.core.dead_letters import Cause, DeadLetter, Header, own_headers
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter, Header, own_headers
+from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.model import TopicPartition
 
 REPLAYS = "__kafka_eos.replays"

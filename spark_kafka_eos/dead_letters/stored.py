@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.dead_letters import DeadLetter, Header, letter_of
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter, Header, letter_of
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.reading.records import read

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_eos.core.dead_letters import LETTERS, Cause, cause_of, counted, header_columns
+from spark_kafka_eos.core.dead_letter_headers import LETTERS, header_columns
+from spark_kafka_eos.core.dead_letters import Cause, cause_of, counted
 from spark_kafka_eos.wire.headers import HEADERS
 
 # The types of the columns `error` and `source`.

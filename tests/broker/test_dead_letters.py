@@ -17,7 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.dead_letters import Cause, DeadLetter, headers_of
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
+from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.replays import REPLAYS
 from tests.producing import produce, transact
 from tests.reading import read_committed

@@ -28,7 +28,8 @@ from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.core import barrier, ledger, recovery
 from spark_kafka_eos.core.barrier import AppendReport, Commit
 from spark_kafka_eos.core.committed_end import CommittedEnd
-from spark_kafka_eos.core.dead_letters import Cause, DeadLetter, headers_of
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
+from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.transaction import Event
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted

@@ -15,8 +15,11 @@ from tests.producing import produce, transact
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 QUERIES = {"reads", "sink", "foreach"}
-# What a query without trouble may lack: errors, retries, a transaction that holds it.
-TROUBLE = {"kafka_eos_batch_errors_total", "kafka_eos_request_retries_total", "kafka_eos_open_transaction_age_seconds"}
+# What a query without trouble may lack: errors, retries, dead letters, a transaction that holds it.
+TROUBLE = {
+    "kafka_eos_batch_errors_total", "kafka_eos_request_retries_total", "kafka_eos_dead_letters_total",
+    "kafka_eos_open_transaction_age_seconds",
+}  # fmt: skip
 
 LABELS = {metric.name.removesuffix("_total"): set(metric.labels) for metric in QUERY_METRICS}
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.dead_letters import counts, listing, parts, said, tally, to_json
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.dead_letters import DeadLetter
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter
 from spark_kafka_eos.core.replays import Stream
 from spark_kafka_eos.dead_letters.replay import Plan
 from spark_kafka_eos.dead_letters.stored import StoredLetter

@@ -4,18 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_eos.core.dead_letters import (
-    LONGEST_MESSAGE,
-    MOST_CAUSES,
-    PREFIX,
-    Cause,
-    DeadLetter,
-    check_limit,
-    counted,
-    headers_of,
-    letter_of,
-    own_headers,
-)
+from spark_kafka_eos.core.dead_letter_headers import PREFIX, DeadLetter, headers_of, letter_of, own_headers
+from spark_kafka_eos.core.dead_letters import LONGEST_MESSAGE, MOST_CAUSES, Cause, check_limit, counted
 from spark_kafka_eos.errors import TooManyDeadLetters
 from spark_kafka_eos.options.parsers import Limit
 

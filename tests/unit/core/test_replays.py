@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.core.dead_letters import DeadLetter, headers_of
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
 from spark_kafka_eos.core.replays import REPLAYS, batches, destination, partition_of, replayed_headers, replays_of
 from spark_kafka_eos.model import TopicPartition
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_eos.core.dead_letters import Cause, DeadLetter, letter_of, own_headers
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter, letter_of, own_headers
+from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.decode import decode
