@@ -20,10 +20,14 @@ import pyspark
 from spark_kafka_eos.testing.driver import python_environment, spark_submit
 
 ARCHIVE = Path(__file__).parents[1] / "build" / f"spark-{pyspark.__version__}.jsa"
-_ONE_TIER = "-XX:TieredStopAtLevel=1"
 
-# Every spark-submit reads it, so also the one of a session that a test builds.
-ENVIRONMENT = {"SPARK_SUBMIT_OPTS": f"{_ONE_TIER} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"}
+
+def _environment(archive_option: str) -> dict[str, str]:
+    """What every spark-submit reads, so also the one of a session that a test builds."""
+    return {"SPARK_SUBMIT_OPTS": f"-XX:TieredStopAtLevel=1 {archive_option} -Xlog:cds=off -Xlog:cds+dynamic=off"}
+
+
+ENVIRONMENT = _environment(f"-XX:SharedArchiveFile={ARCHIVE}")
 
 
 def make_archive() -> None:
@@ -31,15 +35,12 @@ def make_archive() -> None:
     ARCHIVE.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.jsa")
-        options = {
-            "SPARK_SUBMIT_OPTS": f"{_ONE_TIER} -XX:ArchiveClassesAtExit={made} -Xlog:cds=off -Xlog:cds+dynamic=off"
-        }
         settings = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
         subprocess.run(
             [spark_submit(), *settings, __file__, folder],
             check=True,
             capture_output=True,
-            env={**os.environ, **python_environment(), **options},
+            env={**os.environ, **python_environment(), **_environment(f"-XX:ArchiveClassesAtExit={made}")},
         )
         made.replace(ARCHIVE)
 
