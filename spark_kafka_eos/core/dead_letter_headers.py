@@ -34,6 +34,9 @@ PREFIX = "__kafka_eos.errors."
 
 Header = tuple[str, bytes | None]
 
+# The column `error` of decoded values, and of the sink's rows.
+ERROR = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:

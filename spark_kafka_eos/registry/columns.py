@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from spark_kafka_eos.core.dead_letter_headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Kind, Registry, Text, UnknownSchema
-from spark_kafka_eos.registry.decoding import ERROR, decode, refuse, with_errors
+from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import Target, format_of
 from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids

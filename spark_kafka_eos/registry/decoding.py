@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from spark_kafka_eos.core.dead_letter_headers import ERROR
 from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.errors import UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible
@@ -18,8 +19,6 @@ from spark_kafka_eos.registry.client import Registry, UnknownSchema
 from spark_kafka_eos.registry.formats import Read, Target, format_of
 from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
 from spark_kafka_eos.registry.rows import Int64s, rows_of
-
-ERROR = pa.struct([pa.field("cause", pa.string()), pa.field("message", pa.string()), pa.field("schema_id", pa.int32())])
 
 _SAID = {
     Cause.UNDECODABLE: "the bytes do not fit schema {schema}: at byte {at} of {size}",

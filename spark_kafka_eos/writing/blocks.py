@@ -25,13 +25,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_kafka_eos.core.dead_letter_headers import ERROR
 from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.partitioner import Partitioner, out_of_range
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS, without_key
-from spark_kafka_eos.writing.dead_letters import ERROR, NUMBER, SOURCE, DeadLetters, DeadLetterTopic
+from spark_kafka_eos.writing.dead_letters import NUMBER, SOURCE, DeadLetters, DeadLetterTopic
 
 # The types of the rows' columns; all but `key` and `value` are optional.
 ROWS = {

@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_eos.core.dead_letter_headers import LETTERS, header_columns
+from spark_kafka_eos.core.dead_letter_headers import ERROR, LETTERS, header_columns
 from spark_kafka_eos.core.dead_letters import Cause, cause_of, counted
 from spark_kafka_eos.wire.headers import HEADERS
 
-# The types of the columns `error` and `source`.
-ERROR = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
+# The type of the column `source`.
 SOURCE = pa.struct(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64())]
 )
