@@ -87,7 +87,7 @@ def added(before: Sweep, later: Sweep) -> Sweep:
     kept = [point for point in before.points if (point.line, point.at) not in measured]
     points = sorted([*kept, *later.points], key=lambda point: (before.lines.index(point.line), point.at))
     requests = {line: before.settings["requests"][line] | later.settings["requests"][line] for line in before.lines}
-    runs = min(before.settings["runs"], later.settings["runs"])
+    runs = min(int(each["runs"]) for line in requests.values() for each in line.values())
     return replace(later, points=tuple(points), settings={**later.settings, "requests": requests, "runs": runs})
 
 
@@ -131,6 +131,7 @@ def _details(results: Sequence[EosResult]) -> dict[str, float]:
         return round(median(figure(result) / result.transactions.count for result in results), 3)
 
     return {
+        "runs": len(results),
         "AddPartitionsToTxn": each(lambda result: result.requests.count("AddPartitionsToTxn")),
         "Produce": each(lambda result: result.requests.count("Produce")),
         "waited_ms": each(lambda result: result.requests.waited("CONCURRENT_TRANSACTIONS")),

@@ -55,15 +55,26 @@ def test_metrics_are_printed_as_kafka_s_tools_print_them():
 def test_results_for_more_partitions_are_added_and_those_for_the_same_replaced():
     def sweep(runs, **values):
         points = [Point.of("a", float(count.strip("_")), [value]) for count, value in values.items()]
-        requests = {"a": {count.strip("_"): {"Produce": value} for count, value in values.items()}}
+        requests = {"a": {count.strip("_"): {"runs": runs, "Produce": value} for count, value in values.items()}}
         return Sweep(title="t", x="x", y="y", points=tuple(points), settings={"runs": runs, "requests": requests})
 
     found = added(sweep(7, _64=1, _512=9), sweep(5, _512=8, _256=4))
     assert [(point.at, point.value) for point in found.points] == [(64, 1), (256, 4), (512, 8)]
-    assert found.settings == {
-        "runs": 5,
-        "requests": {"a": {"64": {"Produce": 1}, "512": {"Produce": 8}, "256": {"Produce": 4}}},
+    requests = {
+        "64": {"runs": 7, "Produce": 1},
+        "512": {"runs": 5, "Produce": 8},
+        "256": {"runs": 5, "Produce": 4},
     }
+    assert found.settings == {"runs": 5, "requests": {"a": requests}}
+
+
+def test_the_runs_of_replaced_results_do_not_count():
+    def sweep(runs):
+        requests = {"a": {"64": {"runs": runs}}}
+        points = (Point.of("a", 64, [1.0]),)
+        return Sweep(title="t", x="x", y="y", points=points, settings={"runs": runs, "requests": requests})
+
+    assert added(sweep(3), sweep(7)).settings["runs"] == 7
 
 
 def test_a_command_line_of_kafka_s_tools_may_have_several_properties_after_an_option():
