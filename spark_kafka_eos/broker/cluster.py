@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -65,7 +65,7 @@ class Cluster:
         self._nodes: dict[int, _Address] = {}
         self._turns: dict[_Address, int] = {}  # when any broker would have done: which one was asked when
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
-        self._kept: dict[Hashable, tuple[float, int | None]] = {}
+        self._kept: dict[str, dict[str, tuple[float, int | None]]] = {}  # by setting and topic
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._id: str | None = None
         self._reached = False
@@ -101,13 +101,26 @@ class Cluster:
             _, description = self._topics[name]
         return description
 
-    def kept(self, what: Hashable, look_up: Callable[[], int | None]) -> int | None:
-        """The result of `look_up()` for `what`, cached as long as a topic's description."""
-        looked_up, value = self._kept.get(what, (-math.inf, None))
-        if self.clock() - looked_up > _METADATA_MAX_AGE_S:
-            value = look_up()
-            self._kept[what] = self.clock(), value
-        return value
+    def look_up(self, names: Iterable[str]) -> None:
+        """Have the descriptions of these topics at hand: one request for all that are missing or too old, where `topic`
+        would send one for each. Raises UnknownTopic.
+        """
+        now = self.clock()
+        known = self._topics
+        if due := [name for name in set(names) if name not in known or now - known[name][0] > _METADATA_MAX_AGE_S]:
+            self.refresh(due)
+
+    def kept(
+        self, setting: str, topics: Collection[str], look_up: Callable[[Sequence[str]], Mapping[str, int | None]]
+    ) -> dict[str, int | None]:
+        """This setting of each topic, cached as long as the topic's description; one `look_up` for all that are missing
+        or too old.
+        """
+        known, now = self._kept.setdefault(setting, {}), self.clock()
+        if due := [name for name in topics if name not in known or now - known[name][0] > _METADATA_MAX_AGE_S]:
+            found, now = look_up(due), self.clock()
+            known |= {name: (now, found[name]) for name in due}
+        return {name: known[name][1] for name in topics}
 
     def topic_names(self, *, internal: bool = False) -> list[str]:
         """All topics this principal may describe, sorted; Kafka's own only with `internal`."""
@@ -121,37 +134,56 @@ class Cluster:
         A broker may be outdated, so the newest of all descriptions of a topic counts. Raises UnknownTopic if no broker
         knows one of them within `patience_ms`, by default 5 s.
         """
+        patience_ms = _UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms
+        self._describe(names, patience_ms=patience_ms, elsewhere=elsewhere)
+
+    def existing(self, names: Iterable[str], *, patience_ms: int | None = None) -> list[str]:
+        """Look up these topics again, all at once, and return those that exist, sorted; `patience_ms` as of
+        `refresh`.
+        """
+        patience = self.budget(_UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms)
+        return self._describe(names, given_up=lambda: patience.spent)
+
+    def _describe(
+        self,
+        names: Iterable[str],
+        *,
+        given_up: Callable[[], bool] = lambda: False,
+        patience_ms: int | None = None,
+        elsewhere: bool = False,
+    ) -> list[str]:
+        """Learn the descriptions of these topics, and return which ones exist. Unknown ones are left out once they are
+        `given_up`.
+        """
         names = sorted(set(names))
         before = {name: self._topics[name][1] for name in names if name in self._topics}
         self._topics |= {name: (-math.inf, description) for name, description in before.items()}
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             for topic in response.topics:
-                yield Subject(topic=topic.name), topic.error_code
+                if topic.error_code != _UNKNOWN_TOPIC or not given_up():
+                    yield Subject(topic=topic.name), topic.error_code
             if error := incomplete("Metadata", names, (topic.name for topic in response.topics)):
                 raise error
 
         wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        patience_ms = _UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms
         response = self.call_any(request, errors, patience_ms=patience_ms, elsewhere=elsewhere)
         self._learn(response)
         self._id = response.cluster_id or ""
-        for topic in response.topics:
+        described, now = [topic for topic in response.topics if not topic.error_code], self.clock()
+        for topic in described:
             partitions = {
                 p.partition_index: PartitionDescription(leader=p.leader_id, leader_epoch=p.leader_epoch)
                 for p in topic.partitions
             }
             description = TopicDescription(name=topic.name, id=topic.topic_id, partitions=partitions)
-            self._topics[topic.name] = self.clock(), newest(before.get(topic.name), description)
+            self._topics[topic.name] = now, newest(before.get(topic.name), description)
+        return sorted(topic.name for topic in described)
 
     def exists(self, topic: str, *, patience_ms: int | None = None) -> bool:
         """Look up `topic`; `patience_ms` as of `refresh`."""
-        try:
-            self.refresh([topic], patience_ms=patience_ms)
-        except UnknownTopic:
-            return False
-        return True
+        return bool(self.existing([topic], patience_ms=patience_ms))
 
     def leader(self, partition: TopicPartition) -> int:
         """The node id of the partition's leader; waits for an election. Raises UnknownTopic."""

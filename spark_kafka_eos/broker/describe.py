@@ -5,7 +5,7 @@ It is for the preflight, so a missing ACL is a result (`Unread`), not an error. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -74,10 +74,10 @@ def topics(
     return len(metadata.brokers), facts
 
 
-def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
-    """The maximum size of a record batch in the topic, in bytes; None if this principal may not describe it.
+def max_message_bytes(cluster: Cluster, topics: Collection[str]) -> dict[str, int | None]:
+    """The maximum size of a record batch in each topic, in bytes; None if this principal may not describe it.
 
-    Cached for five minutes. `topic` must exist; a broker may not know it for a moment. Raises UnknownTopic,
+    Cached for five minutes. The topics must exist; a broker may not know one for a moment. Raises UnknownTopic,
     BrokerUnreachable, BrokerError.
     """
     name = "max.message.bytes"
@@ -85,15 +85,15 @@ def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
     def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
         for result in response.results:
             if result.error_code == _UNKNOWN_TOPIC:
-                yield Subject(topic=topic), result.error_code
+                yield Subject(topic=result.resource_name), result.error_code
 
-    def look_up() -> int | None:
-        request = _describe_configs(_TOPIC, [topic], [name])
+    def look_up(due: Sequence[str]) -> dict[str, int | None]:
+        request = _describe_configs(_TOPIC, due, [name])
         response = cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
-        settings = _read_settings(response, [topic], [name], "")[topic]
-        return None if isinstance(settings, Unread) else int(settings[name])
+        found = _read_settings(response, due, [name], "")
+        return {topic: None if isinstance(each, Unread) else int(each[name]) for topic, each in found.items()}
 
-    return cluster.kept((name, topic), look_up)
+    return cluster.kept(name, topics, look_up)
 
 
 def broker_settings(cluster: Cluster, node: int, optional: Sequence[str]) -> Settings | Unread:

@@ -39,7 +39,7 @@ from spark_kafka_eos.core.fetch_steps import (
 )
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
-from spark_kafka_eos.wire.record_batch import RecordBatches, extents, has_messages
+from spark_kafka_eos.wire.record_batch import RecordBatches, extents, has_messages, scan
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class Fetcher:
 
     A larger record batch exceeds both (KIP-74). A leader may send a reader with a `rack` to a follower there (KIP-392),
     as its `replica.selector.class` decides. It remembers the partitions' record sizes, so use one object for many
-    calls.
+    calls. With `headers_only`, a truncated record batch counts like a whole one: a broker returns whole ones, however
+    large, only of a request's first partition (KIP-74).
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Fetcher:
         max_partition_fetch_bytes: int = 8 << 20,
         fetch_max_wait_ms: int = 500,
         rack: str = "",
+        headers_only: bool = False,
     ) -> None:
         self._cluster, self._rack = cluster, rack
+        self._whole = not headers_only
         self._isolation_level: IsolationLevel = isolation_level
         self._fetch_max_bytes, self._fetch_max_wait_ms = fetch_max_bytes, fetch_max_wait_ms
         self._sizes = FetchSizes(max_partition_fetch_bytes)
@@ -110,10 +113,11 @@ class Fetcher:
             case Ask(node=node):
                 in_flight[node] = self._send(action)
             case Receive(node=node):
-                plan.answered(node, _receive(in_flight.pop(node)))
+                plan.answered(node, _receive(in_flight.pop(node), whole=self._whole))
             case Locate(partitions=partitions, anew=topics):
                 if topics:
                     self._cluster.refresh(topics, elsewhere=True)
+                self._cluster.look_up(partition.topic for partition in partitions)
                 plan.located({partition: self._place(partition) for partition in partitions})
             case FindBounds(partitions=partitions):
                 plan.bounded(self._bounds(partitions))
@@ -173,7 +177,7 @@ class Fetcher:
         )
 
 
-def _receive(flight: _InFlight) -> Answer:
+def _receive(flight: _InFlight, *, whole: bool) -> Answer:
     """Raises BrokerUnreachable if no answer comes, or one that does not match the request; CorruptRecordBatch."""
     response: FetchResponse = flight.connection.receive(flight.correlation_id)
     answered = [(data.topic_id, data.partition) for data in response.partitions]
@@ -184,13 +188,13 @@ def _receive(flight: _InFlight) -> Answer:
     parts = {}
     for key, data in zip(answered, response.partitions, strict=True):
         asked = flight.parts[key]
-        parts[asked.partition] = _outcome(asked, data, is_first=key == first)
+        parts[asked.partition] = _outcome(asked, data, is_first=key == first, whole=whole)
     return Answer(
         where=flight.connection.where, parts=parts, error_code=response.error_code, throttle_ms=response.throttle_ms
     )
 
 
-def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
+def _outcome(asked: Part, data: PartitionData, *, is_first: bool, whole: bool) -> Outcome:
     if data.error_code:
         return Refused(error_code=data.error_code)
     if data.diverging is not None:
@@ -198,7 +202,7 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
     if data.preferred_read_replica >= 0 and not data.records:
         return ReadReplica(node=data.preferred_read_replica)
     try:
-        records, batches = _whole_batches(asked, data.records, is_first=is_first)
+        records, batches = _overlapping(asked, data.records, is_first=is_first, whole=whole)
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(
             f"{asked.partition}, fetched from offset {asked.position}: {error.what}", action=error.action
@@ -211,29 +215,35 @@ def _outcome(asked: Part, data: PartitionData, *, is_first: bool) -> Outcome:
         next_offset=batches[-1].next_offset if batches else asked.position,
         high_watermark=data.high_watermark,
         last_stable_offset=data.last_stable_offset,
+        lacking=0 if batches else _size_of_first(records),
     )
 
 
-def _whole_batches(asked: Part, records: memoryview, *, is_first: bool) -> tuple[memoryview, RecordBatches]:
-    """The whole batches that overlap the range, and the buffer that they are in: `records`, or, if some have the format
+def _size_of_first(records: memoryview) -> int:
+    """The size of the first record batch, which may be truncated; 0 if its header is, too."""
+    return next((header.size for header in scan(records, whole=False)), 0)
+
+
+def _overlapping(asked: Part, records: memoryview, *, is_first: bool, whole: bool) -> tuple[memoryview, RecordBatches]:
+    """The batches that overlap the range, and the buffer that they are in: `records`, or, if some have the format
     before Kafka 0.11, a copy without it.
     """
     try:
-        return records, _batches(asked, records, is_first=is_first)
+        return records, _batches(asked, records, is_first=is_first, whole=whole)
     except CorruptRecordBatch:
         if not has_messages(records):
             raise
     from spark_kafka_eos.wire.legacy import as_record_batches  # loads Arrow
 
     records = memoryview(as_record_batches(records))
-    return records, _batches(asked, records, is_first=is_first)
+    return records, _batches(asked, records, is_first=is_first, whole=whole)
 
 
-def _batches(asked: Part, records: memoryview, *, is_first: bool) -> RecordBatches:
-    """The whole batches of `records` that overlap the range."""
+def _batches(asked: Part, records: memoryview, *, is_first: bool, whole: bool) -> RecordBatches:
+    """The batches of `records` that overlap the range."""
     found: list[int] = []
     behind = asked.position  # no checksum covers a batch's offset
-    for position, base_offset, next_offset in extents(records):
+    for position, base_offset, next_offset in extents(records, whole=whole):
         if base_offset >= asked.end and found:
             break
         if next_offset <= behind and not found:

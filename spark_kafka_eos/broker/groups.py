@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import ListGroupsRequest
@@ -16,6 +16,10 @@ from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.acl_hints import Subject
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
+# The coordinator stores a commit as one record batch of its internal topic, with a record for each partition. One above
+# `message.max.bytes`, 1 MB by default, is refused (INVALID_COMMIT_OFFSET_SIZE); half of that leaves room.
+_STORED_COMMIT_BYTES = 500_000
+_STORED_OFFSET_BYTES = 80  # of such a record, without the names of group and topic and the metadata
 _NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
 
 
@@ -80,28 +84,45 @@ class GroupCoordinator:
 
         In TV1, the group must be added to the transaction first (`TransactionCoordinator.add_offsets`).
         """
-        request = TxnOffsetCommitRequest(
-            transactional_id=identity.transactional_id,
-            group_id=self.group_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            generation_id=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=_topics(TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, offsets),
-        )
         newest = transactional("TxnOffsetCommit", transaction_version)
-        errors = functools.partial(
-            self._errors, api="TxnOffsetCommit", asked=offsets, transactional_id=identity.transactional_id
-        )
-        self._cluster.call_coordinator("group", self.group_id, request, errors, newest=newest)
+        for part in self._storable(offsets):
+            request = TxnOffsetCommitRequest(
+                transactional_id=identity.transactional_id,
+                group_id=self.group_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=_topics(TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, part),
+            )
+            errors = functools.partial(
+                self._errors, api="TxnOffsetCommit", asked=part, transactional_id=identity.transactional_id
+            )
+            self._cluster.call_coordinator("group", self.group_id, request, errors, newest=newest)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """OffsetCommit: the offsets take effect immediately."""
-        topics = _topics(OffsetCommitRequest.OffsetCommitRequestTopic, offsets)
-        request = OffsetCommitRequest(group_id=self.group_id, topics=topics, **_NO_MEMBER)
-        errors = functools.partial(self._errors, api="OffsetCommit", asked=offsets)
-        self._cluster.call_coordinator("group", self.group_id, request, errors)
+        for part in self._storable(offsets):
+            topics = _topics(OffsetCommitRequest.OffsetCommitRequestTopic, part)
+            request = OffsetCommitRequest(group_id=self.group_id, topics=topics, **_NO_MEMBER)
+            errors = functools.partial(self._errors, api="OffsetCommit", asked=part)
+            self._cluster.call_coordinator("group", self.group_id, request, errors)
+
+    def _storable(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Iterator[dict[TopicPartition, OffsetAndMetadata]]:
+        """The offsets in parts that a coordinator accepts, sorted; usually one."""
+        part: dict[TopicPartition, OffsetAndMetadata] = {}
+        each, size = _STORED_OFFSET_BYTES + len(self.group_id.encode()), 0
+        for tp in sorted(offsets):
+            added = each + len(tp.topic) + len(offsets[tp].metadata.encode())
+            if part and size + added > _STORED_COMMIT_BYTES:
+                yield part
+                part, size = {}, 0
+            part[tp], size = offsets[tp], size + added
+        if part:
+            yield part
 
     def _errors(
         self, response: Any, api: str, asked: Iterable[TopicPartition] | None, transactional_id: str = ""

@@ -26,6 +26,7 @@ def ask_leaders(
 
     def attempt() -> list[tuple[TopicPartition, Any]]:
         by_leader: dict[int, dict[str, list[TopicPartition]]] = {}
+        cluster.look_up(tp.topic for tp in partitions)
         for tp in sorted(partitions):
             by_leader.setdefault(cluster.leader(tp), {}).setdefault(tp.topic, []).append(tp)
         asked = []

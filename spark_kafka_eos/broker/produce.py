@@ -117,8 +117,9 @@ class Appender:
         """Send everything that can be sent."""
         while True:
             try:
-                leaders = {tp: self._cluster.leader(tp) for tp in self._plan.sendable()}
-                requests = self._plan.requests(leaders)
+                sendable = self._plan.sendable()
+                self._cluster.look_up(tp.topic for tp in sendable)
+                requests = self._plan.requests({tp: self._cluster.leader(tp) for tp in sendable})
                 if not requests:
                     return
                 for request in requests:

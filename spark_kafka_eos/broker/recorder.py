@@ -181,13 +181,14 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _partitions(topics: Any, name: str, partitions: str, index: str | None) -> str:
-    return _some(
-        [
-            f"{getattr(topic, name)}-{each if index is None else getattr(each, index)}"
-            for topic in topics or ()
-            for each in getattr(topic, partitions)
-        ]
-    )
+    """The same of partitions, of which a request may have thousands."""
+    listed = [topic for topic in topics or () if getattr(topic, partitions)]
+    if not listed:
+        return ""
+    first = getattr(listed[0], partitions)[0]
+    others = sum(len(getattr(topic, partitions)) for topic in listed) - 1
+    shown = f"{getattr(listed[0], name)}-{first if index is None else getattr(first, index)}"
+    return f"{shown} +{others}" if others else shown
 
 
 # What a request is about, by its API.

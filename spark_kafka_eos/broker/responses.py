@@ -20,6 +20,7 @@ from spark_kafka_eos.model import TopicPartition
 # a run that is too short.
 _ENDLESS = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]{1000}")
 _NO_ERROR = (0, 55)
+_Checked = tuple[Any, str, bool]  # a field, its name, and whether it may be null
 _NEVER_NULL = ("int8", "int16", "uint16", "int32", "int64", "float64", "bool", "uuid", "bitfield")
 
 
@@ -90,16 +91,28 @@ def _refuse_endless_varints(frame: memoryview) -> None:
         raise ValueError("a number is too long")
 
 
-def _refuse_nulls(schema: Any, value: Any, version: int) -> None:
-    for field in schema.untagged_fields(version):
-        content = getattr(value, field.name)
+def _refuse_nulls(schema: Any, value: Any, version: int, known: dict[int, list[_Checked]] | None = None) -> None:
+    """`known` has what to check of each structure: one response may have thousands of the same."""
+    known = {} if known is None else known
+    if (checks := known.get(id(schema))) is None:
+        checks = known[id(schema)] = [
+            check for field in schema.untagged_fields(version) for check in _checks(field, version)
+        ]
+    for field, name, may_be_null in checks:
+        content = getattr(value, name)
         if content is None:
-            if field.type_str not in _NEVER_NULL and not field.nullable_for_version_q(version):
-                raise ValueError(f"{field.name} is null")
+            if not may_be_null:
+                raise ValueError(f"{name} is null")
         elif field.is_struct_array():
             for each in content:
-                _refuse_nulls(field, each, version)
+                _refuse_nulls(field, each, version, known)
         elif field.is_struct():
-            _refuse_nulls(field, content, version)
+            _refuse_nulls(field, content, version, known)
         elif field.is_array() and None in content:
-            raise ValueError(f"{field.name} contains null")
+            raise ValueError(f"{name} contains null")
+
+
+def _checks(field: Any, version: int) -> Iterator[_Checked]:
+    """What to check of a field: nothing if it is a number."""
+    if field.type_str not in _NEVER_NULL:
+        yield field, field.name, field.nullable_for_version_q(version)

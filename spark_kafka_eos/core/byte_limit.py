@@ -10,6 +10,7 @@ advances by at least one offset, because a record larger than its share would ne
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,6 +34,33 @@ def sample(offset: int, batches: Sequence[RecordBatchHeader]) -> Sample:
     until = batches[-1].next_offset
     covered = until - min(offset, batches[0].base_offset)
     return Sample(offset=offset, until=until, bytes_per_offset=sum(batch.size for batch in batches) / covered)
+
+
+def representatives(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
+    """At most this number of the ranges: the largest ones of each topic, of as many topics as possible."""
+    if len(ranges) <= most:
+        return list(ranges)
+    by_topic: dict[str, list[OffsetRange]] = {}
+    for one in sorted(ranges, key=lambda one: one.size, reverse=True):
+        by_topic.setdefault(one.partition.topic, []).append(one)
+    ranked = ((rank, one) for theirs in by_topic.values() for rank, one in enumerate(theirs))
+    return [one for _, one in heapq.nsmallest(most, ranked, key=lambda ranked: (ranked[0], -ranked[1].size))]
+
+
+def like_the_others(
+    known: Mapping[TopicPartition, float], ranges: Sequence[OffsetRange]
+) -> dict[TopicPartition, float]:
+    """The bytes per offset of each range: as `known`, or else the mean of its topic, or of all."""
+    sums: dict[str, tuple[float, int]] = {}
+    for one in ranges:
+        if one.partition in known:
+            size, count = sums.get(one.partition.topic, (0.0, 0))
+            sums[one.partition.topic] = size + known[one.partition] * one.size, count + one.size
+    size, count = (sum(column) for column in zip((0.0, 0), *sums.values(), strict=True))
+    means = {topic: size / count for topic, (size, count) in sums.items()}
+    return {
+        one.partition: known.get(one.partition, means.get(one.partition.topic, size / max(count, 1))) for one in ranges
+    }
 
 
 def look_further(one: OffsetRange, first: Sample) -> list[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.model import LedgerEntry, MicroBatch, Offsets, SourceProgress, SourceRange, TopicPartition
@@ -79,7 +80,7 @@ class CommittedEnd:
             return unknown
         read = [(cluster, tp) for cluster, source in self._each() for tp in source.start or {}]
         if len(set(read)) < len(read):
-            twice = next(place for place in sorted(read) if read.count(place) > 1)
+            twice = next(one for one, following in pairwise(sorted(read)) if one == following)
             return f"two of its sources read {_at(twice)}, and each may have ended at another offset"
         known = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
         if not known:

@@ -301,6 +301,7 @@ class FetchPlan:
                 case Refused(error_code=code):
                     self._refused(cursor, code)
                 case Fetched():
+                    self._sizes.lacks(partition, outcome.lacking)
                     self._waiting[partition] = cursor
         for cursor in left.values():
             self._ask_leader(cursor)

@@ -16,7 +16,8 @@ class Fetched:
 
     `buffer` is part of the response's own buffer, in which the batches have their positions. `aborted` are the
     aborted transactions that overlap this response (empty when read_uncommitted); a transaction's abort marker may come
-    in a later response. `next_offset` is where the next fetch goes on.
+    in a later response. `next_offset` is where the next fetch goes on. `lacking` is the size of the first batch if only
+    a part of it has come, 0 if unknown.
     """
 
     partition: TopicPartition
@@ -26,6 +27,7 @@ class Fetched:
     next_offset: int
     high_watermark: int
     last_stable_offset: int
+    lacking: int = 0
 
 
 # -- steps

@@ -115,8 +115,8 @@ class SendPlan:
     """The record batches of one producer, each from `queued` to its `Ack`.
 
     `max_in_flight` limits the batches of a partition and the requests of a connection. The plan is `due` when at least
-    `linger_bytes` wait, and `full` when more than `max_held_bytes` wait or are in flight. `transactional_id` is for
-    messages.
+    `linger_bytes` have gathered since it was last asked what to send, and `full` when more than `max_held_bytes` wait
+    or are in flight. `transactional_id` is for messages.
     """
 
     def __init__(
@@ -125,10 +125,11 @@ class SendPlan:
         self._transactional_id = transactional_id
         self._max_in_flight, self._max_held_bytes, self._linger_bytes = max_in_flight, max_held_bytes, linger_bytes
         self._lanes: dict[TopicPartition, _Lane] = {}
+        self._sendable: dict[TopicPartition, None] = {}  # the lanes that may send, the first to become so first
         self._requests: defaultdict[Way, int] = defaultdict(int)  # in flight
         self._bytes: defaultdict[Way, int] = defaultdict(int)  # in flight
         self.held_bytes = 0  # not acknowledged yet
-        self._waiting_bytes = 0
+        self._gathered_bytes = 0  # since `sendable` was asked for
 
     # -- what happened
 
@@ -149,7 +150,8 @@ class SendPlan:
         lane.queued += 1
         lane.waiting.append(batch)
         self.held_bytes += size
-        self._waiting_bytes += size
+        self._gathered_bytes += size
+        self._note(partition)
 
     def sent(self, request: Request) -> None:
         """The request is in flight. Call it before the first byte is sent."""
@@ -159,8 +161,9 @@ class SendPlan:
             lane.in_flight.append(lane.waiting.popleft())
             lane.went_by = request.way.number
             batch.sent += 1
-            self._waiting_bytes -= batch.size
             self._bytes[request.way] += batch.size
+            self._sendable.pop(batch.partition, None)
+            self._note(batch.partition)
 
     def answered(self, request: Request, answers: Mapping[TopicPartition, PartitionResponse]) -> list[Ack | Recover]:
         """Handle the broker's response for each batch of the request; raise an error that is not retriable."""
@@ -178,7 +181,8 @@ class SendPlan:
             else:
                 trouble = self._trouble(batch, answer)
                 lane.failed.append(batch)
-            self._waiting_bytes += lane.requeue_failed()
+            self._gathered_bytes += lane.requeue_failed()
+            self._note(batch.partition)
         if trouble is not None:
             actions.append(self._recover(*trouble))
         return actions
@@ -189,8 +193,9 @@ class SendPlan:
             self._landed(request)
             for batch in request.batches:
                 self._lanes[batch.partition].failed.append(batch)
-        for lane in self._lanes.values():
-            self._waiting_bytes += lane.requeue_failed()
+        for tp, lane in self._lanes.items():
+            self._gathered_bytes += lane.requeue_failed()
+            self._note(tp)
 
     def unreachable(self, error: KafkaEosError) -> Recover:
         """A leader could not be found or reached, or closed the connection."""
@@ -199,23 +204,27 @@ class SendPlan:
     def given_up(self) -> None:
         """Drop everything that is queued or in flight."""
         self._lanes.clear()
+        self._sendable.clear()
         self._requests.clear()
         self._bytes.clear()
-        self.held_bytes = self._waiting_bytes = 0
+        self.held_bytes = self._gathered_bytes = 0
 
     # -- what to do
 
     @property
     def due(self) -> bool:
-        return self._waiting_bytes >= self._linger_bytes or self.full
+        return self._gathered_bytes >= self._linger_bytes or self.full
 
     @property
     def full(self) -> bool:
         return self.held_bytes > self._max_held_bytes
 
     def sendable(self) -> list[TopicPartition]:
-        """The partitions with a batch that may be sent now; `requests` needs their leaders."""
-        return [tp for tp, lane in self._lanes.items() if lane.may_send(self._max_in_flight)]
+        """The partitions with a batch that may be sent now; `requests` needs their leaders. What cannot be sent now is
+        not `due` again before more has gathered: it waits for an answer, and is looked at then.
+        """
+        self._gathered_bytes = 0
+        return list(self._sendable)
 
     def requests(self, leaders: Mapping[TopicPartition, int]) -> list[Request]:
         """One request for each connection that has room, with one batch of each of its partitions in `leaders`.
@@ -239,6 +248,13 @@ class SendPlan:
         ]
 
     # -- inside
+
+    def _note(self, tp: TopicPartition) -> None:
+        """Note whether the lane may send: with thousands of partitions, not all can be looked at for each request."""
+        if self._lanes[tp].may_send(self._max_in_flight):
+            self._sendable[tp] = None
+        else:
+            self._sendable.pop(tp, None)
 
     def _landed(self, request: Request) -> None:
         self._requests[request.way] -= 1

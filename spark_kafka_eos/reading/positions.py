@@ -24,6 +24,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -253,7 +254,7 @@ class Positions:
 
     # -- requests
 
-    def _earliest(self, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+    def _earliest(self, wanted: AbstractSet[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), wanted)
 
     def _latest(self) -> dict[TopicPartition, int]:
@@ -270,7 +271,7 @@ class Positions:
             self._pinned = dict(last)
         return last
 
-    def _of_existing(self, ask: _Ask, wanted: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+    def _of_existing(self, ask: _Ask, wanted: AbstractSet[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """`ask` for the existing partitions (only those in `wanted`); ask again if one was deleted in the meantime."""
 
         def existing(*, now: bool) -> list[TopicPartition]:
@@ -330,7 +331,7 @@ class Positions:
         self._ids |= again
         if self._pinned is not None:
             self._pinned |= {tp: offset for tp, offset in self._latest().items() if tp.topic in again}
-        return self._earliest([tp for tp in begin if tp.topic in again])
+        return self._earliest({tp for tp in begin if tp.topic in again})
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The ledger's offsets of this cluster, else the group's, after waiting for any transaction that is committing
@@ -420,11 +421,13 @@ class Positions:
         Only once are other brokers asked for some seconds before a missing topic counts as deleted.
         """
         gone = {tp.topic for tp in self._gone} - {tp.topic for tp in self._partitions}
-        there = [name for name in topics if name not in gone or self._cluster.exists(name, patience_ms=0)]
+        doubtful = [name for name in topics if name in gone]
+        there = [name for name in topics if name not in gone]
+        there += self._cluster.existing(doubtful, patience_ms=0) if doubtful else []
         try:
             self._cluster.refresh(there, elsewhere=elsewhere)
         except UnknownTopic:
-            there = [name for name in there if self._cluster.exists(name, patience_ms=0)]
+            there = self._cluster.existing(there, patience_ms=0)
             read_before = {tp.topic for tp in self._known}
             if self._options.subscribe_pattern is None and not read_before.issuperset(set(topics).difference(there)):
                 raise

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.core.byte_limit import Sample, ends_within, look_further, sample
+from spark_kafka_eos.core.byte_limit import Sample, ends_within, like_the_others, look_further, representatives, sample
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.wire.record_batch import scan
 
-# The Java producer's default batch.size. Most record batches are not larger, so one request covers all partitions.
-_BYTES = 16_384
+# Of a partition: the Java producer's default batch.size, which has several record batches of most topics. Of all
+# partitions together, as long as each has some headers.
+_BYTES, _FEWEST_BYTES, _ALL_BYTES = 16_384, 1_024, 8 << 20
+_MOST_SAMPLES = 500  # for an estimate that only divides work among tasks
 
 
 def ends_by_weight(
@@ -38,17 +40,25 @@ def ends_by_weight(
 def bytes_per_offset(
     cluster: Cluster, ranges: Sequence[OffsetRange], isolation: IsolationLevel
 ) -> dict[TopicPartition, float]:
-    """The bytes per offset at the start of each range (not empty, below the last stable offset).
+    """The bytes per offset at the start of each range (not empty, below the last stable offset). Of thousands, only
+    some are looked at, and the others are taken to be like them.
 
     Raises what `Fetcher.fetch` raises.
     """
-    samples = _look(cluster, {one.partition: one.start for one in ranges}, isolation)
-    return {partition: sample.bytes_per_offset for partition, sample in samples.items()}
+    samples = _look(cluster, {one.partition: one.start for one in representatives(ranges, _MOST_SAMPLES)}, isolation)
+    return like_the_others({partition: sample.bytes_per_offset for partition, sample in samples.items()}, ranges)
 
 
 def _look(
     cluster: Cluster, at: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, Sample]:
-    fetcher = Fetcher(cluster, isolation_level=isolation_level, max_partition_fetch_bytes=_BYTES)
+    if not at:
+        return {}
+    each = max(_FEWEST_BYTES, min(_BYTES, _ALL_BYTES // len(at)))
+    # A header tells the size of its record batch, so that large ones need not come.
+    fetcher = Fetcher(cluster, isolation_level=isolation_level, max_partition_fetch_bytes=each, headers_only=True)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
-    return {part.partition: sample(at[part.partition], list(scan(part.buffer))) for part in fetcher.fetch(wanted)}
+    return {
+        part.partition: sample(at[part.partition], list(scan(part.buffer, whole=False)))
+        for part in fetcher.fetch(wanted)
+    }

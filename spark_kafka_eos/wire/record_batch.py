@@ -107,17 +107,18 @@ class RecordBatches(Sequence[RecordBatchHeader]):
         return read_header(self._buffer, self.positions[index])
 
 
-def scan(buffer: Bytes) -> Iterator[RecordBatchHeader]:
-    """The header of each whole record batch, in order; stops and raises as `extents` does."""
-    return (read_header(buffer, position) for position, _, _ in extents(buffer))
+def scan(buffer: Bytes, *, whole: bool = True) -> Iterator[RecordBatchHeader]:
+    """The header of each record batch, in order; stops and raises as `extents` does."""
+    return (read_header(buffer, position) for position, _, _ in extents(buffer, whole=whole))
 
 
-def extents(buffer: Bytes) -> Iterator[tuple[int, int, int]]:
+def extents(buffer: Bytes, *, whole: bool = True) -> Iterator[tuple[int, int, int]]:
     """Of each whole record batch, in order: its position, its base offset, and the offset after its last one.
 
-    Stops before a truncated batch (a broker fills a Fetch response to the last byte). A corrupt length that is too
-    large looks the same, so the caller must raise an error if the next fetch from there returns no whole batch either.
-    Raises CorruptRecordBatch for anything else that is not a record batch.
+    Stops before a truncated batch (a broker fills a Fetch response to the last byte), without `whole` after it, if its
+    header is there. A corrupt length that is too large looks the same, so the caller must raise an error if the next
+    fetch from there returns no whole batch either. Raises CorruptRecordBatch for anything else that is not a record
+    batch.
     """
     position, size = 0, len(buffer)
     while size - position >= HEADER.size:
@@ -125,7 +126,7 @@ def extents(buffer: Bytes) -> Iterator[tuple[int, int, int]]:
         if magic != MAGIC or length < _SHORTEST or last_offset_delta < 0 or records < 0:
             read_header(buffer, position)  # raises
         end = position + length + LENGTH_END
-        if end > size:
+        if end > size and whole:
             return
         yield position, base_offset, base_offset + last_offset_delta + 1
         position = end

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,8 @@ class _Pending:
 
 
 class BlockEncoder:
-    """Encodes one task's rows as blocks, in order per partition, buffering at most `layout.max_buffered_bytes` of rows.
+    """Encodes one task's rows as blocks, in order per partition. After each `add`, it buffers at most
+    `layout.max_buffered_bytes` of rows.
 
     `lookup` describes a topic that is not in the layout (raises UnknownTopic); `clock` returns the timestamp, in ms, of
     rows without one. Raises InvalidRow or UnknownTopic for a row that cannot become a record: with a dead-letter topic
@@ -117,6 +119,7 @@ class BlockEncoder:
         self._lookup = lookup
         self._clock = clock
         self._targets = dict(layout.targets)
+        self._allowed = frozenset(layout.output_topics)
         self._partitioner = Partitioner(layout.partitioner, start=task)
         self._pending: dict[TopicPartition, _Pending] = {}
         self._buffered = 0
@@ -138,6 +141,7 @@ class BlockEncoder:
         for topic, part in self._by_topic(self._without_errors(rows)):
             yield from self._add(topic, part if self._dead is None else self._without_invalid(topic, part))
         yield from self._add_dead_letters()
+        yield from self._largest_cut()
 
     def finish(self) -> Iterator[Block]:
         """Yield the remaining blocks, partition by partition."""
@@ -197,10 +201,7 @@ class BlockEncoder:
             )
             self._refuse(rows.filter(unnamed), Cause.NO_TOPIC, null)
             rows = rows.filter(pc.invert(unnamed))
-        topics = rows.column("topic")
-        for topic in topics.unique().to_pylist():
-            mask = pc.equal(topics, topic)
-            named = rows if pc.all(mask).as_py() else rows.filter(mask)
+        for topic, named in _each(rows, rows.column("topic").dictionary_encode()):
             if (refusal := self._refusal(topic)) is None:
                 yield topic, named
             else:
@@ -209,7 +210,7 @@ class BlockEncoder:
     def _refusal(self, topic: str) -> tuple[Cause, InvalidRow | UnknownTopic] | None:
         """Why a row may not go to the topic that it names."""
         output_topics, aside = self._layout.output_topics, self._layout.dead_letters
-        if output_topics and topic not in output_topics:
+        if self._allowed and topic not in self._allowed:
             return Cause.TOPIC_NOT_ALLOWED, InvalidRow(
                 f"a row has topic {topic!r}, which is not in outputTopics ({', '.join(output_topics)})",
                 action="Add the topic to outputTopics, or correct the row.",
@@ -220,7 +221,7 @@ class BlockEncoder:
             try:
                 self._target(topic)
             except UnknownTopic as error:
-                if topic in output_topics:
+                if topic in self._allowed:
                     raise  # an option is wrong, and not the row
                 self._unknown[topic] = error
         return (Cause.UNKNOWN_TOPIC, self._unknown[topic]) if topic in self._unknown else None
@@ -259,8 +260,15 @@ class BlockEncoder:
             self._buffered += added
             if pending.bytes >= self._layout.max_request_size:
                 yield from self._cut(partition, final=False)
-        while self._buffered > self._layout.max_buffered_bytes:
-            yield from self._cut(max(self._pending, key=lambda p: self._pending[p].bytes), final=True)
+
+    def _largest_cut(self) -> Iterator[Block]:
+        """Cut the partitions with the most rows until what is buffered is within the limit."""
+        if self._buffered <= self._layout.max_buffered_bytes:
+            return
+        for partition in sorted(self._pending, key=lambda p: self._pending[p].bytes, reverse=True):
+            yield from self._cut(partition, final=True)
+            if self._buffered <= self._layout.max_buffered_bytes:
+                return
 
     def _without_invalid(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows whose partition exists and whose headers have keys. Without a dead-letter topic, `Partitioner` and
@@ -363,6 +371,16 @@ class BlockEncoder:
             rows.column("headers") if "headers" in names else None,
             compression_type=self._layout.compression_type,
         )
+
+
+def _each(rows: pa.RecordBatch, names: pa.DictionaryArray) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each name, in their order. They are sorted once, however many names there are."""
+    numbers, count = names.indices.to_numpy(), len(names.dictionary)
+    if count > 1:
+        rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+    ends = np.cumsum(np.bincount(numbers, minlength=count)).tolist()
+    for name, (start, end) in zip(names.dictionary.to_pylist(), pairwise([0, *ends]), strict=True):
+        yield name, rows.slice(start, end - start)
 
 
 def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

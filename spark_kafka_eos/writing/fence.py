@@ -74,6 +74,7 @@ class Fence:
                 f"({_VERIFICATION}=true, Kafka 3.6 or later).",
             )
         topics = written_topics(self._options)
+        self._cluster.look_up(topics)
         partitions = [TopicPartition(name, n) for name in topics for n in self._cluster.topic(name).partitions]
         if self._ledger is not None:
             self._ledger.ensure()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.options import SinkOptions
@@ -32,7 +34,7 @@ def layout(
     )
     return Layout(
         topic=topic,
-        targets={} if cluster is None else {name: target(cluster, name) for name in sorted(named)},
+        targets={} if cluster is None else targets(cluster, named),
         output_topics=options.output_topics,
         partitioner=options.partitioner,
         compression_type=options.compression_type,
@@ -44,5 +46,14 @@ def layout(
 
 def target(cluster: Cluster, topic: str) -> Target:
     """Look up an output topic. Raises UnknownTopic."""
-    partitions = len(cluster.topic(topic).partitions)
-    return Target(partitions=partitions, max_message_bytes=describe.max_message_bytes(cluster, topic))
+    return targets(cluster, [topic])[topic]
+
+
+def targets(cluster: Cluster, topics: Collection[str]) -> dict[str, Target]:
+    """Look up output topics, with two requests for all of them. Raises UnknownTopic."""
+    cluster.look_up(topics)
+    limits = describe.max_message_bytes(cluster, topics)
+    return {
+        name: Target(partitions=len(cluster.topic(name).partitions), max_message_bytes=limits[name])
+        for name in sorted(topics)
+    }

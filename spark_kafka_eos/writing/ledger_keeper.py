@@ -225,7 +225,8 @@ class LedgerKeeper:
         try:
             group.commit_in_transaction(identity, offsets, transaction_version=version)
         except UnknownTopic as error:
-            left = {tp: at for tp, at in offsets.items() if self._cluster.exists(tp.topic)}
+            there = set(self._cluster.existing({tp.topic for tp in offsets}))
+            left = {tp: at for tp, at in offsets.items() if tp.topic in there}
             if len(left) == len(offsets):
                 raise
             gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - left.keys()}))

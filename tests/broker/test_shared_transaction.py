@@ -78,6 +78,21 @@ def test_offsets_are_committed_with_the_transaction_and_waited_for(either_kafka,
     assert group_offsets(either_kafka.bootstrap, group.group_id, tp.topic) == {0: 42}  # librdkafka's client
 
 
+def test_offsets_of_more_partitions_than_a_coordinator_stores_at_once_are_committed(either_kafka, cluster):
+    """Each takes 2.2 kB of its topic, where a request may take 1 MB."""
+    topic = either_kafka.create_topic(f"{next(numbers)}".rjust(200, "n"), 500)
+    transaction = TransactionCoordinator(cluster, f"id-{topic}", 30_000)
+    group = GroupCoordinator(cluster, topic.rjust(900, "g"))
+    identity = transaction.init_producer_id()
+    transaction.add_offsets(identity, group.group_id)
+    offsets = {
+        TopicPartition(topic, number): OffsetAndMetadata(offset=number, metadata="m" * 1_000) for number in range(500)
+    }
+    group.commit_in_transaction(identity, offsets, transaction_version=transaction.transaction_version)
+    transaction.end(identity, commit=True)
+    assert group.fetch_offsets(offsets) == offsets
+
+
 def test_offsets_of_an_aborted_transaction_are_dropped(either_kafka, cluster, transaction, tp):
     group = GroupCoordinator(cluster, f"group-{tp.topic}")
     group.commit_offsets({tp: OffsetAndMetadata(offset=5)})

@@ -131,20 +131,20 @@ def test_settings_that_are_forbidden_or_hidden_are_unread(broker, answer, unread
 def test_the_largest_record_batch_of_a_topic_is_asked_for_once_in_five_minutes(broker):
     broker.script["DescribeConfigs"] += [configured("orders", max_message_bytes=size) for size in ("1000", "2000")]
     cluster = broker.cluster()
-    assert [describe.max_message_bytes(cluster, "orders") for _ in range(2)] == [1000, 1000]
+    assert [describe.max_message_bytes(cluster, ["orders"]) for _ in range(2)] == [{"orders": 1000}] * 2
     broker.clock.now += 301
-    assert describe.max_message_bytes(cluster, "orders") == 2000
+    assert describe.max_message_bytes(cluster, ["orders"]) == {"orders": 2000}
 
 
 @pytest.mark.parametrize("answer", [configured("orders", 29), configured("orders")], ids=["forbidden", "hidden"])
 def test_the_largest_record_batch_may_be_unknown(broker, answer):
     broker.script["DescribeConfigs"].append(answer)
-    assert describe.max_message_bytes(broker.cluster(), "orders") is None
+    assert describe.max_message_bytes(broker.cluster(), ["orders"]) == {"orders": None}
 
 
 def test_the_limit_of_a_topic_that_was_just_created_is_waited_for(broker):
     broker.script["DescribeConfigs"] += [configured("new", 3), configured("new", max_message_bytes="1000")]
-    assert describe.max_message_bytes(broker.cluster(), "new") == 1000
+    assert describe.max_message_bytes(broker.cluster(), ["new"]) == {"new": 1000}
 
 
 # -- the transaction coordinator
