@@ -16,6 +16,8 @@ from spark_kafka_eos.lab.bench.lab import Lab, temporary_directory
 from spark_kafka_eos.lab.bench.latency import latency
 from spark_kafka_eos.lab.bench.memory import memory
 from spark_kafka_eos.lab.bench.overhead import overhead
+from spark_kafka_eos.lab.bench.steady import LOADS, Load, each_setting, first_batches, steady
+from spark_kafka_eos.lab.bench.steady_figures import FIRST_BATCH, SETTINGS, STEADY, Way
 from spark_kafka_eos.lab.bench.store import Measured
 from spark_kafka_eos.lab.bench.targets import SHAPES
 from spark_kafka_eos.lab.bench.transport import transport
@@ -27,7 +29,7 @@ class Size:
     """The size of the measurements; the defaults are those of the table. `seconds`: of one run with small batches."""
 
     records: int = 2_000_000
-    runs: int = 5
+    runs: int = 3
     seconds: float = 8.0
     batches: int = 20
     megabytes: int = 64
@@ -49,6 +51,11 @@ class Size:
             "1-record-batches": replace(self.main, records=max(1, self.records // 20), batch_records=1),
         }[key]
 
+    def load(self, name: str) -> Load:
+        """A load of `LOADS`, with fewer records where the main input has fewer."""
+        load = LOADS[name]
+        return replace(load, rows=max(1, min(load.rows, load.rows * self.records // Size().records)))
+
 
 Run = Callable[[Lab, SparkSession, Size], Iterator[tuple[str, Measured]]]
 
@@ -58,6 +65,9 @@ def measurements() -> Mapping[str, Run]:
     runs: dict[str, Run] = {
         # First: a worker that has processed a large batch keeps its memory, whatever the next batch needs.
         "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
+        **{f"{STEADY}-{name}": _steady(name) for name in LOADS},
+        FIRST_BATCH: _first_batches,
+        SETTINGS: _settings,
         "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
         "codec-small": _one("codec-small", lambda lab, _, size: codec.small_batches(runs=size.runs, show=lab.show)),
         "codec-old": _one(
@@ -97,6 +107,19 @@ def _one(key: str, run: Callable[[Lab, SparkSession, Size], Measured]) -> Run:
         yield key, run(lab, spark, size)
 
     return measure
+
+
+def _steady(name: str) -> Run:
+    return lambda lab, _, size: steady(lab, name, size.load(name), rounds=size.runs)
+
+
+def _first_batches(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    for way in Way:
+        yield first_batches(lab, way, size.load("100k"), rounds=size.runs)
+
+
+def _settings(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    yield each_setting(lab, Way.SINK, size.load("100k"), rounds=size.runs)
 
 
 def _shape(key: str) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,11 +33,29 @@ _TEXT = np.frombuffer(b'{"carrier":"UA","origin":"EWR","destination":"IAH","dela
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """Records as many applications send them: sizes differ, and nobody waits until a record batch is full.
+
+    Values have `smallest` to `largest` bytes; their logarithm is uniformly distributed. A record batch has what a
+    producer with `linger.ms=0` had at that moment: at least one record, at most `batch_bytes` (`batch.size`), uniformly
+    distributed.
+    """
+
+    smallest: int = 20
+    largest: int = 2_000
+    batch_bytes: int = 16_384
+
+    def __str__(self) -> str:
+        return f"{self.smallest:,} to {self.largest:,} bytes in record batches of up to {self.batch_bytes >> 10} KB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """The shape of an input: `records` records in `topics` topics with `partitions` partitions each.
 
     Keys have 8 bytes, values `value_bytes` random bytes. With `compression`, the second half of each value is
-    repetitive text; otherwise there would be nothing to compress.
+    repetitive text; otherwise there would be nothing to compress. `mixed` replaces `value_bytes` and `batch_records`;
+    its values are random bytes.
     """
 
     records: int
@@ -45,6 +64,12 @@ class Shape:
     topics: int = 1
     compression: str = "none"
     batch_records: int = _BATCH_RECORDS  # at most, in a record batch
+    mixed: Mixed | None = None
+
+    @property
+    def values(self) -> str:
+        """The sizes of values in words."""
+        return f"{self.value_bytes:,} bytes" if self.mixed is None else str(self.mixed)
 
     @property
     def all_partitions(self) -> int:
@@ -55,8 +80,7 @@ class Shape:
         compressed = "" if self.compression == "none" else f", {self.compression}"
         if self.batch_records < _BATCH_RECORDS:
             compressed += f", {self.batch_records} per record batch"
-        records = f"{self.records:,} records of {self.value_bytes:,} bytes"
-        return f"{records}, {topics}{self.partitions} partitions{compressed}"
+        return f"{self.records:,} records of {self.values}, {topics}{self.partitions} partitions{compressed}"
 
 
 def fill(cluster: Cluster, topics: Sequence[str], shape: Shape, show: Show = silent) -> None:
@@ -86,6 +110,9 @@ def fill(cluster: Cluster, topics: Sequence[str], shape: Shape, show: Show = sil
 
 def rows(shape: Shape) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
     """Keys and values, one record batch at a time; always the same for the same shape."""
+    if shape.mixed is not None:
+        yield from _mixed_rows(shape.records, shape.mixed)
+        return
     random = np.random.default_rng(shape.value_bytes)
     share = -(-shape.records // shape.all_partitions)
     most = max(1, min(shape.batch_records, _BATCH_BYTES // (shape.value_bytes + KEY_BYTES + _OVERHEAD), share))
@@ -96,6 +123,20 @@ def rows(shape: Shape) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
             half = shape.value_bytes // 2
             values[:, half:] = np.resize(_TEXT, shape.value_bytes - half)
         yield _column(_digits(start, count)), _column(values)
+
+
+def _mixed_rows(records: int, mixed: Mixed) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
+    random = np.random.default_rng(mixed.largest)
+    sizes = np.exp(random.uniform(math.log(mixed.smallest), math.log(mixed.largest + 1), records)).astype(np.int32)
+    ends = np.cumsum(sizes + KEY_BYTES + _OVERHEAD)
+    start = 0
+    while start < records:
+        before = ends[start - 1] if start else 0
+        stop = int(np.searchsorted(ends, before + random.uniform(0, mixed.batch_bytes), "right"))
+        stop = max(start + 1, stop)
+        taken = sizes[start:stop]
+        yield _column(_digits(start, stop - start)), _binary(random.integers(0, 256, taken.sum(), np.uint8), taken)
+        start = stop
 
 
 def count(cluster: Cluster, topics: Sequence[str]) -> int:
@@ -139,6 +180,11 @@ def _digits(start: int, count: int) -> NDArray[np.uint8]:
 
 def _column(cells: NDArray[np.uint8]) -> pa.BinaryArray:
     """An Arrow binary column with one value per row of `cells`."""
-    ends = np.arange(len(cells) + 1, dtype=np.int32) * cells.shape[1]
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(cells))]
-    return pa.Array.from_buffers(pa.binary(), len(cells), buffers)
+    return _binary(cells, np.full(len(cells), cells.shape[1], np.int32))
+
+
+def _binary(cells: NDArray[np.uint8], sizes: NDArray[np.int32]) -> pa.BinaryArray:
+    """An Arrow binary column with values of these sizes, which follow each other in `cells`."""
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(cells))]
+    return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)

@@ -9,9 +9,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,9 +38,38 @@ BROKER = {"log.retention.ms": -1, "log.segment.delete.delay.ms": 1_000}
 # down clients that send many small record batches, as Java's producer does.
 JVM = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
-# conf/spark-defaults.conf states when it is suitable. With Spark's default, both sides spend much of a batch of 100,000
-# records starting processes that set permissions.
-CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+NUMPY_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a session has beyond Spark's defaults: Spark's settings, variables of the environment in which its JVM
+    starts, and whether PySpark is unpacked, so that Python finds bytecode for it.
+    """
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    unpacked: bool = False
+
+
+PLAIN = Settings()
+# What conf/spark-defaults.conf recommends. It states when the checkpoint manager is suitable. With Spark's default,
+# both sides spend much of a batch of 100,000 records starting processes that set permissions.
+RECOMMENDED = Settings(
+    conf={
+        UNIX_SOCKETS: "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        CHECKPOINT_MANAGER: LOCAL_CHECKPOINTS,
+    },
+    environment={NUMPY_THREADS: "1"},
+    unpacked=True,
+)
+
+# What the environment must not add to a session's settings: a session of another process may have set it.
+_ELSEWHERE = frozenset({"SPARK_HOME", "SPARK_CONF_DIR", "PYTHONPYCACHEPREFIX", NUMPY_THREADS})
 
 _numbers = itertools.count(1)  # shared by the process, because several labs may use one broker
 
@@ -130,28 +159,27 @@ def temporary_directory() -> Iterator[Path]:
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
-    """A session on local[2] with both connectors and Spark's Avro, with the settings that conf/spark-defaults.conf
-    recommends.
+def session(settings: Settings = RECOMMENDED) -> Iterator[SparkSession]:
+    """A session on local[2] with both connectors and Spark's Avro. Settings that a JVM reads when it starts have an
+    effect only on the first session of a process.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with temporary_directory() as folder:
-        environment = {
-            "SPARK_HOME": str(spark_home(folder / "spark")),
-            "OPENBLAS_NUM_THREADS": "1",
-            # The warm-up rounds write bytecode, as an installation with pip would, even if it is missing here.
-            "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
-        }
-        with mock.patch.dict(os.environ, environment):
-            spark = _session()
+        environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+        # The warm-up rounds write bytecode, as an installation with pip would, if it is missing here.
+        environment |= {"PYTHONDONTWRITEBYTECODE": "", **settings.environment}
+        if settings.unpacked:
+            home, bytecode = spark_home(folder / "spark"), folder / "bytecode"
+            environment |= {"SPARK_HOME": str(home), "PYTHONPYCACHEPREFIX": str(bytecode)}
+        with mock.patch.dict(os.environ, environment, clear=True):
+            spark = _session(settings.conf)
             try:
                 yield spark
             finally:
                 spark.stop()
 
 
-def _session() -> SparkSession:
+def _session(conf: Mapping[str, str]) -> SparkSession:
     connector = jars.built_in_connector(pyspark.__version__)
     session: SparkSession = (
         SparkSession.builder.master("local[2]")
@@ -164,11 +192,9 @@ def _session() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
         .config("spark.driver.maxResultSize", "3g")  # for the collect recipe
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
-        .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_MANAGER)
+        .config(map=dict(conf))
         .getOrCreate()
     )
     return session

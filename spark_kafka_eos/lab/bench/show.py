@@ -14,6 +14,7 @@ from rich.table import Table
 from spark_kafka_eos.lab.bench.alternating import Show
 from spark_kafka_eos.lab.bench.figures import Comparison, Point, Sweep
 from spark_kafka_eos.lab.bench.machine import Machine
+from spark_kafka_eos.lab.bench.steady_figures import Grid, grids
 from spark_kafka_eos.lab.bench.targets import TargetRow
 
 _WIDTH = 140
@@ -93,10 +94,13 @@ def sweep_markdown(result: Sweep, machine: Machine) -> str:
         points = {point.at: point for point in result.line(name)}
         rows.append([name, *(_with_spread(points[place]) if place in points else "" for place in places)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    where = f"{machine.cores} cores of {machine.cpu}, load {machine.load:.2f} at the start"
-    kafka = f"Kafka {machine.running(result.settings.get('kafka')).versions['Kafka']}"
-    runs = f"Median (fastest and slowest) of {result.settings['runs']} runs; {kafka}; {where}."
-    return "\n".join([*lines, "", runs, ""])
+    where = _where(machine.running(result.settings.get("kafka")))
+    return "\n".join([*lines, "", f"Median (fastest and slowest) of {result.settings['runs']} runs; {where}.", ""])
+
+
+def _where(machine: Machine) -> str:
+    kafka = f"Kafka {machine.versions['Kafka']}"
+    return f"{kafka}; {machine.cores} cores of {machine.cpu}, load {machine.load:.2f} at the start"
 
 
 def measured(result: Comparison | Sweep) -> Table:
@@ -108,6 +112,16 @@ def details(result: Comparison | Sweep) -> Iterator[str]:
     for name in ("phases_ms", "end_to_end_ms", "transaction_ms", "cost_percent"):
         for side, figures in result.settings.get(name, {}).items():
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
+
+
+def grid(shown: Grid) -> Table:
+    """A table of text, with numbers to the right."""
+    table = Table()
+    for number, heading in enumerate(shown.headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in shown.rows:
+        table.add_row(*row)
+    return table
 
 
 def targets(rows: Iterable[TargetRow]) -> Table:
@@ -140,6 +154,16 @@ def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Mach
     for name, (measured, machine) in stored.items():
         if isinstance(measured, Sweep) and has(page, name):
             page = insert(page, name, sweep_markdown(measured, machine))
+    return page
+
+
+def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
+    """The page with the tables of steady state for which it has markers. The machine is that of the first file."""
+    for shown in grids({name: measured for name, (measured, _) in stored.items()}):
+        if has(page, shown.name):
+            _, machine = next(stored[name] for name in stored if name.startswith(shown.files))
+            runs = f"Median (lowest and highest) of {shown.rounds} rounds; {_where(machine)}."
+            page = insert(page, shown.name, f"{shown.markdown}\n\n{runs}\n")
     return page
 
 

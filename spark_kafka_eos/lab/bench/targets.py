@@ -7,6 +7,17 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.lab.bench import codec, memory, registry, sides
 from spark_kafka_eos.lab.bench.figures import Comparison, Sweep, growth
+from spark_kafka_eos.lab.bench.steady_figures import (
+    BUILT_IN,
+    FIRST_BATCH,
+    OURS,
+    OURS_SCHEMA,
+    STEADY,
+    Way,
+    described,
+    paired,
+    warm_first_batch,
+)
 from spark_kafka_eos.lab.bench.store import Measured
 from spark_kafka_eos.lab.bench.transport import WALL, bytes_per_second
 
@@ -21,6 +32,15 @@ SHAPES = {
     "200-topics": "200 topics",
     "1-record-batches": "1 record per record batch",
 }
+# Of steady state, by load: the least ratio of source to noop and of copies, each without schema(…) and with it.
+_STEADY_LEAST: Mapping[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    "1k": ((1, 1), (1, 1)),
+    "100k": ((1.5, 1.7), (1.4, 1.5)),
+    "500k": ((2.2, 2.6), (1.7, 2.0)),
+    "1kb": ((1.5, 1.5), (1.5, 1.5)),
+    "10kb": ((1.2, 1.2), (1.2, 1.2)),
+}
+_FIRST_BATCH_SECONDS = 0.6  # that ours may take longer
 _SOURCE_LEAST, _COPY_LEAST = 1.5, 1.5
 _RECORDS_PER_SECOND = 8e6
 _SMALL_BATCHES_PER_SECOND = {1: 1e6, 5: 3e6, 100: 5e6}  # records, by how many a record batch has
@@ -81,6 +101,44 @@ def _faster(
         measured=f"{ratio:.2f} × ({rate / 1e6:.2f} M records/s against {measured.named(against).rate / 1e6:.2f} M)",
         holds=ratio >= least,
         aim=None if aim is None else ratio >= aim,
+    )
+
+
+def _steady(results: Results) -> Iterator[TargetRow]:
+    for key, (source, copy) in _STEADY_LEAST.items():
+        for way in Way:
+            measured = results.get(f"{STEADY}-{key}-{way}")
+            if not isinstance(measured, Comparison):
+                continue
+            least = source if way is Way.NOOP else copy
+            theirs, sides = measured.named(BUILT_IN), (measured.named(OURS), measured.named(OURS_SCHEMA))
+            found = [paired(ours, theirs) for ours in sides]
+            milliseconds = [f"{1e3 * each.median:.0f}" for each in (*sides, theirs)]
+            yield TargetRow(
+                what=f"steady, plain settings: {described(measured)}",
+                target="≥ {:g} ×, with schema(…) {:g} ×".format(*least),
+                measured="{}, {} ({}, {} against {} ms)".format(*found, *milliseconds),
+                holds=all(ratio.median >= wanted for ratio, wanted in zip(found, least, strict=True)),
+            )
+
+
+def _first_batches(results: Results) -> Iterator[TargetRow]:
+    for way in Way:
+        fresh, steady = results.get(f"{FIRST_BATCH}-{way}"), results.get(f"{STEADY}-100k-{way}")
+        if isinstance(fresh, Comparison):
+            seconds = [fresh.named(name).median for name in (OURS, BUILT_IN)]
+            yield _first_batch(f"first batch of a fresh session: {way.words}", *seconds)
+        if isinstance(steady, Comparison):
+            seconds = [warm_first_batch(steady, name) for name in (OURS, BUILT_IN)]
+            yield _first_batch(f"first batch of a query in a warm session: {way.words}", *seconds)
+
+
+def _first_batch(what: str, ours: float, theirs: float) -> TargetRow:
+    return TargetRow(
+        what=what,
+        target=f"≤ built-in + {_FIRST_BATCH_SECONDS:g} s",
+        measured=f"{ours:.2f} s against {theirs:.2f} s",
+        holds=ours <= theirs + _FIRST_BATCH_SECONDS,
     )
 
 
@@ -229,6 +287,8 @@ def _memory(results: Results) -> Iterator[TargetRow]:
 
 
 _ROWS: tuple[Callable[[Results], Iterator[TargetRow]], ...] = (
+    _steady,
+    _first_batches,
     _main_rows,
     _small_batches,
     _watched,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,13 @@ import typer
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.bench.steady_figures import Way
 from spark_kafka_eos.lab.commands.bench_eos import JavaArguments, eos, numbers, truth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_kafka_eos.lab.bench.figures import Comparison
     from spark_kafka_eos.lab.bench.inputs import Shape
     from spark_kafka_eos.lab.bench.lab import Lab
     from spark_kafka_eos.lab.bench.store import Measured
@@ -46,6 +49,109 @@ Megabytes = Annotated[int, typer.Option(help="Megabytes of values in a run of ov
 Sizes = Annotated[str, typer.Option(help="Comma-separated list of bytes per value.")]
 Lengths = Annotated[str, typer.Option(help="Comma-separated list of transaction lengths, in milliseconds.")]
 Opponents = Annotated[str, typer.Option(help="Comma-separated list of builtin, recipe, librdkafka, java.")]
+Ways = Annotated[str, typer.Option(help="Comma-separated list of noop, foreach-batch, sink.")]
+BatchRows = Annotated[int, typer.Option(help="Records of a micro-batch.", min=20)]
+Rounds = Annotated[int, typer.Option("--runs", help="Measured rounds, in each of which every side runs once.", min=1)]
+
+
+@bench.command()
+def steady(
+    ways: Ways = "noop,foreach-batch,sink",
+    rows: Annotated[str, typer.Option(help="Comma-separated list of records per micro-batch.")] = "100000,500000",
+    batches: Annotated[int, typer.Option(help="Micro-batches of a run that count.", min=1)] = 8,
+    runs: Rounds = 5,
+    value_size: ValueSize = 100,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Values of 20 bytes to 2 kB, in small record batches; no --value-size.")
+    ] = False,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure micro-batches in steady state on plain settings: time, CPU and idle cores; against the built-in one.
+
+    Each way and number of rows has a file: the second one's name ends in -2.
+    """
+    wanted, sizes = parse_ways(ways), numbers(rows, "--rows")
+
+    def run(lab: Lab) -> dict[str, Comparison]:
+        from spark_kafka_eos.lab.bench.inputs import Mixed, Shape
+        from spark_kafka_eos.lab.bench.steady import Load, steady
+
+        found: dict[str, Comparison] = {}
+        records = Shape(records=0, value_bytes=value_size, mixed=Mixed() if mixed else None)
+        for size in sizes:
+            load = Load(rows=size, batches=batches, records=records)
+            found.update(steady(lab, str(size), load, ways=wanted, rounds=runs))
+        return found
+
+    _with_grids(run, output, plot)
+
+
+@bench.command("first-batch")
+def first_batch(
+    ways: Ways = "noop,foreach-batch,sink",
+    rows: BatchRows = 100_000,
+    runs: Rounds = 3,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure the first micro-batch of a fresh session on plain settings, against the built-in one."""
+    wanted = parse_ways(ways)
+
+    def run(lab: Lab) -> dict[str, Comparison]:
+        from spark_kafka_eos.lab.bench.inputs import Shape
+        from spark_kafka_eos.lab.bench.steady import Load, first_batches
+
+        load = Load(rows=rows, batches=0, records=Shape(records=0))
+        return dict(first_batches(lab, way, load, rounds=runs) for way in wanted)
+
+    _with_grids(run, output, plot)
+
+
+@bench.command()
+def settings(
+    ways: Ways = "sink",
+    rows: BatchRows = 100_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches of a run that count.", min=1)] = 8,
+    runs: Rounds = 3,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure what each setting of conf/ brings alone, in steady state; needs about 8 GB of memory."""
+    wanted = parse_ways(ways)
+
+    def run(lab: Lab) -> dict[str, Comparison]:
+        from spark_kafka_eos.lab.bench.inputs import Shape
+        from spark_kafka_eos.lab.bench.steady import Load, each_setting
+
+        load = Load(rows=rows, batches=batches, records=Shape(records=0))
+        return dict(each_setting(lab, way, load, rounds=runs) for way in wanted)
+
+    _with_grids(run, output, plot)
+
+
+@bench.command()
+def timeline(
+    output: Annotated[Path, typer.Option(help="Write a PNG to this file.", dir_okay=False)],
+    way: Annotated[Way, typer.Option(help="What the query does.")] = Way.FOREACH_BATCH,
+    rows: BatchRows = 100_000,
+    value_size: ValueSize = 100,
+    built_in: Annotated[bool, typer.Option("--built-in", help="Of the built-in connector.")] = False,
+) -> None:
+    """Draw one micro-batch in steady state on plain settings: each process's CPU time, and Spark's phases; on Linux."""
+
+    def run(lab: Lab) -> None:
+        from spark_kafka_eos.lab.bench import timeline
+        from spark_kafka_eos.lab.bench.inputs import Shape
+        from spark_kafka_eos.lab.bench.steady import Load
+
+        load = Load(rows=rows, batches=8, records=Shape(records=0, value_bytes=value_size))
+        shown = timeline.measure(lab, way, load, ours=not built_in)
+        timeline.draw(shown, output)
+        for line in shown.lines():
+            print(line)
+
+    _on_broker(run)
 
 
 @bench.command()
@@ -358,7 +464,7 @@ def everything(
     records: Annotated[
         int, typer.Option(help="Number of records of the main input; others have a fraction of it.", min=100)
     ] = 2_000_000,
-    runs: Runs = 5,
+    runs: Runs = 3,
     seconds: Annotated[float, typer.Option(help="Duration of a run with small batches.", min=1)] = 8.0,
     batches: Annotated[int, typer.Option(help="Number of micro-batches in rows with many.", min=2)] = 20,
     megabytes: Megabytes = 64,
@@ -384,6 +490,7 @@ def everything(
     def run(lab: Lab, spark: SparkSession) -> None:
         for number, name in enumerate(wanted, 1):
             console.print(f"[bold]{number}/{len(wanted)} {name}[/]")
+            started = time.monotonic()
             try:
                 for key, measured in known[name](lab, spark, size):
                     store.write(output / f"{key}.json", measured, here)
@@ -392,6 +499,7 @@ def everything(
             except Exception as error:  # noqa: BLE001 - continue with the other measurements
                 console.print_exception()
                 failed[name] = error
+            console.print(f"{name}: {time.monotonic() - started:.0f} s")
 
     _on_broker_and_spark(run)
     targets(output, into)
@@ -406,8 +514,8 @@ def everything(
 def targets(
     directory: Annotated[Path, typer.Argument(help="Output directory of `bench all`.", exists=True)], into: Into = None
 ) -> None:
-    """Print the table of targets from the files of `bench all`; also write targets.md and shapes.png there."""
-    from spark_kafka_eos.lab.bench import plots, show, store
+    """Print the table of targets from the files of `bench all`; also write targets.md, steady.png and shapes.png."""
+    from spark_kafka_eos.lab.bench import plots, show, steady_figures, store
     from spark_kafka_eos.lab.bench.targets import shape_ratios, table
 
     stored = {path.stem: store.read(path) for path in sorted(directory.glob("*.json"))}
@@ -420,22 +528,25 @@ def targets(
         into.write_text(show.insert(into.read_text(), "targets", text))
     if ratios := shape_ratios({key: measured for key, (measured, _) in stored.items()}):
         plots.ratios("records/s, times the built-in connector's", ratios, directory / "shapes.png")
+    if ratios := steady_figures.ratios({key: measured for key, (measured, _) in stored.items()}):
+        title = "steady state, plain settings: times as fast as the built-in connector"
+        plots.ratios(title, ratios, directory / "steady.png")
     show.console().print(show.targets(rows))
 
 
 @bench.command()
 def tables(
-    directory: Annotated[Path, typer.Argument(help="Directory with JSON files of sweeps.", exists=True)],
+    directory: Annotated[Path, typer.Argument(help="Directory with JSON files.", exists=True)],
     into: Annotated[Path, typer.Option(help="A page with markers named as the files, such as PERFORMANCE.md.")],
 ) -> None:
-    """Write the tables of sweeps (overhead, isolation, eos) into a page, and their plots beside their files."""
+    """Write the tables of steady state and of sweeps (overhead, isolation, eos) into a page; plot the sweeps again."""
     from spark_kafka_eos.lab.bench import plots, show, store
 
     page = into.read_text()
-    stored = {path.stem: store.read(path) for path in sorted(directory.glob("*.json")) if show.has(page, path.stem)}
-    into.write_text(show.insert_sweeps(page, stored))
-    for name, (measured, _) in stored.items():
-        plots.plot(measured, directory / f"{name}.png")
+    stored = {path.stem: store.read(path) for path in sorted(directory.glob("*.json"))}
+    into.write_text(show.insert_grids(show.insert_sweeps(page, stored), stored))
+    for name in filter(lambda name: show.has(page, name), stored):
+        plots.plot(stored[name][0], directory / f"{name}.png")
         print(directory / f"{name}.png")
 
 
@@ -445,6 +556,14 @@ def parse_against(text: str) -> frozenset[Against]:
         return frozenset(Against(name.strip()) for name in text.split(",") if name.strip())
     except ValueError as error:
         raise typer.BadParameter(f"{error}. Use some of {', '.join(Against)}", param_hint="--against") from None
+
+
+def parse_ways(text: str) -> tuple[Way, ...]:
+    """Parse `noop,sink`. Raises typer.BadParameter for unknown names."""
+    try:
+        return tuple(Way(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}. Use some of {', '.join(Way)}", param_hint="--ways") from None
 
 
 def _shape(records: int, value_size: int, partitions: int, topics: int, compression: str) -> Shape:
@@ -488,6 +607,22 @@ def _on_broker_and_spark(run: Callable[[Lab, SparkSession], T]) -> T:
 
 def _with_spark(run: Callable[[Lab, SparkSession], Measured], output: Path | None, plot: Path | None) -> None:
     _present(lambda: _on_broker_and_spark(run), output, plot)
+
+
+def _with_grids(run: Callable[[Lab], dict[str, Comparison]], output: Path | None, plot: Path | None) -> None:
+    """Print the results one by one, then their tables."""
+    from spark_kafka_eos.lab.bench import show
+    from spark_kafka_eos.lab.bench.steady_figures import grids
+
+    found: dict[str, Comparison] = {}
+
+    def keep() -> list[Comparison]:
+        found.update(_on_broker(run))
+        return list(found.values())
+
+    _present(keep, output, plot)
+    for shown in grids(found):
+        show.console().print(show.grid(shown))
 
 
 def _present(run: Callable[[], Measured | Sequence[Measured]], output: Path | None, plot: Path | None) -> None:

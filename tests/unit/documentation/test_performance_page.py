@@ -1,4 +1,4 @@
-"""PERFORMANCE.md's tables of sweeps are those of the files in docs/performance, and its plots exist."""
+"""PERFORMANCE.md's tables, but for that of targets, are those of the files in docs/performance, and its plots exist."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import re
 
 from spark_kafka_eos.lab.bench import show, store
 from spark_kafka_eos.lab.bench.figures import Sweep
+from spark_kafka_eos.lab.bench.steady_figures import grids
 from tests.pages import ROOT
 
 PAGE = (ROOT / "PERFORMANCE.md").read_text()
 STORED = {path.stem: store.read(path) for path in (ROOT / "docs" / "performance").glob("*.json")}
 
 
-def test_each_table_of_a_sweep_is_that_of_its_file():
+def test_each_table_is_that_of_its_files():
     # If not: kafka-eos bench tables docs/performance --into PERFORMANCE.md
-    assert show.insert_sweeps(PAGE, STORED) == PAGE
+    assert show.insert_grids(show.insert_sweeps(PAGE, STORED), STORED) == PAGE
     marked = set(re.findall(r"<!-- (.+): begin -->", PAGE)) - {"targets"}
-    assert marked <= {name for name, (measured, _) in STORED.items() if isinstance(measured, Sweep)}
+    sweeps = {name for name, (measured, _) in STORED.items() if isinstance(measured, Sweep)}
+    assert marked <= sweeps | {grid.name for grid in grids({name: measured for name, (measured, _) in STORED.items()})}

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from spark_kafka_eos.lab.bench.inputs import Shape, rows
+from spark_kafka_eos.lab.bench.inputs import Mixed, Shape, rows
 
 
 def columns(shape):
@@ -37,3 +37,19 @@ def test_a_record_batch_stays_below_a_megabyte():
 
 def test_the_same_shape_has_the_same_values():
     assert columns(Shape(records=100)) == columns(Shape(records=100))
+
+
+def test_mixed_records_have_every_size_and_more_small_ones():
+    keys, values = columns(Shape(records=20_000, mixed=Mixed()))
+    sizes = sorted(map(len, values))
+    assert len(set(keys)) == 20_000
+    assert 20 <= sizes[0] < 25 and 1_900 < sizes[-1] <= 2_000
+    assert sizes[10_000] == pytest.approx((20 * 2_000) ** 0.5, rel=0.1)
+
+
+def test_mixed_records_are_in_batches_from_one_record_up_to_16_kb_always_the_same():
+    shape = Shape(records=5_000, mixed=Mixed())
+    bytes_of = [keys.nbytes + values.nbytes for keys, values in rows(shape)]
+    assert min(len(keys) for keys, _ in rows(shape)) == 1
+    assert 12_000 < max(bytes_of) <= 16_384
+    assert columns(shape) == columns(shape)

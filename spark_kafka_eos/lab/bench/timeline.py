@@ -1,0 +1,216 @@
+"""Shows one micro-batch in steady state: the CPU time of each process, every few milliseconds, and Spark's phases."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.bench.alternating import alternate
+from spark_kafka_eos.lab.bench.apart import SparkApart
+from spark_kafka_eos.lab.bench.lab import PLAIN, Lab
+from spark_kafka_eos.lab.bench.plots import new_figure
+from spark_kafka_eos.lab.bench.steady import Load, Query, Ran, run_query, side_of
+from spark_kafka_eos.lab.bench.steady_figures import BUILT_IN, OURS, SKIPPED, Progress, Way
+
+# The phases of `durationMs` in the order in which a micro-batch goes through them.
+PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
+# Words in the command line of a Python process, and what it is. A worker is forked from the daemon, and keeps its
+# command line.
+ROLES = {
+    "python_streaming_source_runner": "Python, source",
+    "python_streaming_sink_runner": "Python, sink's commit",
+    "pyspark.daemon": "Python, tasks",
+    "multiprocessing.spawn": "Python, driver",
+    "pyspark.sql.worker": "Python, planning",
+}
+JVM, OTHERS, BROKER = "JVM", "others", "broker"
+_EVERY_SECONDS = 0.004
+_BIN_SECONDS = 0.01
+_SETTLING = 20  # samples of a new process until its command line is its own: before that, it is its parent's
+
+Samples = Sequence[tuple[float, float]]  # (time since the epoch, CPU time until then), in seconds, ascending
+
+
+@dataclass(slots=True)
+class Watched:
+    """What a process used, and what it is."""
+
+    role: str
+    samples: list[tuple[float, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One micro-batch of `seconds`: by phase its start and end, and by role the cores that were busy in each bin."""
+
+    title: str
+    seconds: float
+    phases: Mapping[str, tuple[float, float]]
+    busy: Mapping[str, tuple[float, ...]]
+
+    @property
+    def cpu(self) -> dict[str, float]:
+        """The CPU seconds of each role."""
+        return {role: _BIN_SECONDS * sum(used) for role, used in self.busy.items()}
+
+    def lines(self) -> Iterator[str]:
+        """The figures of the picture."""
+        yield f"{self.title}; {1e3 * self.seconds:.0f} ms"
+        yield "phases, ms: " + ", ".join(f"{name} {1e3 * (end - at):.0f}" for name, (at, end) in self.phases.items())
+        yield "CPU, ms: " + ", ".join(f"{role} {1e3 * seconds:.0f}" for role, seconds in self.cpu.items())
+
+
+def role_of(command: Sequence[str]) -> str:
+    """What a process of a Spark session is, by its command line."""
+    line = " ".join(command)
+    if "org.apache.spark.deploy" in line:
+        return JVM
+    return next((role for word, role in ROLES.items() if word in line), OTHERS)
+
+
+def phases_of(batch: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Start and end of each phase, in seconds from the start of the trigger. Spark reports only how long they took, so
+    what is between two of them is drawn after the last one.
+    """
+    out, at = {}, 0.0
+    for name in PHASES:
+        took = batch["durationMs"].get(name, 0) / 1e3
+        out[name] = (at, at + took)
+        at += took
+    return out
+
+
+def middle(progress: Progress) -> Mapping[str, Any]:
+    """The micro-batch with the median trigger, of those after the first `SKIPPED` and before the last, partial one."""
+    counted = sorted(progress[SKIPPED:-1], key=lambda batch: batch["durationMs"]["triggerExecution"])
+    if not counted:
+        raise ToolFailed(f"only {len(progress)} micro-batches")
+    return counted[len(counted) // 2]
+
+
+def started_at(batch: Mapping[str, Any]) -> float:
+    """When its trigger started, in seconds since the epoch."""
+    return datetime.fromisoformat(batch["timestamp"]).timestamp()
+
+
+def busy(samples: Samples, start: float, seconds: float, width: float = _BIN_SECONDS) -> tuple[float, ...]:
+    """The mean number of cores that a process kept busy in each bin of `width` seconds from `start` on."""
+    edges = [_used_until(samples, start + number * width) for number in range(round(seconds / width) + 1)]
+    return tuple((after - before) / width for before, after in pairwise(edges))
+
+
+def _used_until(samples: Samples, moment: float) -> float:
+    """The CPU time at a moment, between the samples around it; before the first and after the last, it stands still."""
+    after = bisect_right(samples, moment, key=lambda sample: sample[0])
+    if after in (0, len(samples)):
+        return samples[min(after, len(samples) - 1)][1]
+    (earlier, less), (later, more) = samples[after - 1], samples[after]
+    return less + (more - less) * (moment - earlier) / (later - earlier)
+
+
+def timeline(title: str, batch: Mapping[str, Any], watched: Sequence[Watched]) -> Timeline:
+    """What the processes did during `batch`; processes with the same role are added up."""
+    start, seconds = started_at(batch), batch["durationMs"]["triggerExecution"] / 1e3
+    by_role: dict[str, tuple[float, ...]] = {}
+    for each in watched:
+        used = busy(each.samples, start, seconds)
+        by_role[each.role] = tuple(map(sum, zip(by_role.get(each.role, [0.0] * len(used)), used, strict=True)))
+    order = [BROKER, JVM, *ROLES.values(), OTHERS]
+    shown = {role: by_role[role] for role in order if any(by_role.get(role, ()))}
+    return Timeline(title=title, seconds=seconds, phases=phases_of(batch), busy=shown)
+
+
+def measure(lab: Lab, way: Way, load: Load, *, ours: bool = True) -> Timeline:
+    """The micro-batch with the median trigger, out of a query on plain settings in a warm session."""
+    ran: list[Ran] = []
+    with SparkApart(PLAIN) as spark:
+
+        def run(query: Query) -> float:
+            ran.append(spark.run(functools.partial(run_query, query=query)))
+            return ran[-1].first_batch
+
+        side = side_of(lab, OURS if ours else BUILT_IN, way, load, run, ours=ours)
+        alternate([side], records=load.rows, runs=1, warm_up=0, show=lab.show)
+        with watching(lab.kafka.pid()) as watched:
+            alternate([side], records=load.rows, runs=1, warm_up=0, show=lab.show)
+    title = f"{side.name}, {way.words}: {load.rows:,} records of {load.records.values}, plain settings"
+    return timeline(title, middle(ran[-1].progress), watched)
+
+
+@contextmanager
+def watching(broker: int) -> Iterator[list[Watched]]:
+    """The CPU time of the process `broker` and of all descendants of this process but itself, while the block runs.
+
+    Raises ToolFailed except on Linux, where the clock of another process has nanoseconds.
+    """
+    if platform.system() != "Linux":
+        raise ToolFailed("a timeline needs the processes' CPU clocks, which only Linux has")
+    found: dict[int, Watched | None] = {broker: Watched(BROKER)}  # None: of somebody else
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_EVERY_SECONDS):
+            for pid in psutil.pids():
+                if pid not in found:
+                    found[pid] = _ours(pid)
+            for pid, watched in found.items():
+                if watched is not None:
+                    _sample(pid, watched)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watched: list[Watched] = []
+    watcher.start()
+    try:
+        yield watched
+    finally:
+        ended.set()
+        watcher.join()
+        watched += [each for each in found.values() if each is not None and each.samples]
+
+
+def _ours(pid: int) -> Watched | None:
+    try:
+        return Watched(OTHERS) if psutil.Process() in psutil.Process(pid).parents() else None
+    except psutil.Error:
+        return None
+
+
+def _sample(pid: int, watched: Watched) -> None:
+    try:
+        if len(watched.samples) < _SETTLING and watched.role != BROKER:
+            watched.role = role_of(psutil.Process(pid).cmdline())
+        watched.samples.append((time.time(), time.clock_gettime(~pid << 3 | 2)))  # as clock_getcpuclockid(3) has it
+    except (OSError, psutil.Error):  # it has ended
+        return
+
+
+def draw(shown: Timeline, path: Path) -> None:
+    """Write a PNG: a row of phases, and below it a row for each role. Raises ToolFailed without matplotlib."""
+    figure, axes = new_figure(height=1.5 + 0.6 * (len(shown.busy) + 1))
+    axes.set_title(shown.title, fontsize="medium")
+    for number, (name, (start, end)) in enumerate(shown.phases.items()):
+        axes.barh(0.4, 1e3 * (end - start), 0.7, 1e3 * start, color=f"C{number}", alpha=0.5, label=name)
+    width = 1e3 * _BIN_SECONDS
+    for row, used in enumerate(shown.busy.values(), 1):
+        edges = [number * width for number in range(len(used) + 1)]
+        axes.stairs([used_in / 2 - row for used_in in used], edges, baseline=-row, fill=True, color="#1f77b4")
+        axes.axhline(-row, color="black", linewidth=0.5)
+    rows = [f"{role}: {1e3 * seconds:.0f} ms" for role, seconds in shown.cpu.items()]
+    axes.set_yticks([0.4, *(0.4 - row for row in range(1, len(rows) + 1))], ["Spark's phases", *rows])
+    axes.set_xlim(0, 1e3 * shown.seconds)
+    axes.set_xlabel("ms since the start of the trigger; a full row is two cores; beside a name its CPU time")
+    figure.legend(loc="outside lower center", ncols=len(shown.phases), fontsize="small")
+    figure.savefig(path, dpi=120)

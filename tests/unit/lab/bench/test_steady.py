@@ -1,0 +1,157 @@
+"""Steady state: which micro-batches count, ratios of pairs, the line of CPU time, and the tables."""
+
+import pytest
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.bench import show
+from spark_kafka_eos.lab.bench.figures import Comparison, Series
+from spark_kafka_eos.lab.bench.machine import machine
+from spark_kafka_eos.lab.bench.steady_figures import (
+    BUILT_IN,
+    OURS,
+    OURS_SCHEMA,
+    PLAIN_SETTINGS,
+    Ratio,
+    Used,
+    counted,
+    cpu_line,
+    grids,
+    paired,
+    setting_side,
+    trigger_seconds,
+)
+from spark_kafka_eos.lab.bench.targets import table
+
+
+def batch(rows, milliseconds):
+    return {"numInputRows": rows, "durationMs": {"triggerExecution": milliseconds, "addBatch": milliseconds - 10}}
+
+
+def compared(seconds, *, way="noop", rows=100_000, values="100 bytes", cpu=None, first=(0.5,)):
+    names = list(seconds)
+    settings = {
+        "way": way,
+        "rows": rows,
+        "values": values,
+        "value_bytes": 100,
+        "cpu_seconds": cpu or {name: [0.4] for name in names},
+        "idle": {name: [0.25, 0.35] for name in names},
+        "first_batch_seconds": {name: list(first) for name in names},
+    }
+    series = tuple(Series(name=name, records=rows, seconds=tuple(took)) for name, took in seconds.items())
+    return Comparison(title="t", series=series, settings=settings)
+
+
+def side_by_side(ours, schema, built_in, **changes):
+    return compared({OURS: [ours], OURS_SCHEMA: [schema], BUILT_IN: [built_in]}, **changes)
+
+
+def test_the_first_three_batches_and_the_partial_last_one_do_not_count():
+    progress = [batch(1_000, ms) for ms in (900, 500, 400, 100, 140, 120)] + [batch(500, 10), batch(0, 1)]
+    assert [phases["triggerExecution"] for phases in counted(progress, 1_000)] == [100, 140, 120]
+    assert trigger_seconds(progress, 1_000) == pytest.approx(0.12)
+
+
+def test_a_batch_counts_as_full_although_spark_rounds_the_shares_of_partitions():
+    progress = [batch(rows, 100) for rows in (1_000, 997, 1_002, 996, 998)]
+    assert len(counted(progress, 1_000)) == 2
+
+
+def test_a_query_without_a_batch_that_counts_is_refused():
+    with pytest.raises(ToolFailed, match="only 3 micro-batches of 1,000 records"):
+        counted([batch(1_000, 100)] * 3 + [batch(400, 50)], 1_000)
+
+
+def test_the_ratio_is_that_of_pairs_so_that_a_slow_round_changes_it_little():
+    ours = Series(name=OURS, records=1, seconds=(1.0, 10.0, 2.0))
+    theirs = Series(name=BUILT_IN, records=1, seconds=(1.5, 14.0, 4.0))
+    assert paired(ours, theirs) == Ratio(median=1.5, low=1.4, high=2.0)
+    assert str(paired(ours, theirs)) == "1.50 × (1.40-2.00)"
+
+
+def test_cpu_time_is_a_fixed_part_and_one_for_each_million_rows():
+    found = cpu_line((100_000, 0.3), (500_000, 0.7))
+    assert found.fixed == pytest.approx(0.2)
+    assert found.per_million == pytest.approx(1.0)
+
+
+def test_idle_is_a_share_of_all_cores():
+    assert Used(wall=10.0, cpu=12.0, idle=5.0, cores=2).idle_share == 0.25
+
+
+def test_tables_show_each_load_with_its_ratio_and_the_line_through_the_two_largest():
+    cpu = {
+        rows: {OURS: [cost], OURS_SCHEMA: [cost], BUILT_IN: [2 * cost]}
+        for rows, cost in ((100_000, 0.3), (500_000, 0.7))
+    }
+    found = {
+        "steady-500k-noop": side_by_side(0.5, 0.4, 1.0, rows=500_000, cpu=cpu[500_000]),
+        "steady-100k-noop": side_by_side(0.2, 0.1, 0.3, cpu=cpu[100_000]),
+        "steady-mixed-noop": side_by_side(0.2, 0.1, 0.3, values="mixed"),
+    }
+    triggers, costs = grids(found)
+    assert [row[0] for row in triggers.rows] == [
+        "source → noop: 100,000 × 100 bytes",
+        "source → noop: 100,000 × mixed",
+        "source → noop: 500,000 × 100 bytes",
+    ]
+    assert triggers.rows[0][1:] == ("300", "200", "1.50 × (1.50-1.50)", "100", "3.00 × (3.00-3.00)", "30% / 30% / 30%")
+    assert costs.rows == (("source → noop: 100 bytes", "2.0", "1.0", "1.0", "400", "200", "200"),)
+
+
+def test_first_batches_of_fresh_and_warm_sessions_are_side_by_side():
+    fresh = compared({OURS: [5.0, 7.0, 6.0], BUILT_IN: [4.0, 4.0, 4.0]})
+    steady = side_by_side(0.2, 0.1, 0.3, first=[1.9])
+    _, grid = grids({"first-batch-noop": fresh, "steady-100k-noop": steady})
+    assert grid.rows == (("source → noop", "4.0", "6.0", "1.9", "1.9"),)
+    assert grid.rounds == 3
+
+
+def test_each_setting_is_compared_with_plain_ones_and_schema_has_no_built_in_side():
+    seconds = {
+        setting_side(OURS, PLAIN_SETTINGS): [0.4],
+        setting_side(BUILT_IN, PLAIN_SETTINGS): [0.3],
+        setting_side(OURS, "sockets"): [0.2],
+        setting_side(BUILT_IN, "sockets"): [0.3],
+        setting_side(OURS, "schema(…)"): [0.1],
+    }
+    (grid,) = grids({"settings-sink": compared(seconds, way="sink")})
+    assert grid.rows == (
+        ("copy, format's sink: plain settings", "300", "", "400", "", "0.5"),
+        ("copy, format's sink: sockets", "300", "1.00 × (1.00-1.00)", "200", "2.00 × (2.00-2.00)", "0.5"),
+        ("copy, format's sink: schema(…)", "", "", "100", "4.00 × (4.00-4.00)", "0.5"),
+    )
+
+
+def test_a_table_is_put_into_the_page_that_has_a_place_for_it():
+    page = "<!-- steady: begin -->\n<!-- steady: end -->\n"
+    filled = show.insert_grids(page, {"steady-100k-noop": (side_by_side(0.2, 0.1, 0.3), machine())})
+    assert filled.splitlines()[1].startswith("| ms of a trigger | built-in | ours |")
+    assert filled.splitlines()[3].startswith("| source → noop: 100,000 × 100 bytes | 300 | 200 |")
+    assert "of 1 rounds" in filled
+    assert show.insert_grids("no place", {"steady-100k-noop": (side_by_side(0.2, 0.1, 0.3), machine())}) == "no place"
+
+
+@pytest.mark.parametrize(
+    ("key", "way", "verdict"),
+    [("100k", "noop", "met"), ("500k", "noop", "missed"), ("100k", "sink", "met"), ("500k", "sink", "missed")],
+)
+def test_steady_state_is_judged_by_way_and_rows(key, way, verdict):
+    row = table({f"steady-{key}-{way}": side_by_side(0.2, 0.17, 0.31, way=way)})[0]
+    assert row.verdict == verdict
+    assert row.measured == "1.55 × (1.55-1.55), 1.82 × (1.82-1.82) (200, 170 against 310 ms)"
+
+
+def test_steady_state_has_to_reach_both_ratios():
+    row = table({"steady-100k-noop": side_by_side(0.2, 0.2, 0.31)})[0]
+    assert (row.target, row.verdict) == ("≥ 1.5 ×, with schema(…) 1.7 ×", "missed")
+
+
+def test_a_first_batch_may_take_six_tenths_of_a_second_longer():
+    fresh = compared({OURS: [1.55], BUILT_IN: [1.0]})
+    rows = table({"first-batch-sink": fresh, "steady-100k-sink": side_by_side(0.1, 0.1, 0.3, way="sink", first=[2.0])})
+    first = [row for row in rows if row.what.startswith("first batch")]
+    assert [(row.measured, row.verdict) for row in first] == [
+        ("1.55 s against 1.00 s", "met"),
+        ("2.00 s against 2.00 s", "met"),
+    ]
