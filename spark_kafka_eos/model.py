@@ -227,6 +227,8 @@ class MicroBatch:
     `start` and `end` are those of all Kafka sources, with the lower offset if two read the same partition. `sources`
     has each source separately, in the checkpoint's order (with offset log v2: by name), None for a source that is not
     Kafka. It is empty if the sources are unknown, and for a batch write.
+
+    `stateful`: this is a query's first batch, and the query keeps state in its checkpoint.
     """
 
     query_id: str
@@ -235,6 +237,7 @@ class MicroBatch:
     start: Offsets | None
     end: Offsets
     sources: tuple[SourceRange | None, ...] = ()
+    stateful: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@
 there |
 | this query, an incomplete batch | any | refuse: some DataFrames were never written |
 | another query | 0, starting exactly where that one ended | write: continues after a lost checkpoint |
+| another query | 0, starting there, of a query with state | refuse: the state is lost, too |
 | another query | 0, starting there but ending before | refuse: this checkpoint is outdated |
 | another query, set in `takeOverQuery` | 0 | write: according to the operator, it starts where that one ended |
 | another query | 0, starting elsewhere, or at an unknown offset | refuse |
@@ -97,8 +98,8 @@ Verdict = Write | Skip | Refuse
 _RESUME = (
     "start the query with a new checkpointLocation, and set startingOffsets=committed and this sink's "
     "sink.kafka.transactional.id on its kafka-eos source (on another cluster, also sink.kafka.bootstrap.servers): it "
-    "then starts exactly where the last committed transaction ended (a stateful query loses its state with the "
-    "checkpoint)"
+    "then starts exactly where the last committed transaction ended (a query with state loses it with the checkpoint, "
+    "and is refused once more because of that)"
 )
 _OWN_ID = "set a different `kafka.transactional.id` for each query"
 _TAKEN_OVER = (
@@ -329,7 +330,9 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
             reason=f"{last}, but this is batch {batch.batch_id} of query {batch.query_id}",
             meaning="Two queries use the same transactional.id, or another checkpoint has replaced this one; it is "
             "unknown whether this batch is already committed",
-            action=f"To run both queries, {_OWN_ID}. If this query replaces the other, {_RESUME}.",
+            action="If another driver runs this query, stop this one. If this checkpoint was left behind, for example "
+            f"on the disk of a node that returns, or if this query replaces the other, {_RESUME}. To run both queries, "
+            f"{_OWN_ID}.",
             ways=("write", "skip"),
         )
     if unknown := ended.unknown():
@@ -351,6 +354,15 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
             "batch would repeat records",
             action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}.",
             ways=("skip",),
+        )
+    if obstacle is None and batch.stateful:
+        return Refuse(
+            reason=f"{last}, and the new query {batch.query_id} starts exactly where it ended, but without its state",
+            meaning="The state was lost with the checkpoint: aggregates, joins and deduplication would begin anew, and "
+            "the output would have wrong results",
+            action="Restore the newest checkpoint. A query with state needs a checkpoint on storage that survives the "
+            "driver.",
+            ways=("write",),
         )
     if obstacle is None:
         return Write(reason=f"{last}; this query starts exactly where it ended")

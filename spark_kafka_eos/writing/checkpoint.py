@@ -28,6 +28,10 @@ from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, 
 
 __all__ = ["ReadFile", "micro_batch", "next_batch"]
 
+# When Spark plans the first batch of a query with a stateful operator, it writes one of these files: in the usual
+# format, or in that of transformWithState (OperatorStateMetadata).
+_STATE = ("state/0/_metadata/metadata", "state/0/_metadata/v2/0")
+
 
 def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None = None) -> MicroBatch:
     """The identity and range of `batch_id`. `first_start` is the JSON of each source's first offset in the order of the
@@ -46,6 +50,7 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
         start=None if starts is None else _merged(_offsets(start) or {} for start in starts.values()),
         end=_merged(source.end for source in sources if source is not None),
         sources=sources,
+        stateful=batch_id == 0 and any(read(name) is not None for name in _STATE),
     )
 
 

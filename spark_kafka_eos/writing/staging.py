@@ -7,8 +7,10 @@ Files are private: only their user may read them. Each block's CRC is verified w
 
 Each call for a batch has its own folder, and removes it whatever the outcome. Folders left behind by a crash are
 removed when a later batch is settled. So no driver removes files that another one still needs: a fenced driver settles
-no batch, and its successor's batch ids are never lower. Cleaning only saves disk space, so it never fails: it logs what
-it could not remove.
+no batch, and its successor's batch ids are never lower. After a lost checkpoint they begin at 0 again. Then a driver
+that settles a batch may remove the files of its successor's first one, but that one is refused anyway: it does not
+start where the settled batch ended. Cleaning only saves disk space, so it never fails: it logs what it could not
+remove.
 """
 
 from __future__ import annotations

@@ -102,6 +102,19 @@ def test_a_lost_checkpoint_with_starting_offsets_committed_continues() -> None:
     assert isinstance(decide(entry(7, query_id="lost"), batch(0), START), Write)
 
 
+def test_a_query_that_lost_its_state_with_the_checkpoint_is_refused_until_the_operator_accepts_that() -> None:
+    stateful = replace(batch(0), stateful=True)
+    text = refused(decide(entry(7, query_id="lost"), stateful, START))
+    assert "but without its state" in text
+    [word] = re.findall(r"resolve='(\S+)'", text)
+    assert isinstance(decide(entry(7, query_id="lost"), stateful, START, resolve=word), Write)
+    assert isinstance(decide(entry(7, query_id="lost"), stateful, START, take_over="lost"), Write)
+
+
+def test_a_query_with_state_that_never_committed_has_lost_nothing() -> None:
+    assert isinstance(decide(None, replace(batch(0), stateful=True), {O0: None, O1: None}), Write)
+
+
 def test_a_checkpoint_that_was_left_behind_cannot_set_the_offsets_back() -> None:
     # It planned its batch 0 up to END; another query went further. Restarted, it starts at the committed offsets.
     further = {O0: 30, O1: 20}
@@ -156,7 +169,9 @@ def test_many_partitions_elsewhere_are_not_all_listed() -> None:
 
 
 def test_another_query_under_the_same_transactional_id_is_refused() -> None:
-    assert "`kafka.transactional.id`" in refused(decide(entry(7, query_id="other"), batch(8), START))
+    text = refused(decide(entry(7, query_id="other"), batch(8), START))
+    assert "`kafka.transactional.id`" in text
+    assert "on the disk of a node that returns" in text
 
 
 def test_a_new_query_without_a_kafka_source_cannot_take_over() -> None:

@@ -722,3 +722,19 @@ def test_a_start_past_the_high_watermark_is_data_loss(open_positions):
     source = open_positions(brokers)
     with pytest.raises(DataLoss, match="t-0 from 39 .*ends at 33"):
         source.batch(json_of(t=[39]), source.latest(json_of(t=[39]), limited=False))
+
+
+def test_a_new_query_on_a_topic_created_again_that_ends_before_the_committed_offset_is_data_loss(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    brokers.group("g").commit_at_once({T0: (12, "")}, now_s=0.0)
+    source = open_positions(brokers, startingOffsets="committed-or-earliest", **{"kafka.group.id": "g"})
+    with pytest.raises(DataLoss, match="t-0 from 12 .*ends at 10"):
+        first_batch(source)
+
+
+def test_a_new_query_whose_committed_offset_was_deleted_is_data_loss(open_positions):
+    brokers = Brokers(t=[(15, 20)])
+    brokers.group("g").commit_at_once({T0: (12, "")}, now_s=0.0)
+    source = open_positions(brokers, startingOffsets="committed-or-earliest", **{"kafka.group.id": "g"})
+    with pytest.raises(DataLoss, match="t-0 from 12 to 15"):
+        first_batch(source)

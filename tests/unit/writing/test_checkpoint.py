@@ -38,6 +38,13 @@ def test_the_start_of_batch_0_is_unknown_unless_the_plan_tells_it():
     assert micro_batch(read, 0, first_start=['{"t":{"0":2}}']).start == {TopicPartition("t", 0): 2}
 
 
+@pytest.mark.parametrize("name", ["state/0/_metadata/metadata", "state/0/_metadata/v2/0"])
+def test_a_first_batch_says_whether_its_query_has_state(name):
+    stateless = {"metadata": '{"id":"q1"}', "offsets/0": f'v1\n{metadata()}\n{{"t":{{"0":8}}}}'}
+    assert not micro_batch(stateless.get, 0).stateful
+    assert micro_batch((stateless | {name: "v1\n{}"}).get, 0).stateful
+
+
 def test_the_digest_of_batch_0_does_not_depend_on_a_start_determined_again():
     read = checkpoint(b0=['{"t":{"0":8}}'])
     assert micro_batch(read, 0).digest == micro_batch(read, 0, first_start=['{"t":{"0":2}}']).digest
