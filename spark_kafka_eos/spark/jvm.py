@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
@@ -295,19 +295,24 @@ def _reader(session: SparkSession, location: str) -> ReadFile:
 
 
 def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str | None]:
-    """Reads through Hadoop's FileSystem, which is already configured for the checkpoint."""
+    """Reads through Hadoop's FileSystem, which is already configured for the checkpoint.
+
+    It does not ask whether a file exists before it opens it: in an object store, each of both is a round trip.
+    """
     jvm = _jvm(session)
     configuration = session._jsparkSession.sessionState().newHadoopConf()
 
     def read(name: str) -> str | None:
         path = jvm.org.apache.hadoop.fs.Path(f"{location}/{name}")
-        filesystem = path.getFileSystem(configuration)
-        if not filesystem.exists(path):
-            return None
-        stream = filesystem.open(path)
         try:
-            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+            stream = path.getFileSystem(configuration).open(path)
+            try:
+                return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != "java.io.FileNotFoundException":
+                raise
+            return None
 
     return read
