@@ -1,8 +1,9 @@
 """Copy a topic exactly once: keys, values and headers, partitioned by key as the Java client would.
 
 spark-submit jobs/copy_topic.py --bootstrap-servers localhost:9092 --from orders --to orders-copy --checkpoint /tmp/copy
-spark-submit jobs/copy_topic.py --properties client.properties --from orders --to orders-copy --checkpoint /tmp/copy
+spark-submit jobs/copy_topic.py --properties client.properties --from orders --to orders-copy
 
+The second one keeps no checkpoint: each start continues where the last committed transaction ended.
 It exits with 2 for a wrong option, 90 if another driver has taken over (do not restart it then), else 1 for a failure.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -30,11 +33,11 @@ def arguments() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--from", dest="source", required=True, help="topics to read, separated by commas")
     add("--to", dest="target", required=True, help="topic to write")
-    add("--checkpoint", required=True, help="folder of the query's checkpoint")
+    add("--checkpoint", help="folder of the query's checkpoint; without it, Kafka is the checkpoint")
     add("--bootstrap-servers", help="brokers, host:port, separated by commas")
     add("--properties", metavar="FILE", help="Kafka client properties: brokers, TLS, SASL")
     add("--transactional-id", help="default: copy-FROM-TO")
-    add("--starting-offsets", default="earliest", help="earliest, latest, committed or JSON")
+    add("--starting-offsets", default="committed-or-earliest", help="earliest, latest, committed or JSON")
     add("--append-mode", default="driver", help="who appends: driver (the sink); auto or executors (foreachBatch)")
     add("--max-offsets-per-trigger", help="maximum number of offsets of a micro-batch")
     add("--available-now", action="store_true", help="stop at the input's present end, instead of never")
@@ -45,24 +48,26 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> None:
     parser = arguments()
     given = parser.parse_args()
+    transactional_id = given.transactional_id or f"copy-{given.source}-{given.target}"
     try:  # before Spark starts, which would show its traceback with the error
         kafka = from_properties(given.properties) if given.properties else {}
         if given.bootstrap_servers:
             kafka["kafka.bootstrap.servers"] = given.bootstrap_servers
         reading = {**kafka, "subscribe": given.source, "startingOffsets": given.starting_offsets}
-        reading["includeHeaders"] = "true"
+        reading |= {"sink.kafka.transactional.id": transactional_id, "includeHeaders": "true"}
         if given.max_offsets_per_trigger:
             reading["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
-        writing = {**kafka, "topic": given.target, "checkpointLocation": given.checkpoint}
-        writing["kafka.transactional.id"] = given.transactional_id or f"copy-{given.source}-{given.target}"
+        writing = {**kafka, "topic": given.target, "kafka.transactional.id": transactional_id}
         source_options(reading, streaming=True)
         sink_options(writing | {"appendMode": given.append_mode})
     except (ConfigurationError, OSError) as error:
         parser.error(str(error))
+    checkpoint = given.checkpoint or Path(tempfile.mkdtemp(prefix="kafka-eos-checkpoint-")).as_uri()
+    writing["checkpointLocation"] = checkpoint
     spark = SparkSession.builder.appName("copy-topic").getOrCreate()
     stop_on_sigterm(spark)
     records = spark.readStream.format("kafka-eos").options(**reading).load()
-    writer = build(records).writeStream.queryName("copy-topic").option("checkpointLocation", given.checkpoint)
+    writer = build(records).writeStream.queryName("copy-topic").option("checkpointLocation", checkpoint)
     if given.append_mode == "driver":
         writer = writer.format("kafka-eos").options(**writing)
     else:

@@ -1,4 +1,6 @@
-"""The job as it is run: spark-submit with the files of conf/, TLS and SASL, a line per batch, an exact copy."""
+"""The job as it is run: spark-submit with the files of conf/, TLS and SASL, a line per batch, an exact copy.
+
+It keeps no checkpoint: Kafka is it."""
 
 import json
 import re
@@ -30,7 +32,7 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
 
     log = tmp_path / "driver.log"
     arguments = ["--properties", str(properties), "--from", "copied-from", "--to", "copied-to"]
-    arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--available-now", "--max-offsets-per-trigger", "300"]
+    arguments += ["--available-now", "--max-offsets-per-trigger", "300"]
     events = tmp_path / "events"
     events.mkdir()
     conf = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
@@ -38,9 +40,10 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
     conf += ["--driver-java-options", f"-Dlog4j2.configurationFile={CONF / 'log4j2.properties'}"]
     conf += ["--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"]
     conf += ["--conf", "spark.eventLog.compress=false", "--conf", "spark.eventLog.rolling.enabled=false"]
-    with Driver(JOB, arguments, conf=conf, env=python_environment(), log=log) as driver:
+    with Driver(JOB, arguments, conf=conf, env=python_environment() | {"TMPDIR": str(tmp_path)}, log=log) as driver:
         driver.wait(meanwhile=lambda: None, timeout=240)
 
+    assert [path.name for path in tmp_path.glob("kafka-eos-checkpoint-*/commits/1")] == ["1"]
     copied = [
         (message.key(), message.value(), message.headers()) for message in read_committed(kafka.bootstrap, "copied-to")
     ]

@@ -136,6 +136,19 @@ def test_both_manifests_run_the_same_query():
     assert f"--tag {image} " in DOCKERFILE
 
 
+def test_without_storage_the_job_has_the_arguments_and_the_volume_of_the_page():
+    page = (ROOT / "docs" / "kafka-checkpoint.md").read_text()
+    shown = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
+    [job] = documents("job")
+    pod = job["spec"]["template"]["spec"]
+    pod["containers"][0] |= {name: shown[name] for name in ("args", "volumeMounts")}
+    pod["volumes"] = shown["volumes"]
+    kubernetes_validate.validate(job, OLDEST, strict=True)
+    given = parser().parse_args(shown["args"])
+    assert (given.checkpoint, given.starting_offsets) == (None, "committed-or-earliest")
+    assert [mount["name"] for mount in shown["volumeMounts"]] == [volume["name"] for volume in shown["volumes"]]
+
+
 def test_driver_and_executors_find_the_secret_and_the_checkpoint_where_the_query_says():
     given = parser().parse_args(arguments_of_job())
     [application], [template] = documents("spark-application"), documents("pod-template")

@@ -1,0 +1,164 @@
+"""Queries whose checkpoint is on a disk that comes and goes: lost, left behind, or two at once. No record is lost or
+repeated, and what could lose or repeat one is refused."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_kafka_eos import TransactionalWriter, must_not_restart
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from tests.producing import produce
+from tests.reading import read_committed
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+class Query:
+    """Copies topics to one, each with a source of its own; each run says on which disk its checkpoint is."""
+
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, topic: Callable[..., str], folder: Path, sources: int
+    ) -> None:
+        self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
+        self.target = topic("disk-out", 2)
+        self.partitions = {topic("disk-in", 2): 2 for _ in range(sources)}
+        self.sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": self.target, "topic": self.target}
+        self.produced: Counter[str] = Counter()
+
+    def produce(self, count: int) -> None:
+        """`count` more records in each partition."""
+        for source, partitions in self.partitions.items():
+            for partition in range(partitions):
+                first = len(self.produced)
+                values = [str(first + number) for number in range(count)]
+                produce(self.bootstrap, source, [value.encode() for value in values], partition=partition)
+                self.produced.update(values)
+
+    def add_a_partition(self) -> None:
+        source = next(iter(self.partitions))
+        self.partitions[source] += 1
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_partitions([NewPartitions(source, self.partitions[source])])[source].result(30)
+
+    def records(self, at_most: int | None = None) -> DataFrame:
+        """All sources, from where the last committed transaction ended."""
+        reader = self.spark.readStream.format("kafka-eos").options(
+            **{"kafka.bootstrap.servers": self.bootstrap, "startingOffsets": "committed-or-earliest"},
+            **{"sink.kafka.transactional.id": self.target},
+        )
+        if at_most is not None:
+            reader = reader.option("maxOffsetsPerTrigger", at_most)
+        frames = [reader.option("subscribe", source).load().select("key", "value") for source in self.partitions]
+        return functools.reduce(DataFrame.union, frames)
+
+    def start(
+        self, disk: str, function: Callable[[DataFrame, int], None] | None = None, at_most: int | None = None
+    ) -> StreamingQuery:
+        """Until nothing is left to read: by the sink, or by a function for foreachBatch."""
+        stream = self.records(at_most).writeStream.trigger(availableNow=True)
+        stream = stream.option("checkpointLocation", str(self.folder / disk))
+        return (
+            stream.format("kafka-eos").options(**self.sink) if function is None else stream.foreachBatch(function)
+        ).start()
+
+    def run(self, disk: str, at_most: int | None = None) -> None:
+        self.start(disk, at_most=at_most).awaitTermination()
+
+    def written(self) -> Counter[str]:
+        found = read_committed(self.bootstrap, self.target)
+        return Counter((message.value() or b"").decode() for message in found)
+
+
+@pytest.fixture
+def query(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    kafka: EmbeddedKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+) -> Query:
+    return Query(spark, kafka.bootstrap, topic, tmp_path, sources=getattr(request, "param", 1))
+
+
+@pytest.mark.parametrize("query", [2], indirect=True, ids=["two sources"])
+def test_a_query_whose_disk_is_new_at_each_start_writes_every_record_once(query: Query) -> None:
+    query.produce(20)
+    query.run("first", at_most=15)  # nothing is committed yet
+    assert query.written() == query.produced
+    query.produce(10)
+    query.add_a_partition()
+    query.run("second", at_most=7)  # with other batches, and a partition that is new
+    query.run("third")  # nothing is left to read
+    assert query.written() == query.produced
+
+
+def test_a_disk_that_was_left_behind_is_refused_and_a_new_one_continues(query: Query) -> None:
+    query.produce(10)
+    query.run("yesterdays")
+    query.run("todays")
+    query.produce(10)
+    with pytest.raises(StreamingQueryException, match="on the disk of a node that returns") as refused:
+        query.run("yesterdays")
+    assert must_not_restart(refused.value), "another driver may be at work"
+    query.run("todays")
+    assert query.written() == query.produced
+
+
+@pytest.mark.parametrize("held", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_driver_that_returns_when_another_one_has_gone_on_with_a_new_disk_writes_nothing(
+    query: Query, held: int
+) -> None:
+    """In its first batch both drivers have started at once. In its second one it had committed something before."""
+    query.produce(20)
+    writer, reached, release = TransactionalWriter(query.sink), threading.Event(), threading.Event()
+
+    def slowly(batch_df: DataFrame, batch_id: int) -> None:
+        if batch_id == held:
+            reached.set()
+            assert release.wait(60)
+        writer(batch_df, batch_id)
+
+    returning = query.start("old", slowly, at_most=15)
+    assert reached.wait(60)
+    query.start("new", TransactionalWriter(query.sink), at_most=15).awaitTermination()
+    assert query.written() == query.produced
+    release.set()
+    with pytest.raises(StreamingQueryException) as stopped:
+        returning.awaitTermination()
+    assert must_not_restart(stopped.value), stopped.value
+    assert query.written() == query.produced
+    query.produce(10)
+    query.run("newest")
+    assert query.written() == query.produced
+
+
+@pytest.mark.parametrize("way", ["sink", pytest.param("foreachBatch", marks=pytest.mark.slow)])
+def test_a_query_with_state_does_not_continue_without_it(query: Query, way: str) -> None:
+    query.produce(5)
+
+    def run(disk: str) -> None:
+        stream = query.records().dropDuplicates(["value"]).writeStream.trigger(availableNow=True)
+        stream = stream.option("checkpointLocation", str(query.folder / disk))
+        if way == "sink":
+            stream = stream.format("kafka-eos").options(**query.sink)
+        else:
+            stream = stream.foreachBatch(TransactionalWriter(query.sink))
+        stream.start().awaitTermination()
+
+    run("first")
+    assert query.written() == query.produced
+    with pytest.raises(StreamingQueryException, match="but without its state"):
+        run("second")
+    run("first")
+    assert query.written() == query.produced
