@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -17,12 +16,11 @@ from rich.text import Text
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.dead_letters.stored import letters, ranges_of
-from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.dead_letters import query
 from spark_kafka_eos.lab.dead_letters.orders import LARGEST, expected, produce, register
+from spark_kafka_eos.lab.killed import KilledQuery
 from spark_kafka_eos.lab.redone import redone
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.testing.driver import Driver, committed_batches, python_environment, spark_home
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.registry import RegistryServer
 from spark_kafka_eos.verify.findings import Invariant
@@ -30,17 +28,6 @@ from spark_kafka_eos.verify.verification import Report, verify
 
 JOB = Path(query.__file__)
 
-_SPARK = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.minBatchesToRetain": "1000000",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-}
-_CLUSTER = "local-cluster[2,1,1024]"  # executors, cores per executor, MiB per executor
-_TIMEOUT = 300.0  # seconds for a batch, or for a driver to start, on a slow machine
-_POLL_SECONDS = 0.05
 _BATCHES_PER_LIFE = 3  # that a driver has until it is killed, at least
 
 
@@ -97,9 +84,23 @@ def prove(settings: Settings, console: Console) -> bool:
         started = time.monotonic()
         produce(kafka.bootstrap, query.SOURCE, settings.records, register(registry.url))
         console.print(f"{settings.records:,} records sent in {time.monotonic() - started:.0f} s")
-        run = Run(settings=settings, bootstrap=kafka.bootstrap, registry=registry.url, folder=folder, say=console.print)
-        run.drive()
-        proof = run.check()
+        started, checkpoint = time.monotonic(), folder / "checkpoint"
+        killed = KilledQuery(
+            job=JOB,
+            arguments=[
+                *(kafka.bootstrap, registry.url, str(checkpoint), str(settings.offsets_per_trigger)),
+                settings.append_mode,
+            ],
+            checkpoint=checkpoint,
+            folder=folder,
+            kills=settings.kills,
+            cluster=settings.cluster,
+            seed=settings.seed,
+            say=console.print,
+            patience=settings.records / 1_000,
+        )
+        killed.drive()
+        proof = check(settings, kafka.bootstrap, killed, time.monotonic() - started)
     console.print(table(proof))
     if settings.keep or not proof.holds:
         console.print(f"Checkpoint and driver's log: {folder}", soft_wrap=True)
@@ -108,105 +109,22 @@ def prove(settings: Settings, console: Console) -> bool:
     return proof.holds
 
 
-@dataclass(slots=True, kw_only=True)
-class Run:
-    """One run of the query on topics that exist. `folder` is for its checkpoint and the drivers' log."""
-
-    settings: Settings
-    bootstrap: str
-    registry: str
-    folder: Path
-    say: Callable[[str], object]
-    killed: Counter[str] = field(default_factory=Counter)
-    _started: float = field(default_factory=time.monotonic)
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "driver.log"
-
-    def drive(self) -> None:
-        """Run drivers, one after the other, until one reaches the end of the source. Raises ToolFailed if one ends by
-        itself, or if the end is reached before the last kill.
-        """
-        home = spark_home(self.folder / "spark")
-        plan = self._plan()
-        while True:
-            with self._start(home) as driver:
-                if self._live(driver, plan):
-                    break
-        if left := self.settings.kills - self.killed.total():
-            raise ToolFailed(f"the source ended {left} kills too early", action="Use more records.")
-
-    def _plan(self) -> Iterator[tuple[str, float]]:
-        """What to kill next, and how many seconds after the next commit."""
-        chance = random.Random(self.settings.seed)  # noqa: S311 - it chooses times, not keys
-        victims = ("executor", "driver") if self.settings.cluster else ("driver",)
-        for number in range(self.settings.kills):
-            yield victims[number % len(victims)], chance.uniform(0.0, 1.0)
-
-    def _live(self, driver: Driver, plan: Iterator[tuple[str, float]]) -> bool:
-        """A driver's life, until it is killed (False) or has reached the end of the source (True)."""
-        for victim, seconds in plan:
-            if not self._commits(driver):
-                return True
-            time.sleep(seconds)  # to anywhere in a batch
-            batch = committed_batches(self._checkpoint)
-            processes = driver.kill() if victim == "driver" else driver.kill_an_executor()
-            self.killed[victim] += 1
-            number = self.killed.total()
-            self.say(f"kill {number} of {self.settings.kills}: {victim}, {processes} processes, after {batch} batches")
-            if victim == "driver":
-                return False
-        driver.wait(meanwhile=lambda: None, timeout=_TIMEOUT + self.settings.records / 1_000)
-        return True
-
-    def _commits(self, driver: Driver) -> bool:
-        """Wait until the driver has committed a batch; False if it has ended instead, at the end of the source."""
-        before, deadline = committed_batches(self._checkpoint), time.monotonic() + _TIMEOUT
-        while committed_batches(self._checkpoint) == before:
-            if not driver.running or time.monotonic() > deadline:
-                driver.wait(meanwhile=lambda: None, timeout=0.1)  # raises, unless it has reached the end
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
-
-    def _start(self, home: Path) -> Driver:
-        environment = python_environment()
-        settings = _SPARK | {"spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"]}
-        wanted = self.settings
-        arguments = [self.bootstrap, self.registry, str(self._checkpoint), str(wanted.offsets_per_trigger)]
-        return Driver(
-            JOB,
-            [*arguments, wanted.append_mode],
-            conf=[
-                *("--master", _CLUSTER if wanted.cluster else "local[2]"),
-                *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
-            ],
-            env=environment | {"SPARK_HOME": str(home)},
-            log=self._log,
-        )
-
-    def check(self) -> Proof:
-        """Compare good records and dead letters with the source, and the dead letters' causes with what was made."""
-        client = source_options({"kafka.bootstrap.servers": self.bootstrap, "subscribe": query.DEAD}).client
-        seconds = time.monotonic() - self._started
-        report = verify(client, [query.GOOD, query.DEAD], source=query.SOURCE, transactional_id=query.TRANSACTIONAL_ID)
-        with Cluster(client) as cluster:
-            found = Counter(each.letter.cause for each in letters(cluster, ranges_of(cluster, query.DEAD)))
-        return Proof(
-            records=self.settings.records,
-            killed=self.killed,
-            batches=committed_batches(self._checkpoint),
-            redone=len(redone(self._log.read_text(errors="replace").splitlines())),
-            made={str(cause): count for cause, count in expected(self.settings.records).items()},
-            found=dict(found),
-            report=report,
-            seconds=seconds,
-        )
+def check(settings: Settings, bootstrap: str, killed: KilledQuery, seconds: float) -> Proof:
+    """Compare good records and dead letters with the source, and the dead letters' causes with what was made."""
+    client = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": query.DEAD}).client
+    report = verify(client, [query.GOOD, query.DEAD], source=query.SOURCE, transactional_id=query.TRANSACTIONAL_ID)
+    with Cluster(client) as cluster:
+        found = Counter(each.letter.cause for each in letters(cluster, ranges_of(cluster, query.DEAD)))
+    return Proof(
+        records=settings.records,
+        killed=killed.killed,
+        batches=killed.batches,
+        redone=len(redone(killed.log.read_text(errors="replace").splitlines())),
+        made={str(cause): count for cause, count in expected(settings.records).items()},
+        found=dict(found),
+        report=report,
+        seconds=seconds,
+    )
 
 
 def table(proof: Proof) -> RenderableType:

@@ -1,0 +1,133 @@
+"""Runs a query to the end of its source, while its drivers and a local cluster's executors are killed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.driver import (
+    Driver,
+    batch_in_flight,
+    committed_batches,
+    python_environment,
+    spark_home,
+)
+
+_SPARK = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.minBatchesToRetain": "1000000",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+_CLUSTER = "local-cluster[2,1,1024]"  # executors, cores per executor, MiB per executor
+_TIMEOUT = 300.0  # seconds for a batch, or for a driver to start, on a slow machine
+_POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class KilledQuery:
+    """A query whose drivers run `job` with `arguments`, among them its `checkpoint`. `folder` is for the drivers' log.
+
+    There are `kills` in all: of executors and drivers in turn with `cluster`, else of drivers. A kill is up to `within`
+    seconds after a commit. With `lose_checkpoint`, each killed driver's checkpoint is deleted, and a kill may also be
+    in a query's first batch. The last driver may take `patience` seconds more than a batch.
+    """
+
+    job: Path
+    arguments: Sequence[str]
+    checkpoint: Path
+    folder: Path
+    kills: int
+    cluster: bool = False
+    seed: int
+    say: Callable[[str], object]
+    lose_checkpoint: bool = False
+    within: float = 1.0
+    patience: float = 0.0
+    killed: Counter[str] = field(default_factory=Counter)
+    _batches_lost: int = 0  # that were recorded in deleted checkpoints
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "driver.log"
+
+    @property
+    def batches(self) -> int:
+        """The number of micro-batches that Spark has recorded as done, also in checkpoints that were deleted."""
+        return self._batches_lost + committed_batches(self.checkpoint)
+
+    def drive(self) -> None:
+        """Run drivers, one after the other, until one reaches the end of the source. Raises ToolFailed if one ends by
+        itself, or if the end is reached before the last kill.
+        """
+        home = spark_home(self.folder / "spark")
+        plan = self._plan()
+        while True:
+            with self._start(home) as driver:
+                if self._live(driver, plan):
+                    break
+            if self.lose_checkpoint:
+                self._batches_lost = self.batches
+                shutil.rmtree(self.checkpoint)
+        if left := self.kills - self.killed.total():
+            raise ToolFailed(f"the source ended {left} kills too early", action="Use more records.")
+
+    def _plan(self) -> Iterator[tuple[str, float]]:
+        """What to kill next, and how many seconds after the next commit."""
+        chance = random.Random(self.seed)  # noqa: S311 - it chooses times, not keys
+        victims = ("executor", "driver") if self.cluster else ("driver",)
+        for number in range(self.kills):
+            yield victims[number % len(victims)], chance.uniform(0.0, self.within)
+
+    def _live(self, driver: Driver, plan: Iterator[tuple[str, float]]) -> bool:
+        """A driver's life, until it is killed (False) or has reached the end of the source (True)."""
+        for victim, seconds in plan:
+            if not self._advances(driver):
+                return True
+            time.sleep(seconds)  # to anywhere in a batch
+            processes = driver.kill() if victim == "driver" else driver.kill_an_executor()
+            self.killed[victim] += 1
+            number = self.killed.total()
+            self.say(f"kill {number} of {self.kills}: {victim}, {processes} processes, after {self.batches} batches")
+            if victim == "driver":
+                return False
+        driver.wait(meanwhile=lambda: None, timeout=_TIMEOUT + self.patience)
+        return True
+
+    def _advances(self, driver: Driver) -> bool:
+        """Wait until the driver has committed a batch, or planned the first one if checkpoints are lost; False if it
+        has ended instead, at the end of the source.
+        """
+        before, deadline = self._standing(), time.monotonic() + _TIMEOUT
+        while self._standing() == before:
+            if not driver.running or time.monotonic() > deadline:
+                driver.wait(meanwhile=lambda: None, timeout=0.1)  # raises, unless it has reached the end
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def _standing(self) -> object:
+        begun = self.lose_checkpoint and batch_in_flight(self.checkpoint) is not None
+        return begun, committed_batches(self.checkpoint)
+
+    def _start(self, home: Path) -> Driver:
+        environment = python_environment()
+        settings = _SPARK | {"spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"]}
+        return Driver(
+            self.job,
+            self.arguments,
+            conf=[
+                *("--master", _CLUSTER if self.cluster else "local[2]"),
+                *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
+            ],
+            env=environment | {"SPARK_HOME": str(home)},
+            log=self.log,
+        )
