@@ -3,6 +3,7 @@
 commands     its commands
 simulation   runs the connector's code on a model of Kafka, with random seeds
 soak         runs queries under faults for hours
+dead_letters lost_checkpoints   prove a guarantee while drivers are killed
 fuzz         fuzzes decoders and the protocol layer
 bench        benchmarks against other connectors
 demo         demonstrates exactly-once on real data

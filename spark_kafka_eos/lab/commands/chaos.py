@@ -17,6 +17,7 @@ from rich.text import Text
 from spark_kafka_eos.cli.errors import FAILED, usage
 from spark_kafka_eos.lab.commands.dead_letters import dead_letters
 from spark_kafka_eos.lab.commands.fuzz import fuzz
+from spark_kafka_eos.lab.commands.lost_checkpoints import lost_checkpoints
 from spark_kafka_eos.lab.commands.simulate import simulate
 from spark_kafka_eos.lab.commands.soak import soak
 from spark_kafka_eos.lab.replay import LIBRDKAFKA, Outcome, replay
@@ -37,6 +38,7 @@ def _chaos() -> None:
 
 
 chaos.command("dead-letters")(dead_letters)
+chaos.command("lost-checkpoints")(lost_checkpoints)
 chaos.command()(simulate)
 chaos.command()(soak)
 
