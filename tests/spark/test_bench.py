@@ -4,6 +4,7 @@ import pytest
 
 from spark_kafka_eos.lab.bench import sides, spark_runs
 from spark_kafka_eos.lab.bench.against import Against
+from spark_kafka_eos.lab.bench.checkpoint import checkpoint
 from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.lab import Lab
 from spark_kafka_eos.lab.bench.latency import latency
@@ -71,6 +72,15 @@ def test_the_cost_of_looking_is_that_of_pairs_of_runs(lab, spark):
     for name in (sides.EOS, sides.EOS_SINK):
         ratio = found.named(f"{name}, watched").median / found.named(name).median
         assert found.settings["cost_percent"][name]["median"] == pytest.approx(100 * (ratio - 1))
+
+
+@pytest.mark.slow
+def test_a_trigger_waits_for_the_store_in_which_its_checkpoint_is(lab, spark):
+    found = checkpoint(lab, spark, sizes=(100,), batches=4, runs=1, milliseconds=500)
+    stored, local, lost, *built_in = (found.line(name)[0].value for name in found.lines)
+    assert stored > local + 500
+    assert built_in[0] > built_in[1] + 500
+    assert lost < stored - 500
 
 
 def test_memory_is_watched_while_the_batch_grows(lab, spark):

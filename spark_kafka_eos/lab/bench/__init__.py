@@ -12,6 +12,7 @@ value; commands/bench.py prints, plots and stores it.
     java.py         Kafka's own perf tools
     spark_runs.py   source, read, sink and copy, also with inputs of other shapes
     steady.py       micro-batches in steady state on plain settings, first batches, and each setting alone
+    checkpoint.py  slow_store.py    micro-batches by where their checkpoint is; an artificial object store
     latency.py  memory.py  codec.py  old_formats.py  registry.py  transport.py  overhead.py  isolation.py
     eos_performance.py  one benchmark each
     request_metrics.py  what EOSPerformance prints with --print-metrics

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_kafka_eos.lab.bench import codec, old_formats, registry, sides, spark_runs
 from spark_kafka_eos.lab.bench.against import CLIENTS, Against
+from spark_kafka_eos.lab.bench.checkpoint import checkpoint
 from spark_kafka_eos.lab.bench.eos_runs import both_protocols, compare_registration
 from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.isolation import isolation
@@ -96,6 +97,7 @@ def measurements() -> Mapping[str, Run]:
             lambda lab, spark, size: spark_runs.copy(lab, spark, size.main, batches=size.batches, runs=size.runs),
         ),
         "watched": _one("watched", lambda lab, spark, size: cost_of_looking(lab, spark, pairs=4 * size.runs)),
+        "checkpoint": _one("checkpoint", lambda lab, spark, _: checkpoint(lab, spark)),
         "latency": _one("latency", lambda lab, spark, size: latency(lab, spark, seconds=size.seconds, runs=size.runs)),
     }
     runs |= {f"shape-{key}": _shape(key) for key in SHAPES}

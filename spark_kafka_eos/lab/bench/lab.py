@@ -149,9 +149,9 @@ def cluster(bootstrap: str) -> Cluster:
 
 
 @contextmanager
-def temporary_directory() -> Iterator[Path]:
-    """A directory that is deleted afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="kafka-eos-bench-"))
+def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
+    """A directory that is deleted afterwards; by default among the temporary ones."""
+    folder = Path(tempfile.mkdtemp(prefix="kafka-eos-bench-", dir=parent))
     try:
         yield folder
     finally:

@@ -271,6 +271,24 @@ def latency(
 
 
 @bench.command()
+def checkpoint(
+    batches: Annotated[int, typer.Option(help="Micro-batches of a run; the first three are not measured.", min=4)] = 8,
+    runs: Annotated[int, typer.Option(help="Measured runs per side, after a warm-up run.", min=1)] = 3,
+    store_ms: Annotated[int, typer.Option(help="Milliseconds of each operation of the artificial store.", min=0)] = 100,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Copy with the checkpoint in an artificial object store, on a local disk, and where Kafka is the checkpoint."""
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from spark_kafka_eos.lab.bench.checkpoint import checkpoint
+
+        return checkpoint(lab, spark, batches=batches, runs=runs, milliseconds=store_ms)
+
+    _with_spark(run, output, plot)
+
+
+@bench.command()
 def watched(
     pairs: Annotated[int, typer.Option(help="Pairs of runs, without and with.", min=1)] = 20,
     batches: Annotated[int, typer.Option(help="Number of measured micro-batches in a run.", min=1)] = 25,
