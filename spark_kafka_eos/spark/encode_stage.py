@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_kafka_eos.broker.cluster import shared_cluster
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import arrow_rows
 from spark_kafka_eos.spark.shuffled import block_row, report_rows
 from spark_kafka_eos.spark.worker import spare_the_collector
@@ -49,29 +50,37 @@ def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging:
     return replace(report, dead_letters=encoder.dead_letters, milliseconds=elapsed, links=sample.found)
 
 
-def staging_task(client: ClientOptions, layout: Layout, staging: Staging, folder: str) -> Callable[[Batches], Batches]:
+@dataclass(frozen=True)
+class StagingTask(PromptInput):
     """For `mapInArrow(…, REPORT)`: one row per task, a pickled EncodeReport."""
 
-    def run(batches: Batches) -> Batches:
-        report = stage_rows(batches, client, layout, staging, folder)
-        yield report_row(report)
+    client: ClientOptions
+    layout: Layout
+    staging: Staging
+    folder: str
 
-    return run
+    def __call__(self, batches: Batches) -> Batches:
+        yield report_row(stage_rows(batches, self.client, self.layout, self.staging, self.folder))
 
 
-def shuffling_task(client: ClientOptions, layout: Layout, slots: int) -> Callable[[Batches], Batches]:
+@dataclass(frozen=True)
+class ShufflingTask(PromptInput):
     """For `mapInArrow(…, SHUFFLED)`: the rows of the task's blocks, then of its report."""
 
-    def run(batches: Batches) -> Batches:
+    client: ClientOptions
+    layout: Layout
+    slots: int
+
+    def __call__(self, batches: Batches) -> Batches:
         task = task_context().partitionId()
         started = time.perf_counter()
         blocks: list[EncodedBlock] = []
-        sample = Traceparents(layout.links)
-        encoder = _encoder(client, layout, task)
+        sample = Traceparents(self.layout.links)
+        encoder = _encoder(self.client, self.layout, task)
         try:
-            for block in _encode(batches, encoder, layout, sample):
+            for block in _encode(batches, encoder, self.layout, sample):
                 blocks.append(encoded(block))
-                yield block_row(block, slots)
+                yield block_row(block, self.slots)
         except KafkaEosError as error:
             report = EncodeReport(task=task, error=error)
         else:
@@ -83,9 +92,7 @@ def shuffling_task(client: ClientOptions, layout: Layout, slots: int) -> Callabl
                 milliseconds=elapsed,
                 links=sample.found,
             )
-        yield from report_rows(report, slots)
-
-    return run
+        yield from report_rows(report, self.slots)
 
 
 def report_row(report: object) -> pa.RecordBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,7 +14,8 @@ from spark_kafka_eos.core.barrier import AppendReport
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.spark.encode_stage import REPORT, Batches, report_row, shuffling_task, task_context
+from spark_kafka_eos.prompt_input import PromptInput
+from spark_kafka_eos.spark.encode_stage import REPORT, Batches, ShufflingTask, report_row, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
 from spark_kafka_eos.spark.shuffled import SHUFFLED, read, shuffle
 from spark_kafka_eos.spark.worker import spare_the_collector
@@ -37,8 +38,8 @@ def append_stage(
     """
     partitions = sum(target.partitions for target in where.targets.values())
     slots = max(1, min(partitions or parallelism(session), parallelism(session)))
-    blocks = rows.mapInArrow(shuffling_task(options.client, where, slots), SHUFFLED)
-    appended = shuffle(blocks, slots).mapInArrow(_append_task(options, identity, batch_id), REPORT)
+    blocks = rows.mapInArrow(ShufflingTask(options.client, where, slots), SHUFFLED)
+    appended = shuffle(blocks, slots).mapInArrow(_AppendTask(options, identity, batch_id), REPORT)
     try:
         with phase("job"):
             reports: list[AppendReport] = [pickle.loads(row.report) for row in appended.collect()]
@@ -52,22 +53,25 @@ def append_stage(
     return judge(reports, functools.partial(stage_attempts, session), options.max_dead_letters)
 
 
-def _append_task(options: SinkOptions, identity: ProducerIdentity, batch_id: int) -> Callable[[Batches], Batches]:
+@dataclass(frozen=True)
+class _AppendTask(PromptInput):
     """For `mapInArrow(…, REPORT)` after the shuffle: one row per task, a pickled AppendReport."""
 
-    def run(batches: Batches) -> Batches:
+    options: SinkOptions
+    identity: ProducerIdentity
+    batch_id: int
+
+    def __call__(self, batches: Batches) -> Batches:
         spare_the_collector()
         context = task_context()
         report = append_attempt(
-            shared_cluster(options.client),
-            identity,
+            shared_cluster(self.options.client),
+            self.identity,
             read(batches),
             stage_id=context.stageId(),
             slot=context.partitionId(),
             attempt=context.attemptNumber(),
-            transaction_timeout_ms=options.transaction_timeout_ms,
-            batch_id=batch_id,
+            transaction_timeout_ms=self.options.transaction_timeout_ms,
+            batch_id=self.batch_id,
         )
         yield report_row(report)
-
-    return run

@@ -25,7 +25,7 @@ from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import Committed, ConfigurationError, KafkaEosError, ReplayFailed
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import ClientOptions, SinkOptions
-from spark_kafka_eos.spark.encode_stage import REPORT, staging_task
+from spark_kafka_eos.spark.encode_stage import REPORT, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.writing.append import StagedWrite
@@ -209,7 +209,7 @@ class MicroBatchWriter:
         return as_it_comes if choice.small else by_driver
 
     def _stage(self, rows: DataFrame, where: Layout, staging: Staging, folder: str) -> Sequence[EncodeReport]:
-        staged = rows.mapInArrow(staging_task(self._options.client, where, staging, folder), REPORT)
+        staged = rows.mapInArrow(StagingTask(self._options.client, where, staging, folder), REPORT)
         return [pickle.loads(row.report) for row in staged.collect()]
 
     def _choose(self, session: SparkSession, batch: MicroBatch) -> Choice:

@@ -27,6 +27,7 @@ from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import ClientOptions, SinkOptions
+from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.rows import check_schema
@@ -81,7 +82,7 @@ def pinned(batch: MicroBatch, reports: Sequence[EncodeReport]) -> MicroBatch:
     return replace(batch, start=batch.end, sources=sources)
 
 
-class _Sink:
+class _Sink(PromptInput):
     """Common base of the streaming and the batch writer. The constructor opens no connections, because Spark creates a
     writer for planning and another one for the commit.
     """

@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_kafka_eos.errors import errors_of_source
+from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.spark.features import StreamReader
 from spark_kafka_eos.spark.worker import COLLECTOR, spare_the_collector
 
@@ -45,7 +46,7 @@ def _consumed(options: SourceOptions) -> ConsumedOffsets:
     return ConsumedOffsets(options)
 
 
-class KafkaEosReader(DataSourceReader):
+class KafkaEosReader(PromptInput, DataSourceReader):
     """A batch read. Spark plans it at the first action on a loaded DataFrame and keeps the plan: later actions on it
     read the same offsets. A new `load()` includes newer records.
     """
@@ -61,7 +62,7 @@ class KafkaEosReader(DataSourceReader):
         return _read(partition, self._options)
 
 
-class KafkaEosStreamReader(StreamReader):
+class KafkaEosStreamReader(PromptInput, StreamReader):
     """A streaming read. Offsets are `{topic: {partition: offset}}`, as the built-in source writes them to the
     checkpoint; the end of batch 0 also contains its start (`model.with_start`).
 
