@@ -9,6 +9,8 @@ Not obvious:
   `max.request.size`. A single record above the bound is an error with its topic and partition.
 - A topic's `max.message.bytes` applies after compression (the broker checks it), so a single record can only be checked
   once it is encoded. Compression can also add bytes: a block that becomes too large is split in two.
+- Rows that wait are slices of Arrow batches, and a slice keeps its whole batch in memory. So they are copied out of
+  their batches from time to time. Otherwise a partition with few rows would keep every batch of the task.
 - A row that cannot be written is an error, or with a dead-letter topic a row for that topic (`writing.dead_letters`).
   `kafka.max.request.size` does not limit a single dead letter, or no row above it could be one: the topic's own limit
   does, if it is known.
@@ -103,10 +105,14 @@ class _Pending:
     bytes: int = 0
     blocks: int = 0
 
+    def joined(self) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """The rows in one batch, and a copy of their sizes. There must be some."""
+        return pa.Table.from_batches(self.rows).combine_chunks().to_batches()[0], np.concatenate(self.sizes)
+
 
 class BlockEncoder:
     """Encodes one task's rows as blocks, in order per partition. After each `add`, it buffers at most
-    `layout.max_buffered_bytes` of rows.
+    `layout.max_buffered_bytes` of rows, in Arrow batches of at most twice as many bytes.
 
     `lookup` describes a topic that is not in the layout (raises UnknownTopic); `clock` returns the timestamp, in ms, of
     rows without one. Raises InvalidRow or UnknownTopic for a row that cannot become a record: with a dead-letter topic
@@ -123,6 +129,7 @@ class BlockEncoder:
         self._partitioner = Partitioner(layout.partitioner, start=task)
         self._pending: dict[TopicPartition, _Pending] = {}
         self._buffered = 0
+        self._held = 0  # at most: the Arrow batches that contain what is buffered
         self._dead = None if layout.dead_letters is None else DeadLetters(layout.dead_letters)
         self._unknown: dict[str, UnknownTopic] = {}
         self._rows = 0
@@ -142,6 +149,7 @@ class BlockEncoder:
             yield from self._add(topic, part if self._dead is None else self._without_invalid(topic, part))
         yield from self._add_dead_letters()
         yield from self._largest_cut()
+        self._let_go()
 
     def finish(self) -> Iterator[Block]:
         """Yield the remaining blocks, partition by partition."""
@@ -260,6 +268,7 @@ class BlockEncoder:
             self._buffered += added
             if pending.bytes >= self._layout.max_request_size:
                 yield from self._cut(partition, final=False)
+        self._held += int(sizes.sum())
 
     def _largest_cut(self) -> Iterator[Block]:
         """Cut the partitions with the most rows until what is buffered is within the limit."""
@@ -269,6 +278,16 @@ class BlockEncoder:
             yield from self._cut(partition, final=True)
             if self._buffered <= self._layout.max_buffered_bytes:
                 return
+
+    def _let_go(self) -> None:
+        """Copy what is buffered if the Arrow batches that it keeps in memory may be above their limit."""
+        if self._held <= 2 * self._layout.max_buffered_bytes:
+            return
+        for pending in self._pending.values():
+            if pending.rows:
+                rows, sizes = pending.joined()
+                pending.rows, pending.sizes = [rows.take(pa.array(np.arange(rows.num_rows)))], [sizes]
+        self._held = self._buffered
 
     def _without_invalid(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows whose partition exists and whose headers have keys. Without a dead-letter topic, `Partitioner` and
@@ -322,8 +341,7 @@ class BlockEncoder:
         pending = self._pending[partition]
         if not pending.rows:
             return
-        rows = pa.Table.from_batches(pending.rows).combine_chunks().to_batches()[0]
-        sizes = np.concatenate(pending.sizes)
+        rows, sizes = pending.joined()
         room = self._bound(partition) - _BATCH_OVERHEAD
         ends = np.cumsum(sizes)
         start, done = 0, 0

@@ -204,3 +204,22 @@ def test_what_is_buffered_stays_below_the_bound():
     held = 50 * 50 - out
     assert held * 100 <= 20_000
     assert out + sum(block.records for block in encoder.finish()) == 2_500
+
+
+def test_a_partition_with_few_rows_does_not_keep_the_batches_they_came_in():
+    """Else a task with skewed keys would keep all its input."""
+    limit, number = 1 << 20, 60
+    layout = Layout(
+        topic="t", targets={"t": Target(partitions=2)}, max_request_size=limit // 4, max_buffered_bytes=limit
+    )
+    encoder = BlockEncoder(layout, 0, unknown, lambda: NOW)
+    before, most, found = pa.total_allocated_bytes(), 0, []
+    for batch in range(number):
+        given = rows(value=[b"rare %d" % batch, *[bytes(1_000)] * 500], partition=[1, *[0] * 500])
+        found += encoder.add(given)
+        del given
+        most = max(most, pa.total_allocated_bytes() - before)
+    found += encoder.finish()
+    assert values(found, TopicPartition("t", 1)) == [b"rare %d" % batch for batch in range(number)]
+    assert len(values(found, TopicPartition("t", 0))) == 500 * number
+    assert most < 4 * limit, "of 30 MB"
