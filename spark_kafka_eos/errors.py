@@ -16,6 +16,7 @@
     ├── UndecodableRecord          a value does not fit its schema, and the query was told to fail then
     ├── TooManyDeadLetters         a batch has more dead letters than `maxDeadLetters` allows
     ├── StagingLost                what the write tasks encoded is missing or damaged
+    │   └── StagingFull            there is too little disk space for it
     ├── CheckpointUnusable         the checkpoint does not say which offsets the batch covers
     ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
     ├── AttemptsExhausted             the batch was aborted `maxAttempts` times
@@ -185,6 +186,10 @@ class TooManyDeadLetters(KafkaEosError):
 
 class StagingLost(KafkaEosError):
     """Blocks that the write tasks encoded cannot be stored, are missing, or were damaged before they were appended."""
+
+
+class StagingFull(StagingLost):
+    """The disk of the staging directory has too little space; the message says what is needed and free, and where."""
 
 
 class CheckpointUnusable(KafkaEosError):

@@ -1,6 +1,6 @@
 """Pure decision functions: no sockets, no Spark, no clock. All input is passed in as values.
 
-commit     transaction recovery committed_end barrier ledger append_mode sequences send_plan
+commit     transaction recovery committed_end barrier ledger append_mode staging_space sequences send_plan
 read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fetch_sizes visibility lag
            metadata progress
 watch      outcome lateness metrics query_metrics cluster_metrics

@@ -73,7 +73,7 @@ class MicroBatchWriter:
         self._calls = calls_of(options)
         self._cluster: Cluster | None = None
         self._transaction: Committer | None = None
-        self._bytes_per_offset = FIRST_BYTES_PER_OFFSET
+        self._bytes_per_offset: float | None = None  # of the last batch that was committed here
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None}
@@ -128,11 +128,12 @@ class MicroBatchWriter:
         else:
             staging = staging_of(self._options, query.checkpoint_location)
         used = choice.mode == "driver" and not choice.small
+        leftovers = self._leftovers(staging, batch) if used else []
         transaction, cluster = self._own(staging if used else None)
         check_source_cluster(cluster, self._options, batch)
         refuse_loop(self._options, batch)
         folder = folder_of(batch.batch_id)
-        way = self._way(session, cluster, rows, choice, staging, folder, batch)
+        way = self._way(session, cluster, rows, choice, staging, folder, batch, leftovers)
 
         def write(identity: ProducerIdentity) -> Appended:
             attempt.committing = False
@@ -188,6 +189,7 @@ class MicroBatchWriter:
         staging: Staging,
         folder: str,
         batch: MicroBatch,
+        leftovers: Sequence[str],
     ) -> Callable[[ProducerIdentity], Appended]:
         """The function that appends the rows to the transaction, according to `choice`."""
         if rows.frame is None:
@@ -198,6 +200,8 @@ class MicroBatchWriter:
         if choice.mode == "executors":
             return by_executors
         stage = functools.partial(self._stage, rows.frame, where, staging, folder)
+        if not choice.small:
+            stage = functools.partial(self._with_room, stage, staging, batch, leftovers)
         by_driver = StagedWrite(cluster, self._options, staging, stage, batch.batch_id)
 
         def as_it_comes(identity: ProducerIdentity) -> Appended:
@@ -212,6 +216,34 @@ class MicroBatchWriter:
         staged = rows.mapInArrow(StagingTask(self._options.client, where, staging, folder), REPORT)
         return [pickle.loads(row.report) for row in staged.collect()]
 
+    def _leftovers(self, staging: Staging, batch: MicroBatch) -> list[str]:
+        """The folders that killed attempts at this batch, and batches before it, have left behind.
+
+        Call it before InitProducerId, which fences their owners, and remove them after it. Before, a live driver may
+        need them, and those that come later are a newer owner's.
+        """
+        if self._transaction is not None or self._options.delivery_guarantee == "at-least-once":
+            return []
+        return staging.folders_before(batch.batch_id + 1)
+
+    def _with_room(
+        self, stage: Callable[[], Sequence[EncodeReport]], staging: Staging, batch: MicroBatch, leftovers: Sequence[str]
+    ) -> Sequence[EncodeReport]:
+        """Stage after removing `leftovers`, and if there is room for what the batch probably needs. Tasks look, too.
+
+        After a refusal, a restarted query does not know what its batch needs: only its tasks look, so a wrong estimate
+        does not stop it for good.
+        """
+        for folder in leftovers:
+            staging.clean(folder)
+        if self._bytes_per_offset is not None and (count := offsets(batch)):
+            each = self._bytes_per_offset
+            what = (
+                f"batch {batch.batch_id}, with {count:,} offsets and {each:,.0f} bytes for each as in the last batch,"
+            )
+            staging.admit(round(count * each), what)
+        return stage()
+
     def _choose(self, session: SparkSession, batch: MicroBatch) -> Choice:
         kind = self._session_kind(session)
         if self._options.append_mode == "executors" and not kind.classic:
@@ -220,7 +252,8 @@ class MicroBatchWriter:
                 "executors requires a classic Spark session: Spark Connect does not show whether a task ran twice",
                 action="Set appendMode=driver or appendMode=auto.",
             )
-        return choose(self._options.append_mode, kind, batch, self._bytes_per_offset)
+        each = FIRST_BYTES_PER_OFFSET if self._bytes_per_offset is None else self._bytes_per_offset
+        return choose(self._options.append_mode, kind, batch, each)
 
 
 def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:

@@ -16,7 +16,7 @@ from spark_kafka_eos.broker.recorder import Recorder, phase, recording
 from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
 from spark_kafka_eos.core.backoff import Clock
-from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, TransactionAborted
+from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, ProducerFenced, StagingLost, TransactionAborted
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity, Written
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
@@ -164,9 +164,13 @@ class _Attempts:
 
 
 def _abort_after(transaction: Committer, error: BaseException) -> None:
-    """Abort because of `error`. If this fails, log it, so that it does not hide `error`."""
+    """Abort because of `error`. If this fails, log it, so that it does not hide `error`: except ProducerFenced, if
+    staging files are missing, because the transactional.id's new owner may have removed them.
+    """
     try:
         with phase("abort"):
             transaction.abort()
-    except Exception as second:  # noqa: BLE001 - whatever it is, the first error is the one to raise
+    except Exception as second:
+        if isinstance(second, ProducerFenced) and isinstance(error, StagingLost):
+            raise second from error
         _log.warning("cannot abort the transaction after %r; it stays open until its timeout: %s", error, second)

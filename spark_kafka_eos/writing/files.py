@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from spark_kafka_eos.core.staging_space import Space
 from spark_kafka_eos.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class Files(Protocol):
 
     def remove(self, directory: str) -> None:
         """Remove a subdirectory with its content. Does nothing if it does not exist."""
+
+    def space(self) -> Space | None:
+        """The space where the directory is or will be created; None if the file system does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,19 @@ class LocalFiles:
     def remove(self, directory: str) -> None:
         if (self.root / directory).is_dir():
             shutil.rmtree(self.root / directory)
+
+    def space(self) -> Space | None:
+        root = self.root.absolute()
+        for directory in (root, *root.parents):
+            try:
+                found = os.statvfs(directory)
+            except FileNotFoundError:
+                continue
+            except OSError:  # no access; who writes there gets the error
+                return None
+            space = Space(free=found.f_bavail * found.f_frsize, total=found.f_blocks * found.f_frsize)
+            return space if space.total else None
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +139,9 @@ class ArrowFiles:
         path = f"{self.root}/{directory}"
         if self.filesystem.get_file_info(path).type == fs.FileType.Directory:
             self.filesystem.delete_dir(path)
+
+    def space(self) -> Space | None:
+        return None
 
 
 # Hadoop's name of a scheme: the one that pyarrow.fs knows.

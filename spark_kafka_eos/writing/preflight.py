@@ -16,7 +16,7 @@ from spark_kafka_eos.core import preflight as judge
 from spark_kafka_eos.core.abilities import sink_findings, source_findings
 from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
 from spark_kafka_eos.core.services import Service, recognised
-from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, UnknownTopic
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, StagingFull, UnknownTopic
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.ledger_keeper import MISSING_SOURCE
@@ -91,12 +91,15 @@ def examine_staging(staging: Staging) -> Finding:
         staging.probe()
     except Exception as error:  # noqa: BLE001 - each file system has its own errors
         what = error.what if isinstance(error, KafkaEosError) else f"{type(error).__name__}: {error}"
+        full = error if isinstance(error, StagingFull) else None  # small batches need no space
         return Finding(
-            severity=Severity.ERROR,
+            severity=Severity.WARNING if full else Severity.ERROR,
             subject=subject,
             found=f"cannot be written ({what})",
             meaning="Every task with more than 100 kB of record batches would fail",
-            action="Set stagingDir to a directory that the driver and all executors share",
+            action=full.action.removesuffix(".")
+            if full
+            else "Set stagingDir to a directory that the driver and all executors share",
         )
     return Finding(severity=Severity.OK, subject=subject, found="can be written by the driver")
 

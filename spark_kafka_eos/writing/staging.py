@@ -5,16 +5,21 @@ harmless: each writes its own file, and only the one whose report reaches the dr
 
 Files are private: only their user may read them. Each block's CRC is verified when it is appended (wire.record_batch).
 
+The disk never becomes full because of them: each task, and the driver where it knows the batch's size, refuses to write
+what would leave too little free (core.staging_space).
+
 Each call for a batch has its own folder, and removes it whatever the outcome. Folders left behind by a crash are
 removed when a later batch is settled. So no driver removes files that another one still needs: a fenced driver settles
 no batch, and its successor's batch ids are never lower. After a lost checkpoint they begin at 0 again. Then a driver
 that settles a batch may remove the files of its successor's first one, but that one is refused anyway: it does not
-start where the settled batch ended. Cleaning only saves disk space, so it never fails: it logs what it could not
-remove.
+start where the settled batch ended. What attempts at the same batch left behind may be removed by the
+transactional.id's owner, if it was there before the owner's InitProducerId, which fenced them. Cleaning only saves disk
+space, so it never fails: it logs what it could not remove.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import re
@@ -24,7 +29,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import quote
 
-from spark_kafka_eos.errors import StagingLost
+from spark_kafka_eos.core.staging_space import allowance
+from spark_kafka_eos.errors import StagingFull, StagingLost
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.files import Files, files_at
 from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport, encoded
@@ -42,6 +48,12 @@ INLINE_BYTES = 100_000
 KEPT_SECONDS = 7 * 86_400
 _RUN = re.compile(r"run-(\d{1,15})-[0-9a-f]{32}")
 _LONGEST_NAME = 200  # of a directory; file systems allow 255 bytes
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_MAKE_ROOM = (
+    "Make room there, or set stagingDir to a directory on a larger disk; or make batches smaller "
+    "(maxOffsetsPerTrigger, maxBytesPerTrigger); or use TransactionalWriter with appendMode=executors, which stages "
+    "nothing. If no other driver of this query runs, what killed drivers left in that directory can be removed."
+)
 
 
 class TooLargeToTravel(Exception):
@@ -60,11 +72,31 @@ class Staging:
         self._inline_bytes = inline_bytes
 
     def probe(self) -> None:
-        """Write and remove a file. Raises ConfigurationError for an unknown scheme, and what a file system raises."""
+        """Write and remove a file. Raises StagingFull, ConfigurationError for an unknown scheme, and what a file system
+        raises.
+        """
+        self.admit(self._inline_bytes, "a task with the smallest staging file")
         folder = folder_of("probe")
         with self._files().create(f"{folder}/file") as stream:
             stream.write(b"kafka-eos")
         self._files().remove(folder)
+
+    def admit(self, needed: int, what: str) -> int:
+        """How many bytes `what`, which needs this many, may write before it asks again. Raises StagingFull."""
+        return self._admit(self._files(), needed, what)
+
+    def _admit(self, files: Files, needed: int, what: str) -> int:
+        space = files.space()
+        allowed = allowance(space, needed)
+        if allowed is not None:
+            return allowed
+        assert space is not None
+        raise StagingFull(
+            f"{what} needs {_megabytes(needed)} in the staging directory {self.directory}, whose file system has "
+            f"{_megabytes(space.free)} of {_megabytes(space.total)} free; {_megabytes(space.reserve)} stay free for "
+            "other programs",
+            action=_MAKE_ROOM,
+        )
 
     def stage(self, folder: str, task: int, blocks: Iterable[Block]) -> EncodeReport:
         """Store one task's blocks, in this folder of the directory if needed; runs in the task."""
@@ -82,14 +114,18 @@ class Staging:
 
     def _write(self, folder: str, task: int, held: list[Block], rest: Iterator[Block]) -> EncodeReport:
         path = f"{folder}/{task}-{uuid.uuid4().hex}"
-        staged, offset = [], 0
+        files = self._files()
+        staged, offset, allowed = [], 0, 0
         with self._stored("write", path, task):
-            stream = self._files().create(path)
+            stream = files.create(path)
         try:
             while held:
                 block = held.pop(0)
                 with self._stored("write", path, task):
+                    if len(block.data) > allowed:
+                        allowed = self._admit(files, len(block.data), f"a block of encode task {task}")
                     stream.write(block.data)
+                allowed -= len(block.data)
                 staged.append(encoded(block, offset=offset))
                 offset += len(block.data)
                 if not held and (following := next(rest, None)) is not None:
@@ -136,10 +172,12 @@ class Staging:
                 action="Set the option stagingDir to a directory that the driver and all executors share.",
             ) from error
         except OSError as error:
+            if error.errno in _FULL:
+                raise StagingFull(f"cannot {what} {file}: {error.strerror}", action=_MAKE_ROOM) from error
             raise StagingLost(
                 f"cannot {what} {file}: {error.strerror or error}",
-                action="Check that its disk has space, and that driver and executors run as a user who may use it, or "
-                "set the option stagingDir to another directory.",
+                action="Check its disk, and that driver and executors run as a user who may use it, or set the option "
+                "stagingDir to another directory.",
             ) from error
 
     def clean(self, folder: str) -> None:
@@ -150,13 +188,16 @@ class Staging:
 
     def clean_before(self, batch_id: int) -> None:
         """Remove the folders of all batches before this one. Call it after settling `batch_id`."""
-        if self.directory is None:
-            return
-        earlier: list[str] = []
-        with self._left_behind(f"<a batch before {batch_id}>"):
-            earlier += [name for name in self._files().directories() if _batch_of(name, batch_id) < batch_id]
-        for folder in earlier:
+        for folder in self.folders_before(batch_id):
             self.clean(folder)
+
+    def folders_before(self, batch_id: int) -> list[str]:
+        """The folders of all batches before this one; those that can be found."""
+        earlier: list[str] = []
+        if self.directory is not None:
+            with self._left_behind(f"<a batch before {batch_id}>"):
+                earlier += [name for name in self._files().directories() if _batch_of(name, batch_id) < batch_id]
+        return earlier
 
     def clean_old(self, now: float) -> None:
         """Remove the folders of runs that began more than a week before `now` (seconds since 1970)."""
@@ -182,6 +223,10 @@ class Staging:
     def _files(self) -> Files:
         assert self.directory is not None
         return files_at(self.directory, "stagingDir")
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
 
 
 def folder_of(batch_id: int | str) -> str:

@@ -11,12 +11,15 @@ import pytest
 
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.transactions import idempotent_identity
-from spark_kafka_eos.errors import InvalidRow, StagingLost
+from spark_kafka_eos.core import staging_space
+from spark_kafka_eos.core.staging_space import Space
+from spark_kafka_eos.errors import InvalidRow, StagingFull, StagingLost
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.append import StagedWrite, append
 from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.files import LocalFiles
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.staging import Staging
 from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
@@ -127,3 +130,23 @@ def test_a_shuffled_block_that_changed_is_not_appended(cluster, new_topic, recor
     with pytest.raises(StagingLost, match="was damaged between encoding and appending"):
         append(cluster, identity, [(TopicPartition(topic, 0), 1, block)])
     assert consumed(topic) == []
+
+
+def test_a_batch_for_which_the_disk_has_no_room_is_invisible_and_written_once_when_there_is(
+    new_topic, write, consumed, monkeypatch
+):
+    def keep(file):
+        """Stage in a file, and leave it as it is."""
+
+    topic, values = new_topic(), [b"%01000d" % number for number in range(100)]
+    given = {"topic": topic, "kafka.transactional.id": f"full-{next(numbers)}", "kafka.max.request.size": 6 * LIMIT}
+    with monkeypatch.context() as full:
+        spaces = itertools.chain([Space(free=60_000_000, total=10**9)], itertools.repeat(Space(free=0, total=10**9)))
+        full.setattr(LocalFiles, "space", lambda _: next(spaces))
+        full.setattr(staging_space, "_TASKS", 10**9)  # so that the task looks before each block
+        with pytest.raises(StagingFull, match="Nothing was committed") as raised:
+            write({"value": values}, damage=keep, **given)
+    assert raised.value.committed == "nothing"
+    assert consumed(topic) == consumed(topic, isolation_level="read_uncommitted") == []
+    assert write({"value": values}, damage=keep, **given).outcome == "committed"
+    assert consumed(topic) == values

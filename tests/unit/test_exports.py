@@ -31,6 +31,7 @@ PUBLIC = {
     "ProducerFenced",
     "RegistryError",
     "ReplayFailed",
+    "StagingFull",
     "StagingLost",
     "TooManyDeadLetters",
     "ProgressListener",

@@ -7,6 +7,7 @@ import gc
 import itertools
 import pickle
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,16 +16,21 @@ import pytest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.append_mode import SessionKind
+from spark_kafka_eos.core.staging_space import Space
 from spark_kafka_eos.errors import (
     AuthorizationFailed,
     CommitOutcomeUnknown,
     IllegalTransactionState,
     KafkaEosError,
     PreflightFailed,
+    StagingFull,
 )
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
+from spark_kafka_eos.wire.single import encode_record
+from spark_kafka_eos.writing.files import LocalFiles
+from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
 from spark_kafka_eos.writing.staging import Staging
 from tests.model_kafka import KafkaModel, lost, refused
 
@@ -125,6 +131,65 @@ def test_a_batchs_size_is_estimated_from_the_previous_batch(writer_of):
     writer = writer_of(appendMode="auto")
     assert run(writer, 0).append_reason.startswith("10 offsets result in about 10,000 bytes")
     assert run(writer, 1).append_reason.startswith("10 offsets result in about 0 bytes")
+
+
+class Encoded:
+    """Rows that Spark encodes as this block. `staging` has the names in the staging directory as the tasks started."""
+
+    def __init__(self, block: bytearray, staging: Path) -> None:
+        self.sparkSession = None
+        place = EncodedBlock(partition=TopicPartition("a", 0), records=1, length=len(block), data=bytes(block))
+        self._report = EncodeReport(task=0, blocks=(place,))
+        self._directory, self.staging = staging, None
+
+    def mapInArrow(self, *_: object) -> Encoded:
+        self.staging = sorted(path.name for path in self._directory.glob("*"))
+        return self
+
+    def collect(self) -> list[Any]:
+        return [SimpleNamespace(report=pickle.dumps(self._report))]
+
+
+@pytest.fixture
+def frame(kafka, tmp_path):
+    """A batch of 2 kB: 200 bytes for each of its offsets."""
+    block = encode_record(b"key", bytes(2_000), 0)
+    return Encoded(block, tmp_path / "kafka-eos-staging" / kafka.transactional_id)
+
+
+def staged(frame, *names):
+    for name in names:
+        (frame._directory / name).mkdir(parents=True)
+
+
+def test_what_killed_attempts_staged_is_removed_before_the_first_batch_is_encoded(kafka, writer_of, frame, monkeypatch):
+    def preflight(*_):
+        staged(frame, "0-newer")  # by a driver that started in the meantime
+
+    staged(frame, "0-killed", "0-killed-too", "1-later", "other")
+    monkeypatch.setattr(kafka, "preflight", preflight)
+    writer_of().commit(frame, 0, BatchRows(frame=frame))
+    assert frame.staging == ["0-newer", "1-later", "other"]
+
+
+def test_without_a_transactional_id_nobody_knows_whose_they_are(kafka, writer_of, frame):
+    staged(frame, "0-killed")
+    writer_of(deliveryGuarantee="at-least-once").commit(frame, 0, BatchRows(frame=frame))
+    assert frame.staging == ["0-killed"]
+
+
+def test_a_batch_for_which_there_is_no_room_is_refused_before_its_tasks_run(kafka, writer_of, frame, monkeypatch):
+    monkeypatch.setattr(LocalFiles, "space", lambda _: Space(free=50_001_000, total=1_000_000_000))
+    writer = writer_of()
+    writer.commit(frame, 0, BatchRows(frame=frame))  # its size is unknown, so only its tasks look
+    frame.staging = None
+    with pytest.raises(
+        StagingFull, match=r"batch 1, with 10 offsets and 2\d\d bytes for each as in the last batch, needs"
+    ):
+        writer.commit(frame, 1, BatchRows(frame=frame))
+    assert frame.staging is None and kafka.numbers() == [0]
+    assert writer_of().commit(frame, 1, BatchRows(frame=frame)).outcome == "committed"
+    assert kafka.numbers() == [0, 1]
 
 
 def test_a_writer_in_another_process_runs_it_again(kafka, writer_of):

@@ -1,5 +1,6 @@
 """Local files and those of pyarrow's file systems behave alike."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,18 @@ def test_pyarrow_opens_the_object_stores_of_spark(location: str, kind: str, root
 def test_a_scheme_that_nothing_here_knows_is_refused_with_what_to_do(option: str, way: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"'{option}': cannot open 'wasbs://c@a/x'.*{way}"):
         files_at("wasbs://c@a/x", option)
+
+
+def test_the_space_is_that_of_the_file_system_also_before_the_directory_is_there(tmp_path):
+    found = os.statvfs(tmp_path)
+    space = LocalFiles(tmp_path / "not" / "yet").space()
+    assert space is not None and space.total == found.f_blocks * found.f_frsize
+    assert 0 < space.free <= space.total
+
+
+def test_a_file_system_without_a_size_does_not_tell_its_space():
+    assert LocalFiles(Path("/proc")).space() is None
+
+
+def test_an_object_store_does_not_tell_its_space(tmp_path):
+    assert ArrowFiles(fs.LocalFileSystem(), str(tmp_path)).space() is None

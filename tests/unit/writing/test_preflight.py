@@ -7,9 +7,11 @@ import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.preflight import Finding, Severity
+from spark_kafka_eos.core.staging_space import Space
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import ClientOptions, sink_options
+from spark_kafka_eos.writing.files import LocalFiles
 from spark_kafka_eos.writing.preflight import check_source_cluster, examine_staging, preflight
 from spark_kafka_eos.writing.staging import Staging
 from tests.model_kafka import KafkaModel
@@ -123,3 +125,10 @@ def test_a_staging_directory_that_cannot_be_used_is_one_of_the_errors(tmp_path, 
     ) as error:
         preflight(CLUSTER, options(), staging, examine=lambda cluster, options: ERRORS[:1])
     assert "topic a: does not exist" in str(error.value)
+
+
+def test_a_staging_directory_on_a_full_disk_is_a_warning_because_small_batches_need_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(LocalFiles, "space", lambda _: Space(free=1, total=1_000_000_000))
+    finding = examine_staging(Staging(str(tmp_path)))
+    assert finding.severity is Severity.WARNING
+    assert "has 0.0 MB of 1,000.0 MB free" in finding.found and finding.action.startswith("Make room")

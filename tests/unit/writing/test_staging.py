@@ -1,4 +1,6 @@
+import errno
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -6,7 +8,8 @@ from typing import IO
 
 import pytest
 
-from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, StagingLost
+from spark_kafka_eos.core.staging_space import Space
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, StagingFull, StagingLost
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.blocks import Block
@@ -184,8 +187,76 @@ class StagingOnFullDisk(Staging):
 @pytest.mark.parametrize("sizes", [(INLINE_BYTES + 1,), (INLINE_BYTES + 1, 10_000_000)])
 def test_a_full_disk_is_an_error_that_says_so(tmp_path: Path, sizes):
     """The first is found when the file is closed, the second when it is written."""
-    with pytest.raises(StagingLost, match=r"cannot write .*: No space left on device\. Nothing was committed"):
+    with pytest.raises(
+        StagingFull, match=r"cannot write .*: No space left on device\. Nothing was committed\. Make room"
+    ):
         StagingOnFullDisk(str(tmp_path)).stage("3", 0, blocks(0, *sizes))
+
+
+class Disk(Staging):
+    """Staging on a disk of a gigabyte, of which `free` bytes are free, less what is staged there."""
+
+    def __init__(self, directory: Path, free: int) -> None:
+        super().__init__(str(directory))
+        self.free, self.looks = free, 0
+
+    def _files(self) -> Files:
+        disk = self
+
+        class OnIt(LocalFiles):
+            def space(self) -> Space:
+                disk.looks += 1
+                staged = sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
+                return Space(free=disk.free - staged, total=1 << 30)
+
+        return OnIt(Path(str(self.directory)))
+
+
+RESERVE = (1 << 30) // 20
+
+
+def test_what_would_leave_too_little_free_is_not_written_and_the_error_says_what_to_do(tmp_path: Path):
+    disk = Disk(tmp_path, RESERVE + 5_000_000)
+    with pytest.raises(StagingFull) as raised:
+        disk.stage("3", 7, blocks(7, *[1_000_000] * 6))
+    assert sum(path.stat().st_size for path in (tmp_path / "3").iterdir()) == 5_000_000
+    assert str(raised.value).startswith(
+        f"a block of encode task 7 needs 1.0 MB in the staging directory {tmp_path}, whose file system has 53.7 MB of "
+        "1,073.7 MB free; 53.7 MB stay free for other programs. Nothing was committed. Make room there, or set stag"
+    )
+    disk.clean("3")
+    made = blocks(7, *[1_000_000] * 5)
+    assert contents(disk, disk.stage("4", 7, made)) == expected(*made)
+
+
+def test_a_disk_that_somebody_else_fills_meanwhile_is_noticed(tmp_path: Path):
+    disk = Disk(tmp_path, 1 << 30)
+
+    def rows() -> Iterator[Block]:
+        for number, block in enumerate(blocks(0, *[1_000_000] * 20)):
+            if number == 10:
+                disk.free = 0
+            yield block
+
+    with pytest.raises(StagingFull, match="has 0.0 MB|has -"):
+        disk.stage("3", 0, rows())
+    assert sum(path.stat().st_size for path in (tmp_path / "3").iterdir()) <= 10_000_000
+
+
+def test_the_free_space_is_not_asked_for_each_block(tmp_path: Path):
+    disk = Disk(tmp_path, 1 << 30)
+    disk.stage("3", 0, blocks(0, INLINE_BYTES + 1, *[10_000] * 250))
+    assert disk.looks <= 5
+
+
+def test_a_limit_of_the_size_of_files_is_a_full_disk(tmp_path: Path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(StagingFull, match=os.strerror(errno.EFBIG)):
+            Staging(str(tmp_path)).stage("3", 0, blocks(0, *[1 << 20] * 2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager

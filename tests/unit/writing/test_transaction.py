@@ -17,8 +17,10 @@ from spark_kafka_eos.errors import (
     ConfigurationError,
     LedgerRefused,
     ProducerFenced,
+    StagingLost,
     TransactionAborted,
     UnknownTopic,
+    must_not_restart,
 )
 from spark_kafka_eos.lab.simulation.conditions import Conditions
 from spark_kafka_eos.lab.simulation.coordinator import Phase
@@ -489,6 +491,26 @@ def test_an_owner_that_was_overtaken_disturbs_nobody_by_its_abort(kafka, transac
         transaction.abort()
     newer.commit(batch(0))
     assert kafka.commits == 1
+
+
+def test_an_owner_whose_staging_files_are_gone_because_it_was_overtaken_is_told_that_it_was(kafka, transaction):
+    """The newer owner removes them. A supervisor must not restart the older one."""
+
+    def write(_):
+        owner(kafka).begin(batch(0))
+        raise StagingLost("the driver cannot find the staging file")
+
+    with pytest.raises(ProducerFenced) as raised:
+        commit_batch(transaction, batch(0), write, max_attempts=2, append_mode="driver")
+    assert must_not_restart(raised.value)
+
+
+def test_an_owner_whose_staging_files_are_gone_for_another_reason_is_told_that(transaction):
+    def write(_):
+        raise StagingLost("the driver cannot find the staging file")
+
+    with pytest.raises(StagingLost, match="cannot find"):
+        commit_batch(transaction, batch(0), write, max_attempts=2, append_mode="driver")
 
 
 @pytest.mark.parametrize(("version", "verification"), [(2, False), (1, True)], ids=["TV2", "verified"])
