@@ -140,7 +140,8 @@ class Encoded:
         self.sparkSession = None
         place = EncodedBlock(partition=TopicPartition("a", 0), records=1, length=len(block), data=bytes(block))
         self._report = EncodeReport(task=0, blocks=(place,))
-        self._directory, self.staging = staging, None
+        self._directory = staging
+        self.staging: list[str] | None = None
 
     def mapInArrow(self, *_: object) -> Encoded:
         self.staging = sorted(path.name for path in self._directory.glob("*"))

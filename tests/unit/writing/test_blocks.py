@@ -213,7 +213,8 @@ def test_a_partition_with_few_rows_does_not_keep_the_batches_they_came_in():
         topic="t", targets={"t": Target(partitions=2)}, max_request_size=limit // 4, max_buffered_bytes=limit
     )
     encoder = BlockEncoder(layout, 0, unknown, lambda: NOW)
-    before, most, found = pa.total_allocated_bytes(), 0, []
+    before, most = pa.total_allocated_bytes(), 0
+    found: list[Block] = []
     for batch in range(number):
         given = rows(value=[b"rare %d" % batch, *[bytes(1_000)] * 500], partition=[1, *[0] * 500])
         found += encoder.add(given)
