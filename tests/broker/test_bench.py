@@ -7,15 +7,16 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.broker.recorder import recording
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.lab.bench import store
 from spark_kafka_eos.lab.bench.against import CLIENTS, Against
 from spark_kafka_eos.lab.bench.eos_performance import EosSettings, eos_performance
 from spark_kafka_eos.lab.bench.eos_runs import WITH, WITHOUT, compare_registration
-from spark_kafka_eos.lab.bench.inputs import Mixed, Shape, count
+from spark_kafka_eos.lab.bench.figures import Comparison
+from spark_kafka_eos.lab.bench.inputs import Shape, count
 from spark_kafka_eos.lab.bench.isolation import LEVELS, isolation
 from spark_kafka_eos.lab.bench.lab import Lab
 from spark_kafka_eos.lab.bench.overhead import IDEMPOTENT, PLAIN, overhead, transactional
-from spark_kafka_eos.lab.bench.steady import Load, steady
-from spark_kafka_eos.lab.bench.steady_figures import BUILT_IN, OURS, OURS_SCHEMA, Way, grids
+from spark_kafka_eos.lab.bench.steady_figures import BUILT_IN, OURS, OURS_SCHEMA
 from spark_kafka_eos.lab.bench.transport import transport
 from spark_kafka_eos.lab.commands.bench import bench
 
@@ -49,16 +50,18 @@ def test_fetch_alone_is_measured_beside_librdkafka_and_java(lab):
     assert found.settings["bytes"] > 2_000 * 108
 
 
-def test_steady_state_is_measured_in_a_session_of_its_own(lab):
-    load = Load(rows=400, batches=1, records=Shape(records=0, mixed=Mixed()))
-    found = dict(steady(lab, "tiny", load, ways=[Way.FOREACH_BATCH], rounds=1))
-    measured = found["steady-tiny-foreach-batch"]
+def test_steady_state_is_measured_in_a_session_of_its_own(lab, tmp_path, monkeypatch):
+    monkeypatch.setattr("spark_kafka_eos.lab.commands.bench._on_broker", lambda run: run(lab))
+    tiny = "steady --ways foreach-batch --rows 400 --batches 1 --runs 1 --mixed --output"
+    done = CliRunner().invoke(bench, [*tiny.split(), str(tmp_path / "a.json")], catch_exceptions=False)
+    assert "ms of a trigger" in done.output
+    measured, _ = store.read(tmp_path / "a.json")
+    assert isinstance(measured, Comparison)
     assert [series.name for series in measured.series] == [OURS, OURS_SCHEMA, BUILT_IN]
     for name in (OURS, OURS_SCHEMA, BUILT_IN):
         assert measured.named(name).median > 0
         assert measured.settings["first_batch_seconds"][name][0] > 0
         assert measured.settings["cpu_seconds"][name][0] > 0
-    assert [grid.name for grid in grids(found)] == ["steady"]
 
 
 def test_producing_is_measured_in_every_way_of_the_three_clients(lab):

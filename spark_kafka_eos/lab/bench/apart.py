@@ -36,6 +36,8 @@ class SparkApart:
         theirs.close()
 
     def __enter__(self) -> Self:
+        """Wait until the session is there: several at once would only start more slowly. Raises ToolFailed."""
+        self._answer()
         return self
 
     def __exit__(
@@ -49,20 +51,25 @@ class SparkApart:
 
     def run(self, job: Callable[[SparkSession], T]) -> T:
         """What `job` returns in the other process. It and its result must be picklable. Raises ToolFailed."""
-        try:
+        with suppress(OSError):
             self._jobs.send(job)
+        return cast(T, self._answer())
+
+    def _answer(self) -> object:
+        try:
             failure, answer = self._jobs.recv()
         except (EOFError, OSError):
             raise ToolFailed("the process of a Spark session has ended", action="See its output above.") from None
         if failure:
             raise ToolFailed(failure)
-        return cast(T, answer)
+        return answer
 
 
 def _serve(settings: Settings, jobs: Connection) -> None:
     # For every query, the preflight would warn about a single broker.
     logging.getLogger("spark_kafka_eos").setLevel(logging.ERROR)
     with session(settings) as spark:
+        jobs.send(("", None))
         while (job := jobs.recv()) is not None:
             try:
                 jobs.send(("", job(spark)))
