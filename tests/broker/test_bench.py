@@ -57,7 +57,7 @@ def test_steady_state_is_measured_in_a_session_of_its_own(lab, tmp_path, monkeyp
     assert "ms of a trigger" in done.output
     measured, _ = store.read(tmp_path / "a.json")
     assert isinstance(measured, Comparison)
-    assert [series.name for series in measured.series] == [OURS, OURS_SCHEMA, BUILT_IN]
+    assert [series.name for series in measured.series] == [OURS, BUILT_IN, OURS_SCHEMA]
     for name in (OURS, OURS_SCHEMA, BUILT_IN):
         assert measured.named(name).median > 0
         assert measured.settings["first_batch_seconds"][name][0] > 0

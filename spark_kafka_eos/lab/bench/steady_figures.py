@@ -111,7 +111,7 @@ def ratios(results: Mapping[str, Comparison | Sweep]) -> dict[str, dict[str, flo
     """For the plot: how many times as fast as the built-in connector, by side and by way and load."""
     out: dict[str, dict[str, float]] = {}
     for measured in _of(results, STEADY):
-        for name in (OURS, OURS_SCHEMA):
+        for name in _sides(measured)[1:]:
             ratio = paired(measured.named(name), measured.named(BUILT_IN))
             out.setdefault(name, {})[described(measured)] = ratio.median
     return out
@@ -174,19 +174,27 @@ def _triggers(steady: Sequence[Comparison]) -> Grid:
         theirs, idle = measured.named(BUILT_IN), measured.settings["idle"]
         cells = [described(measured), _milliseconds(theirs)]
         for name in (OURS, OURS_SCHEMA):
-            ours = measured.named(name)
-            cells += [_milliseconds(ours), str(paired(ours, theirs))]
-        cells += [" / ".join(f"{median(idle[name]):.0%}" for name in (BUILT_IN, OURS, OURS_SCHEMA))]
+            ours = measured.named(name) if name in _sides(measured) else None
+            cells += [_milliseconds(ours), str(paired(ours, theirs))] if ours else ["", ""]
+        cells += [" / ".join(f"{median(idle[name]):.0%}" for name in _sides(measured))]
         rows.append(tuple(cells))
     headings = ("ms of a trigger", "built-in", "ours", "ratio", "with schema(…)", "ratio", "both cores idle")
     return Grid(name=STEADY, files=STEADY, headings=headings, rows=tuple(rows), rounds=_rounds(steady))
 
 
+def _sides(measured: Comparison) -> list[str]:
+    """The built-in side, then ours, the one with schema(…) only if it took part."""
+    took_part = {series.name for series in measured.series}
+    return [name for name in (BUILT_IN, OURS, OURS_SCHEMA) if name in took_part]
+
+
 def _cpu(steady: Sequence[Comparison]) -> Grid:
-    """A row for each way and kind of record that was measured with two sizes of batches; of more, the largest two."""
-    rows, names = [], (BUILT_IN, OURS, OURS_SCHEMA)
+    """A row for each way and kind of record that was measured on all sides with two sizes of batches; of more, the
+    largest two.
+    """
+    rows, names = [], [BUILT_IN, OURS, OURS_SCHEMA]
     alike: dict[tuple[str, str], list[Comparison]] = {}
-    for measured in steady:
+    for measured in (each for each in steady if _sides(each) == names):
         alike.setdefault((measured.settings["way"], measured.settings["values"]), []).append(measured)
     for (way, values), sizes in alike.items():
         if len(sizes) < 2:

@@ -80,7 +80,7 @@ def steady(
         found: dict[str, Comparison] = {}
         records = Shape(records=0, value_bytes=value_size, mixed=Mixed() if mixed else None)
         for size in sizes:
-            load = Load(rows=size, batches=batches, records=records)
+            load = Load(rows=size, batches=batches, records=records, schema=True)
             found.update(steady(lab, str(size), load, ways=wanted, rounds=runs))
         return found
 

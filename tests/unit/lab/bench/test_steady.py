@@ -139,12 +139,20 @@ def test_a_table_is_put_into_the_page_that_has_a_place_for_it():
 def test_steady_state_is_judged_by_way_and_rows(key, way, verdict):
     row = table({f"steady-{key}-{way}": side_by_side(0.2, 0.17, 0.31, way=way)})[0]
     assert row.verdict == verdict
-    assert row.measured == "1.55 × (1.55-1.55), 1.82 × (1.82-1.82) (200, 170 against 310 ms)"
+    assert row.measured == "1.55 × (1.55-1.55), 1.82 × (1.82-1.82); 200, 170 against 310 ms"
 
 
 def test_steady_state_has_to_reach_both_ratios():
     row = table({"steady-100k-noop": side_by_side(0.2, 0.2, 0.31)})[0]
-    assert (row.target, row.verdict) == ("≥ 1.5 ×, with schema(…) 1.7 ×", "missed")
+    assert (row.target, row.verdict) == ("≥ 1.5 ×, with schema(…) ≥ 1.7 ×", "missed")
+
+
+def test_a_load_that_was_measured_without_schema_has_no_such_cells():
+    measured = compared({OURS: [0.2], BUILT_IN: [0.31]}, way="sink", rows=10_000, values="10,000 bytes")
+    (grid,) = grids({"steady-10kb-sink": measured})
+    assert grid.rows[0][1:] == ("310", "200", "1.55 × (1.55-1.55)", "", "", "30% / 30%")
+    row = table({"steady-10kb-sink": measured})[0]
+    assert (row.target, row.verdict) == ("≥ 1.2 ×", "met")
 
 
 def test_a_first_batch_may_take_six_tenths_of_a_second_longer():
