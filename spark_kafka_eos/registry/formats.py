@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.registry.client import Text
 from spark_kafka_eos.registry.rows import Rows
 
@@ -16,8 +17,10 @@ Read = Callable[[Rows], pa.Array]
 
 
 @dataclass(frozen=True)
-class Target:
-    """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one)."""
+class Target(PromptInput):
+    """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one). Spark
+    pickles it with the function of each column.
+    """
 
     schema: Text
     message: str = ""

@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from pyspark.serializers import CloudPickleSerializer
 
 from spark_kafka_eos.prompt_input import PromptInput, acknowledge_at_once
+from spark_kafka_eos.registry.formats import Target
+from spark_kafka_eos.spark.encode_stage import ShufflingTask, StagingTask
+from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
+from spark_kafka_eos.spark.source import KafkaEosReader, KafkaEosStreamReader
 
 T = TypeVar("T")
 
@@ -70,6 +75,33 @@ def test_a_task_does_not_wait_until_linux_acknowledges_its_function(connected) -
 def test_what_is_unpickled_is_what_was_pickled(connected) -> None:
     copy = in_a_worker(connected[1], lambda: pickle.loads(pickle.dumps(Function("another"))))
     assert copy == Function("another")
+
+
+def unread(kind: type) -> object:
+    """An object as Spark pickles it, with attributes that no one reads."""
+    made: object = object.__new__(kind)
+    made.__dict__["options"] = None
+    return made
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        KafkaEosReader,
+        KafkaEosStreamReader,
+        KafkaEosStreamWriter,
+        KafkaEosBatchWriter,
+        StagingTask,
+        ShufflingTask,
+        Target,
+    ],
+)
+def test_what_spark_pickles_for_a_task_acknowledges_when_it_is_unpickled(connected, kind) -> None:
+    _, worker_end = connected
+    pickled = CloudPickleSerializer().dumps(unread(kind))
+    assert not worker_end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    in_a_worker(worker_end, lambda: CloudPickleSerializer().loads(pickled))
+    assert worker_end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_outside_of_a_worker_and_over_a_unix_socket_nothing_is_changed(connected) -> None:
