@@ -352,7 +352,8 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
             f"committed offsets ({some(behind)})",
             meaning="Its records are already committed. Committing it would reset the group's offsets, and the next "
             "batch would repeat records",
-            action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}.",
+            action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}. If instead a topic "
+            f"was created again and failOnDataLoss is false, {_take_over(entry)}.",
             ways=("skip",),
         )
     if obstacle is None and batch.stateful:
@@ -360,8 +361,8 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
             reason=f"{last}, and the new query {batch.query_id} starts exactly where it ended, but without its state",
             meaning="The state was lost with the checkpoint: aggregates, joins and deduplication would begin anew, and "
             "the output would have wrong results",
-            action="Restore the newest checkpoint. A query with state needs a checkpoint on storage that survives the "
-            "driver.",
+            action="Restore the newest checkpoint. A query with state needs one on storage that survives the driver. "
+            f"To continue without the state, {_take_over(entry)}.",
             ways=("write",),
         )
     if obstacle is None:
@@ -369,8 +370,16 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
     return Refuse(
         reason=f"{last}, and the new query {batch.query_id} does not start where it ended: {obstacle}",
         meaning="Starting earlier repeats records in the output, starting later skips some",
-        action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}.",
+        action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}. If this "
+        f"start is correct, for example because a topic is new, {_take_over(entry)}.",
         ways=("write",),
+    )
+
+
+def _take_over(entry: LedgerEntry) -> str:
+    """The way out for a query that has a new checkpoint at each start: a word of `resolve` only fits one checkpoint."""
+    return (
+        f"set takeOverQuery={entry.query_id}, which has an effect until the next commit, also with another checkpoint"
     )
 
 

@@ -15,11 +15,10 @@ from spark_kafka_eos.lab.bench import sides, slow_store
 from spark_kafka_eos.lab.bench.alternating import Side, alternate
 from spark_kafka_eos.lab.bench.figures import Point, Sweep
 from spark_kafka_eos.lab.bench.inputs import Shape
-from spark_kafka_eos.lab.bench.lab import Input, Lab, temporary_directory
+from spark_kafka_eos.lab.bench.lab import CHECKPOINT_MANAGER, LOCAL_CHECKPOINTS, Input, Lab, temporary_directory
 
 KAFKA_IS_IT = "kafka-eos, Kafka is the checkpoint"
 
-_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux has a tmpfs
 _WARM_UP = 3  # micro-batches of a run that are not measured: those that start processes
 
@@ -49,13 +48,14 @@ def checkpoint(
     """
     if batches <= _WARM_UP:
         raise ToolFailed(f"{batches} batches are too few", action=f"Use more than {_WARM_UP}.")
-    plain = spark.newSession()
-    plain.conf.unset(_FILE_MANAGER)
+    plain, local = spark.newSession(), spark.newSession()
+    plain.conf.unset(CHECKPOINT_MANAGER)
+    local.conf.set(CHECKPOINT_MANAGER, LOCAL_CHECKPOINTS)
     store = f"store of {milliseconds} ms"
     ways = {
         f"kafka-eos, {store}": _Way(session=plain, ours=True, store=True),
         "kafka-eos, local disk": _Way(session=plain, ours=True),
-        KAFKA_IS_IT: _Way(session=spark, ours=True, lost=True),
+        KAFKA_IS_IT: _Way(session=local, ours=True, lost=True),
         f"built-in, {store}": _Way(session=plain, ours=False, store=True),
         "built-in, local disk": _Way(session=plain, ours=False),
     }

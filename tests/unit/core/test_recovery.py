@@ -108,6 +108,7 @@ def test_a_query_that_lost_its_state_with_the_checkpoint_is_refused_until_the_op
     assert "but without its state" in text
     [word] = re.findall(r"resolve='(\S+)'", text)
     assert isinstance(decide(entry(7, query_id="lost"), stateful, START, resolve=word), Write)
+    assert "takeOverQuery=lost" in text
     assert isinstance(decide(entry(7, query_id="lost"), stateful, START, take_over="lost"), Write)
 
 
@@ -150,8 +151,11 @@ def test_a_missing_offset_below_a_known_one_is_not_taken_for_a_new_partition() -
 
 
 def test_a_topic_without_offsets_of_the_group_is_not_mistaken_for_a_new_one() -> None:
-    verdict = decide(entry(7, query_id="lost"), batch(0, start=START | {P0: 0}), {**START, P0: None})
-    assert "topic prices" in refused(verdict)
+    new_topic = batch(0, start=START | {P0: 0})
+    text = refused(decide(entry(7, query_id="lost"), new_topic, {**START, P0: None}))
+    assert "topic prices" in text
+    assert "takeOverQuery=lost" in text
+    assert isinstance(decide(entry(7, query_id="lost"), new_topic, {**START, P0: None}, take_over="lost"), Write)
 
 
 def test_a_lost_checkpoint_may_continue_with_fewer_topics() -> None:
