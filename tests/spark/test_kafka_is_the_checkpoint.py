@@ -91,7 +91,7 @@ def query(
     return Query(spark, kafka.bootstrap, topic, tmp_path, sources=getattr(request, "param", 1))
 
 
-@pytest.mark.parametrize("query", [2], indirect=True, ids=["two sources"])
+@pytest.mark.parametrize("query", [1, pytest.param(2, marks=pytest.mark.slow)], indirect=True)
 def test_a_query_whose_disk_is_new_at_each_start_writes_every_record_once(query: Query) -> None:
     query.produce(20)
     query.run("first", at_most=15)  # nothing is committed yet
@@ -103,9 +103,10 @@ def test_a_query_whose_disk_is_new_at_each_start_writes_every_record_once(query:
     assert query.written() == query.produced
 
 
-def test_a_disk_that_was_left_behind_is_refused_and_a_new_one_continues(query: Query) -> None:
+def test_a_disk_that_was_left_behind_is_refused_and_todays_continues(query: Query) -> None:
     query.produce(10)
     query.run("yesterdays")
+    query.produce(10)
     query.run("todays")
     query.produce(10)
     with pytest.raises(StreamingQueryException, match="on the disk of a node that returns") as refused:
@@ -119,7 +120,7 @@ def test_a_disk_that_was_left_behind_is_refused_and_a_new_one_continues(query: Q
 def test_a_driver_that_returns_when_another_one_has_gone_on_with_a_new_disk_writes_nothing(
     query: Query, held: int
 ) -> None:
-    """In its first batch both drivers have started at once. In its second one it had committed something before."""
+    """In its first batch, both drivers have started at once. In its second one, it had committed something before."""
     query.produce(20)
     writer, reached, release = TransactionalWriter(query.sink), threading.Event(), threading.Event()
 
