@@ -36,9 +36,9 @@ _POLL_SECONDS = 0.05
 class KilledQuery:
     """A query whose drivers run `job` with `arguments`, among them its `checkpoint`. `folder` is for the drivers' log.
 
-    There are `kills` in all: of executors and drivers in turn with `cluster`, else of drivers. A kill is up to `within`
-    seconds after a commit. With `lose_checkpoint`, each killed driver's checkpoint is deleted, and a kill may also be
-    in a query's first batch. The last driver may take `patience` seconds more than a batch.
+    There are `kills` in all: of executors and drivers in turn with `cluster`, else of drivers. A kill is up to a second
+    after a commit. With `lose_checkpoint`, each killed driver's checkpoint is deleted, and every second kill is up to a
+    second after the first batch was planned. The last driver may take `patience` seconds more than a batch.
     """
 
     job: Path
@@ -50,7 +50,6 @@ class KilledQuery:
     seed: int
     say: Callable[[str], object]
     lose_checkpoint: bool = False
-    within: float = 1.0
     patience: float = 0.0
     killed: Counter[str] = field(default_factory=Counter)
     _batches_lost: int = 0  # that were recorded in deleted checkpoints
@@ -85,7 +84,7 @@ class KilledQuery:
         chance = random.Random(self.seed)  # noqa: S311 - it chooses times, not keys
         victims = ("executor", "driver") if self.cluster else ("driver",)
         for number in range(self.kills):
-            yield victims[number % len(victims)], chance.uniform(0.0, self.within)
+            yield victims[number % len(victims)], chance.uniform(0.0, 1.0)
 
     def _live(self, driver: Driver, plan: Iterator[tuple[str, float]]) -> bool:
         """A driver's life, until it is killed (False) or has reached the end of the source (True)."""
@@ -103,8 +102,8 @@ class KilledQuery:
         return True
 
     def _advances(self, driver: Driver) -> bool:
-        """Wait until the driver has committed a batch, or planned the first one if checkpoints are lost; False if it
-        has ended instead, at the end of the source.
+        """Wait until the driver has committed a batch, or planned its first one; False if it has ended instead, at the
+        end of the source.
         """
         before, deadline = self._standing(), time.monotonic() + _TIMEOUT
         while self._standing() == before:
@@ -115,8 +114,8 @@ class KilledQuery:
         return True
 
     def _standing(self) -> object:
-        begun = self.lose_checkpoint and batch_in_flight(self.checkpoint) is not None
-        return begun, committed_batches(self.checkpoint)
+        early = self.lose_checkpoint and self.killed.total() % 2 == 1
+        return early and batch_in_flight(self.checkpoint) is not None, committed_batches(self.checkpoint)
 
     def _start(self, home: Path) -> Driver:
         environment = python_environment()
