@@ -46,7 +46,7 @@ class Mixed:
     batch_bytes: int = 16_384
 
     def __str__(self) -> str:
-        return f"{self.smallest:,} to {self.largest:,} bytes in record batches of up to {self.batch_bytes >> 10} KB"
+        return f"{self.smallest:,} to {self.largest:,} bytes, linger 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
