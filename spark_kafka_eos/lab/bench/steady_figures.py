@@ -21,6 +21,8 @@ _FULL = 0.95  # of the rows asked for: Spark divides them by partitions, and rou
 
 OURS, OURS_SCHEMA, BUILT_IN = "kafka-eos", "kafka-eos, schema(…)", "built-in"
 STEADY, FIRST_BATCH, SETTINGS = "steady", "first-batch", "settings"
+_CPU = "steady-cpu"
+TABLES = (STEADY, _CPU, FIRST_BATCH, SETTINGS)  # the names of their markers in a page
 PLAIN_SETTINGS = "plain settings"
 
 
@@ -203,7 +205,7 @@ def _cpu(steady: Sequence[Comparison]) -> Grid:
         fixed = [f"{1e3 * line.fixed:.0f}" for line in lines]
         rows.append((f"{Way(way).words}: {values}", *(f"{line.per_million:.1f}" for line in lines), *fixed))
     headings = [f"{what}, {name}" for what in ("s per million rows", "fixed ms") for name in _SHORT]
-    return Grid(name="steady-cpu", files=STEADY, headings=("CPU", *headings), rows=tuple(rows), rounds=_rounds(steady))
+    return Grid(name=_CPU, files=STEADY, headings=("CPU", *headings), rows=tuple(rows), rounds=_rounds(steady))
 
 
 _SHORT = ("built-in", "ours", "schema(…)")
