@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,6 +27,7 @@ from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.broker.versions import RANGES
 from spark_kafka_eos.core.transactions import ProducerState
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.lab.false_connection import FalseConnection
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions, Secret, Security
 from spark_kafka_eos.wire.encode import encode
@@ -82,7 +82,7 @@ class _Broker:
         self._data, self._api, self._now, self.requests = data, api, 0.0, 0
 
     def connect(self, host: str, port: int, options: ClientOptions) -> Connection:
-        return _FalseConnection(self, host, port, options)
+        return FalseConnection(self, host, port, options)
 
     def clock(self) -> float:
         return self._now
@@ -104,46 +104,6 @@ class _Broker:
             body = struct.pack(">i", correlation_id) + self._data
             return struct.pack(">i", len(body)) + body
         return answer(name, correlation_id, version)
-
-
-class _FalseConnection(Connection):
-    def __init__(self, broker: _Broker, host: str, port: int, options: ClientOptions) -> None:
-        self._broker = broker
-        super().__init__(host, port, options)
-
-    def _connect(self) -> Any:
-        return _FalseSocket(self._broker)
-
-
-class _FalseSocket:
-    """The part of a socket that a connection uses. After the last byte, the broker has closed the connection."""
-
-    def __init__(self, broker: _Broker) -> None:
-        self._broker = broker
-        self._sent: deque[memoryview] = deque()
-
-    def send(self, frame: bytes) -> int:
-        self._sent.append(memoryview(self._broker.reply(bytes(frame))))
-        return len(frame)
-
-    def recv_into(self, buffer: memoryview) -> int:
-        while self._sent and not self._sent[0]:
-            self._sent.popleft()
-        if not self._sent:
-            return 0
-        size = min(len(buffer), len(self._sent[0]))
-        buffer[:size] = self._sent[0][:size]
-        self._sent[0] = self._sent[0][size:]
-        return size
-
-    def settimeout(self, seconds: float) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        self._sent.clear()
-
-    def fileno(self) -> int:
-        raise OSError("no socket")
 
 
 # -- valid responses, and the code that sends the requests

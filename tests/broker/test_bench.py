@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.broker.recorder import recording
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.bench import store
+from spark_kafka_eos.lab.bench import scale, store
 from spark_kafka_eos.lab.bench.against import CLIENTS, Against
 from spark_kafka_eos.lab.bench.eos_performance import EosSettings, eos_performance
 from spark_kafka_eos.lab.bench.eos_runs import WITH, WITHOUT, compare_registration
@@ -149,3 +149,11 @@ def test_eos_performance_says_when_its_input_ends(lab):
     )
     with pytest.raises(ToolFailed, match="fewer than 101 records"):
         eos_performance(settings)
+
+
+def test_the_steps_of_a_transaction_are_measured_by_partitions_and_by_append_tasks(lab):
+    steps = scale.transactions({"TV2": lab}, runs=1, partitions=[2, 5])
+    assert len(steps.lines) == 5
+    assert all(point.value > 0 for point in steps.points)
+    together = scale.together({"TV2": lab}, runs=1, counts=[2])
+    assert [point.at for point in together.points] == [2]

@@ -16,6 +16,7 @@ value; commands/bench.py prints, plots and stores it.
     latency.py  memory.py  codec.py  old_formats.py  registry.py  transport.py  overhead.py  isolation.py
     eos_performance.py  one benchmark each
     request_metrics.py  what EOSPerformance prints with --print-metrics
+    scale.py        costs by number of partitions, topics and append tasks; large_cluster.py is its broker in memory
     targets.py      the table of targets; pure
     campaign.py     runs all measurements of the table
     plots.py  show.py  store.py   PNG; tables on a terminal and in Markdown; JSON

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.lab.bench import codec, old_formats, registry, sides, spark_runs
+from spark_kafka_eos.lab.bench import codec, old_formats, registry, scale, sides, spark_runs
 from spark_kafka_eos.lab.bench.against import CLIENTS, Against
 from spark_kafka_eos.lab.bench.checkpoint import checkpoint
 from spark_kafka_eos.lab.bench.eos_runs import both_protocols, compare_registration
@@ -101,7 +101,13 @@ def measurements() -> Mapping[str, Run]:
         "latency": _one("latency", lambda lab, spark, size: latency(lab, spark, seconds=size.seconds, runs=size.runs)),
     }
     runs |= {f"shape-{key}": _shape(key) for key in SHAPES}
-    return runs | {"registry": _registry, "overhead": _overhead, "isolation": _isolation, "eos": _eos}
+    return runs | {
+        "registry": _registry,
+        "overhead": _overhead,
+        "isolation": _isolation,
+        "eos": _eos,
+        "scale": _scale,
+    }
 
 
 def _one(key: str, run: Callable[[Lab, SparkSession, Size], Measured]) -> Run:
@@ -160,3 +166,8 @@ def _isolation(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Mea
 def _eos(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
     with both_protocols(lab.show) as labs:
         yield "eos", compare_registration(labs, runs=size.runs + 2)
+
+
+def _scale(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    with both_protocols(lab.show) as labs:
+        yield from scale.everything(labs, runs=size.runs, show=lab.show)

@@ -473,6 +473,33 @@ def isolation(
     _present(lambda: _on_broker(run), output, plot)
 
 
+@bench.command()
+def scale(
+    runs: Runs = 5,
+    partitions: Annotated[str, typer.Option(help="Comma-separated list of partitions, on real brokers.")] = (
+        "10,100,1000"
+    ),
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure what a micro-batch costs with more partitions, topics and append tasks, whatever its records cost.
+
+    There are six results: planning, topics, memory and append tasks, of brokers in memory; then transactions and their
+    first appends, of real ones. Their files have names that end in -2 to -6.
+    """
+    from spark_kafka_eos.lab.bench.eos_runs import both_protocols
+    from spark_kafka_eos.lab.bench.scale import everything
+
+    counts = numbers(partitions, "--partitions")
+
+    def run() -> list[Measured]:
+        with _bars() as show, both_protocols(show) as labs:
+            return [sweep for _, sweep in everything(labs, runs=runs, partitions=counts, show=show)]
+
+    logging.getLogger("spark_kafka_eos").setLevel(logging.ERROR)  # the preflight would warn about single brokers
+    _present(run, output, plot)
+
+
 @bench.command("all")
 def everything(
     output: Annotated[Path, typer.Option(help="Directory for JSON and PNG files and targets.md.", file_okay=False)],
