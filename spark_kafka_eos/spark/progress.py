@@ -54,7 +54,9 @@ log = logging.getLogger(__name__)
 
 _ANSWER_MS = 5_000  # Spark's other listeners wait in the meantime
 _AFTER_FAILURE_SECONDS = 30.0
-_MARKS_SECONDS = 1.0
+# How long an answer about all partitions counts: at least a second, and ten times what it took, because the request
+# for 10,000 partitions takes a quarter of a second of the CPU that the query needs, too.
+_MARKS_SECONDS, _MARKS_FACTOR = 1.0, 10
 _QUERIES_KEPT = 100  # their latest figures, those that reported last
 # The requests, as named in the log.
 _PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transaction that holds the last stable offset"
@@ -119,7 +121,7 @@ class ProgressListener(StreamingQueryListener):
         self._kafka = self.questions(self._options)
         self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
         self._standstills: dict[TopicPartition, Standstill] = {}
-        self._marks: tuple[float, Mapping[TopicPartition, Marks]] = (float("-inf"), {})  # when they were asked for
+        self._marks: tuple[float, Mapping[TopicPartition, Marks]] = (float("-inf"), {})  # until when they count
         self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
         self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
@@ -220,13 +222,14 @@ class ProgressListener(StreamingQueryListener):
         log.log(logging.WARNING if shown.held else usual, "%s", shown)
 
     def _marks_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Marks] | None:
-        """The partitions' marks, at most a second old: small batches end more often than that."""
-        now = self._clock()
-        looked, known = self._marks
-        if now - looked < _MARKS_SECONDS and known.keys() >= set(partitions):
+        """The partitions' marks, usually at most a second old: small batches end more often than that."""
+        began = self._clock()
+        until, known = self._marks
+        if began < until and known.keys() >= set(partitions):
             return {tp: known[tp] for tp in partitions}
         marks = self._ask(_LAG, lambda: self._kafka.marks(partitions))
-        self._marks = now, marks or {}
+        took = self._clock() - began
+        self._marks = began + max(_MARKS_SECONDS, _MARKS_FACTOR * took), marks or {}
         return marks
 
     def _holders(self, marks: Mapping[TopicPartition, Marks]) -> tuple[OpenTransaction, ...]:

@@ -255,6 +255,19 @@ def test_an_idle_query_without_a_batch_has_no_lag_that_is_known_but_is_held(list
     assert shown(listener, query_metrics.OPEN_AGE) == {("copy", "t"): 20.0}, "the coordinator does not say its age"
 
 
+def test_an_answer_that_takes_long_counts_ten_times_as_long(listener, kafka, now, monkeypatch):
+    def slow(partitions):
+        kafka.asked.append("marks")
+        now.seconds += 0.5
+        return dict.fromkeys(partitions, STABLE)
+
+    monkeypatch.setattr(kafka, "marks", slow)
+    for number in range(110):
+        listener.onQueryProgress(batch(number))
+        now.seconds += 0.1
+    assert kafka.asked.count("marks") == 3
+
+
 def test_small_batches_do_not_ask_more_often_than_once_a_second(listener, kafka, now):
     for number in range(30):
         listener.onQueryProgress(batch(number))
