@@ -484,8 +484,7 @@ def scale(
 ) -> None:
     """Measure what a micro-batch costs with more partitions, topics and append tasks, whatever its records cost.
 
-    There are six results: planning, topics, memory and append tasks, of brokers in memory; then transactions and their
-    first appends, of real ones. Their files have names that end in -2 to -6.
+    Planning, topics, memory and append tasks, in memory; then transactions, and append tasks together, on real brokers.
     """
     from spark_kafka_eos.lab.bench.eos_runs import both_protocols
     from spark_kafka_eos.lab.bench.scale import everything
