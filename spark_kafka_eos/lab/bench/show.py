@@ -158,10 +158,11 @@ def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Mach
 
 
 def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
-    """The page with the tables of steady state for which it has markers. The machine is that of the first file."""
+    """The page with the tables of steady state for which it has markers. The load is the highest of a table's files."""
     for shown in grids({name: measured for name, (measured, _) in stored.items()}):
         if has(page, shown.name):
-            _, machine = next(stored[name] for name in stored if name.startswith(shown.files))
+            machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{shown.files}-")]
+            machine = max(machines, key=lambda machine: machine.load)
             runs = f"Median (lowest and highest) of {shown.rounds} rounds; {_where(machine)}."
             page = insert(page, shown.name, f"{shown.markdown}\n\n{runs}\n")
     return page
