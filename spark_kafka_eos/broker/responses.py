@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from spark_kafka_eos.core.committed_end import some
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import TopicPartition
 
@@ -47,7 +48,7 @@ def incomplete(
     expected, actual = set(asked), set(answered)
     if expected == actual:
         return None
-    missing, others = (", ".join(sorted(map(str, some))) for some in (expected - actual, actual - expected))
+    missing, others = (some(sorted(map(str, each))) for each in (expected - actual, actual - expected))
     said = [f"does not contain {missing}"] if missing else []
     said += [f"contains {others}, which was not requested"] if others else []
     return BrokerUnreachable(f"a broker's response to {api} {' and '.join(said)}")

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from spark_kafka_eos.core.committed_end import some
 from spark_kafka_eos.core.trace import Trace
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
@@ -140,7 +141,9 @@ def _unacknowledged(reports: Sequence[AppendReport]) -> str | None:
     for report in reports:
         if dict(report.sent) != dict(report.acked):
             task = f"append task {report.slot} of stage {report.stage_id}"
-            return f"{task} sent {_show(report.sent)}, but {_show(report.acked)} was acknowledged"
+            places = sorted(report.sent.keys() | report.acked.keys())
+            wrong = [tp for tp in places if report.sent.get(tp) != report.acked.get(tp)]
+            return f"{task} sent {_show(report.sent, wrong)}, but {_show(report.acked, wrong)} was acknowledged"
     return None
 
 
@@ -152,5 +155,5 @@ def _wrong_counts(reports: Sequence[AppendReport], expected: Counts) -> str | No
     return None
 
 
-def _show(counts: Counts) -> str:
-    return ", ".join(f"{tp}: {counts[tp]}" for tp in sorted(counts)) or "nothing"
+def _show(counts: Counts, partitions: Iterable[TopicPartition]) -> str:
+    return some(f"{tp}: {counts[tp]}" for tp in partitions if tp in counts) or "nothing"

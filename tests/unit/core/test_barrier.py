@@ -81,6 +81,14 @@ def test_a_record_sent_but_not_acknowledged_is_redone() -> None:
     assert "but orders-0: 9 was acknowledged" in redone([replace(FIRST, acked={A: 9}), SECOND], {7: ONCE}, EXPECTED)
 
 
+def test_of_thousands_of_partitions_the_reason_names_some_that_differ() -> None:
+    sent = {TopicPartition("many", number): 1 for number in range(5_000)}
+    report = replace(FIRST, sent=sent, acked={tp: 1 for tp in sent if tp.partition < 4_000})
+    reason = redone([report, SECOND], {7: ONCE}, EXPECTED)
+    assert "many-4000: 1" in reason and "many-0:" not in reason
+    assert len(reason) < 200
+
+
 def test_an_acknowledgement_for_what_was_not_sent_is_redone() -> None:
     redone([replace(FIRST, acked={A: 10, B: 1}), SECOND], {7: ONCE}, EXPECTED)
 
