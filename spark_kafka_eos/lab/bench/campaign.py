@@ -127,7 +127,7 @@ def _first_batches(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str,
 
 
 def _settings(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
-    load = replace(size.load("100k"), batches=4)  # there are 17 sides
+    load = replace(size.load("100k"), batches=3)  # there are 17 sides
     yield each_setting(lab, Way.SINK, load, rounds=size.runs)
 
 
