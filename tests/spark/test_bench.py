@@ -8,7 +8,7 @@ from spark_kafka_eos.lab.bench.checkpoint import checkpoint
 from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.lab import Lab
 from spark_kafka_eos.lab.bench.latency import latency
-from spark_kafka_eos.lab.bench.memory import LARGEST, memory
+from spark_kafka_eos.lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
 from spark_kafka_eos.lab.bench.watched import cost_of_looking
 
 pytestmark = pytest.mark.spark
@@ -84,6 +84,16 @@ def test_a_trigger_waits_for_the_store_in_which_its_checkpoint_is(lab, spark):
 
 
 def test_memory_is_watched_while_the_batch_grows(lab, spark):
-    found = memory(lab, spark, Shape(records=3_200))
-    assert [point.at for point in found.line(LARGEST)] == [400, 800, 1_600, 3_200]
-    assert all(10 < point.value < 1_000 for point in found.line(LARGEST))
+    for found in memory(lab, spark, Shape(records=3_200), ["sink"]):
+        assert [point.at for point in found.line(sides.EOS_SINK)] == [400, 800, 1_600, 3_200]
+        assert all(10 < point.value < 1_000 for point in found.line(sides.EOS_SINK))
+
+
+@pytest.mark.slow
+def test_memory_is_watched_on_every_path_and_in_a_query_of_many_batches(lab, spark):
+    shape = mixed(40_000)
+    for found in memory(lab, spark, shape):
+        assert len(found.lines) == len(WAYS)
+    found = long_stream(lab, spark, shape, 10)
+    assert [point.at for point in found.line(HEAP)][:10] == list(range(1, 11))  # a rest may make one more
+    assert all(10 < point.value < 1_000 for point in found.points)

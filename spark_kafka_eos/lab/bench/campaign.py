@@ -15,12 +15,12 @@ from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.isolation import isolation
 from spark_kafka_eos.lab.bench.lab import Lab, temporary_directory
 from spark_kafka_eos.lab.bench.latency import latency
-from spark_kafka_eos.lab.bench.memory import memory
+from spark_kafka_eos.lab.bench.memory import long_stream, memory, mixed
 from spark_kafka_eos.lab.bench.overhead import overhead
 from spark_kafka_eos.lab.bench.steady import LOADS, Load, each_setting, first_batches, steady
 from spark_kafka_eos.lab.bench.steady_figures import FIRST_BATCH, SETTINGS, STEADY, Way
 from spark_kafka_eos.lab.bench.store import Measured
-from spark_kafka_eos.lab.bench.targets import SHAPES
+from spark_kafka_eos.lab.bench.targets import MEMORY, SHAPES
 from spark_kafka_eos.lab.bench.transport import transport
 from spark_kafka_eos.lab.bench.watched import cost_of_looking
 
@@ -65,7 +65,7 @@ def measurements() -> Mapping[str, Run]:
     """All measurements, by their name for `--only`. Each yields its results, with the name of their files."""
     runs: dict[str, Run] = {
         # First: a worker that has processed a large batch keeps its memory, whatever the next batch needs.
-        "memory": _one("memory", lambda lab, spark, size: memory(lab, spark, size.main)),
+        "memory": _memory,
         **{f"{STEADY}-{name}": _steady(name) for name in LOADS},
         FIRST_BATCH: _first_batches,
         SETTINGS: _settings,
@@ -140,6 +140,13 @@ def _shape(key: str) -> Run:
         lab.drop(lab.input(shape))
 
     return measure
+
+
+def _memory(lab: Lab, spark: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    shape = mixed(size.records)
+    yield from zip(MEMORY, memory(lab, spark, shape), strict=True)
+    yield "memory-stream", long_stream(lab, spark, shape, 5 * size.batches)
+    lab.drop(lab.input(shape))
 
 
 def _registry(lab: Lab, spark: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:

@@ -28,6 +28,7 @@ from spark_kafka_eos.wire.record_batch import stamp
 
 KEY_BYTES = 8
 _BATCH_RECORDS, _BATCH_BYTES = 8_192, 900_000  # per record batch, as librdkafka with its largest settings
+_SIZES_AT_ONCE = 4_000_000  # of mixed inputs, so that a large one takes no more memory
 _OVERHEAD = 32  # bytes of a record in addition to key and value, at most
 _TEXT = np.frombuffer(b'{"carrier":"UA","origin":"EWR","destination":"IAH","delayed":false},', np.uint8)
 
@@ -127,16 +128,19 @@ def rows(shape: Shape) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
 
 def _mixed_rows(records: int, mixed: Mixed) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
     random = np.random.default_rng(mixed.largest)
-    sizes = np.exp(random.uniform(math.log(mixed.smallest), math.log(mixed.largest + 1), records)).astype(np.int32)
-    ends = np.cumsum(sizes + KEY_BYTES + _OVERHEAD)
-    start = 0
-    while start < records:
-        before = ends[start - 1] if start else 0
-        stop = int(np.searchsorted(ends, before + random.uniform(0, mixed.batch_bytes), "right"))
-        stop = max(start + 1, stop)
-        taken = sizes[start:stop]
-        yield _column(_digits(start, stop - start)), _binary(random.integers(0, 256, taken.sum(), np.uint8), taken)
-        start = stop
+    least, most = math.log(mixed.smallest), math.log(mixed.largest + 1)
+    for first in range(0, records, _SIZES_AT_ONCE):
+        sizes = np.exp(random.uniform(least, most, min(_SIZES_AT_ONCE, records - first))).astype(np.int32)
+        ends = np.cumsum(sizes + KEY_BYTES + _OVERHEAD)
+        start = 0
+        while start < len(sizes):
+            before = ends[start - 1] if start else 0
+            stop = int(np.searchsorted(ends, before + random.uniform(0, mixed.batch_bytes), "right"))
+            stop = max(start + 1, stop)
+            taken = sizes[start:stop]
+            values = _binary(random.integers(0, 256, taken.sum(), np.uint8), taken)
+            yield _column(_digits(first + start, stop - start)), values
+            start = stop
 
 
 def count(cluster: Cluster, topics: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_kafka_eos.lab.bench import codec, memory, registry, sides
+from spark_kafka_eos.lab.bench import codec, registry, sides
 from spark_kafka_eos.lab.bench.figures import Comparison, Sweep, growth
 from spark_kafka_eos.lab.bench.steady_figures import (
     BUILT_IN,
@@ -41,13 +41,19 @@ _STEADY_LEAST: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "10kb": ((1.2,), (1.2,)),
 }
 _FIRST_BATCH_SECONDS = 0.6  # that ours may take longer
+# The results of bench memory, by their key in the table: whose memory it is.
+MEMORY = {
+    "memory": "the largest Python worker",
+    "memory-driver": "the driver's Python",
+    "memory-heap": "the JVM, heap after a collection",
+}
 _SOURCE_LEAST, _COPY_LEAST = 1.5, 1.5
 _RECORDS_PER_SECOND = 8e6
 _SMALL_BATCHES_PER_SECOND = {1: 1e6, 5: 3e6, 100: 5e6}  # records, by how many a record batch has
 _BYTES_PER_SECOND = 1e9
 _TRANSACTION_MS = 15
 _LOOKING_PERCENT = 2
-_FLAT = 1.1  # the most memory that a batch of twice the size may need, as a factor
+_FLAT = 1.1  # the most memory that a batch of twice the size may need, or a query of twice as many, as a factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,16 +283,28 @@ def _shapes(results: Results) -> Iterator[TargetRow]:
 
 
 def _memory(results: Results) -> Iterator[TargetRow]:
-    measured = results.get("memory")
-    if isinstance(measured, Sweep):
-        points = measured.line(memory.LARGEST)
-        last, before = points[-1], points[-2]
-        yield TargetRow(
-            what="memory of the executors' Python workers",
-            target="flat while the batch grows",
-            measured=f"{last.value:.0f} MB each at {last.at:,.0f} records, {before.value:.0f} MB at {before.at:,.0f}",
-            holds=last.value <= _FLAT * before.value,
-        )
+    for key, what in MEMORY.items():
+        yield from _flat(results, key, f"memory of {what}, every path", "batch grows", "records")
+    yield from _flat(results, "memory-stream", "memory of one query's processes", "query runs", "micro-batches")
+
+
+def _flat(results: Results, key: str, what: str, while_: str, unit: str) -> Iterator[TargetRow]:
+    """The line that has grown the most in the second half of the sweep."""
+    measured = results.get(key)
+    if not isinstance(measured, Sweep):
+        return
+    halves = []
+    for line in measured.lines:
+        points = measured.line(line)
+        half = next(point for point in points if 2 * point.at >= points[-1].at)
+        halves.append((points[-1].value / half.value, line, half, points[-1]))
+    growth, line, half, last = max(halves, key=lambda each: each[0])
+    yield TargetRow(
+        what=what,
+        target=f"flat while the {while_}",
+        measured=f"{line}: {last.value:.0f} MB at {last.at:,.0f} {unit}, {half.value:.0f} MB at {half.at:,.0f}",
+        holds=growth <= _FLAT,
+    )
 
 
 _ROWS: tuple[Callable[[Results], Iterator[TargetRow]], ...] = (

@@ -310,21 +310,36 @@ def watched(
 @bench.command()
 def memory(
     records: Annotated[int, typer.Option(help="Number of records in the largest batch.", min=32)] = 4_000_000,
-    value_size: ValueSize = 100,
+    value_size: Annotated[int, typer.Option(help="Bytes of the smallest value; keys have 8 bytes.", min=8)] = 20,
+    largest_value_size: Annotated[int, typer.Option(help="Bytes of the largest value.", min=8)] = 2_000,
     partitions: Partitions = 4,
+    ways: Annotated[
+        str, typer.Option(help="Comma-separated list of read, write, sink, driver, executors; default: all.")
+    ] = "",
+    batches: Annotated[
+        int, typer.Option(help="Micro-batches of one query that reads the input, after the ways; 0 for none.", min=0)
+    ] = 100,
     output: Output = None,
     plot: Plot = None,
 ) -> None:
-    """Measure the memory of the executors' Python workers for growing batches; 100,000,000 records need 25 GB of
-    disk.
+    """Measure the memory of Python workers, driver and JVM while the batch grows, on every path, and in a query of many
+    batches.
+
+    A copy needs disk for the input, the output, and as much again for what is staged or shuffled.
     """
+    from spark_kafka_eos.lab.bench import memory as measure
 
-    def run(lab: Lab, spark: SparkSession) -> Measured:
-        from spark_kafka_eos.lab.bench.memory import memory
+    try:
+        wanted = measure.of_ways(ways)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ways") from None
+    shape = measure.mixed(records, smallest=value_size, largest=largest_value_size, partitions=partitions)
 
-        return memory(lab, spark, _shape(records, value_size, partitions, 1, "none"))
+    def run(lab: Lab, spark: SparkSession) -> Sequence[Measured]:
+        grown = measure.memory(lab, spark, shape, wanted)
+        return [*grown, measure.long_stream(lab, spark, shape, batches)] if batches else grown
 
-    _with_spark(run, output, plot)
+    _present(lambda: _on_broker_and_spark(run), output, plot)
 
 
 @bench.command()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from spark_kafka_eos.lab.bench import codec, memory, sides, transport
+from spark_kafka_eos.lab.bench import codec, sides, transport
 from spark_kafka_eos.lab.bench.figures import Comparison, Point, Series, Sweep
-from spark_kafka_eos.lab.bench.targets import SHAPES, shape_ratios, table
+from spark_kafka_eos.lab.bench.targets import MEMORY, SHAPES, shape_ratios, table
 from spark_kafka_eos.lab.bench.watched import cost
 
 
@@ -100,11 +100,13 @@ def test_eight_times_the_partitions_may_cost_eight_times_as_much(seconds, holds)
 
 
 @pytest.mark.parametrize(("last", "holds"), [(220.0, True), (230.0, False)])
-def test_memory_is_flat_when_twice_the_batch_takes_a_tenth_more_at_most(last, holds):
-    values = [(250_000, 150.0), (500_000, 200.0), (1_000_000, last)]
-    points = tuple(Point(line=memory.LARGEST, at=at, value=value) for at, value in values)
-    (row,) = table({"memory": Sweep(title="t", x="x", y="y", points=points)})
+@pytest.mark.parametrize("key", [*MEMORY, "memory-stream"])
+def test_memory_is_flat_when_twice_the_batch_takes_a_tenth_more_at_most_in_every_way(key, last, holds):
+    values = {"sink": [(250, 150.0), (500, 200.0), (1_000, last)], "read": [(250, 50.0), (500, 90.0), (1_000, 90.0)]}
+    points = tuple(Point(line=line, at=at, value=value) for line, some in values.items() for at, value in some)
+    (row,) = table({key: Sweep(title="t", x="x", y="y", points=points)})
     assert row.holds is holds
+    assert row.measured.startswith(f"sink: {last:.0f} MB at 1,000 ")
 
 
 def test_nothing_measured_is_an_empty_table():
