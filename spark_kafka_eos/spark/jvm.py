@@ -301,6 +301,7 @@ def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str 
     """
     jvm = _jvm(session)
     configuration = session._jsparkSession.sessionState().newHadoopConf()
+    missing = jvm.java.lang.Class.forName("java.io.FileNotFoundException")
 
     def read(name: str) -> str | None:
         path = jvm.org.apache.hadoop.fs.Path(f"{location}/{name}")
@@ -311,7 +312,7 @@ def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str 
             finally:
                 stream.close()
         except Py4JJavaError as error:
-            if error.java_exception.getClass().getName() != "java.io.FileNotFoundException":
+            if not missing.isInstance(error.java_exception):
                 raise
             return None
 
