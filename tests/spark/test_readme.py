@@ -56,7 +56,7 @@ def test_the_readmes_example_writes_the_paid_orders_once(
         ("docs/tracing.md", 4, ["parcels", "parcels-copy"]),
         ("docs/clusters.md", 1, ["trades", "trades-mirror"]),
         ("docs/kafka-checkpoint.md", 1, ["tickets", "tickets-copy"]),
-        ("docs/deploying.md", 4, []),
+        ("docs/deploying.md", 5, []),
     ],
 )
 def test_every_example_of_a_guide_shows_what_it_says(
