@@ -103,18 +103,22 @@ def test_topics_that_were_looked_up_long_ago_are_looked_up_together():
         kafka.world.now += 301
 
 
+def noticed(count: int) -> float:
+    """The seconds of CPU time in which a source of this many partitions notices that its topic was created again."""
+    kafka = KafkaModel(topics={"t": count}, nodes=1)
+    source = positions(kafka, subscribe="t")
+    start = source.latest(None, limited=True)
+    kafka.topics.delete("t")
+    kafka.topics.create("t", count)
+    kafka.world.now += 10.0
+    started = time.process_time()
+    source.latest({"t": dict.fromkeys(start["t"], 5)}, limited=True)
+    return time.process_time() - started
+
+
+@pytest.mark.usefixtures("without_collector")
 def test_a_topic_created_again_is_noticed_in_time_linear_to_its_partitions():
-    seconds = []
-    for count in (1_000, 10_000):
-        kafka = KafkaModel(topics={"t": count}, nodes=1)
-        source = positions(kafka, subscribe="t")
-        start = source.latest(None, limited=True)
-        kafka.topics.delete("t")
-        kafka.topics.create("t", count)
-        kafka.world.now += 10.0
-        started = time.process_time()
-        source.latest({"t": dict.fromkeys(start["t"], 5)}, limited=True)
-        seconds.append((count, time.process_time() - started))
+    seconds = [(count, min(noticed(count) for _ in range(3))) for count in (2_000, 20_000)]
     assert growth(seconds) < 1.4
 
 
@@ -336,6 +340,7 @@ def test_rows_of_many_topics_are_sorted_once(monkeypatch):
     assert sorts == [3 * MANY]
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_a_partition_that_two_sources_read_is_found_in_time_linear_to_all():
     first = {TopicPartition("a", number): 0 for number in range(20_000)}
     last = TopicPartition("b", 0)
