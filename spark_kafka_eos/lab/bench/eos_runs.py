@@ -11,7 +11,7 @@ from spark_kafka_eos.lab.bench.alternating import Show, silent
 from spark_kafka_eos.lab.bench.eos_performance import EosResult, EosSettings, eos_performance
 from spark_kafka_eos.lab.bench.figures import Point, Sweep
 from spark_kafka_eos.lab.bench.inputs import Shape
-from spark_kafka_eos.lab.bench.lab import BROKER, JVM, Lab
+from spark_kafka_eos.lab.bench.lab import BROKER, JVM, Lab, releases
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
@@ -76,7 +76,7 @@ def compare_registration(
             "transactions": transactions,
             "records": records,
             "requests": details,
-            "kafka": ", ".join(f"{lab.kafka.version} ({protocol})" for protocol, lab in labs.items()),
+            "kafka": releases(labs),
         },
     )
 

@@ -143,6 +143,11 @@ class Lab:
             raise ToolFailed(f"{who}: the output has {count:,} records, but the input has {records:,}")
 
 
+def releases(labs: Mapping[str, Lab]) -> str:
+    """The labs' Kafka releases and protocols, in words."""
+    return ", ".join(f"{lab.kafka.version} ({protocol})" for protocol, lab in labs.items())
+
+
 def cluster(bootstrap: str) -> Cluster:
     """This package's client of a broker without security."""
     return Cluster(client_options(take({"kafka.bootstrap.servers": bootstrap}, SINK)))

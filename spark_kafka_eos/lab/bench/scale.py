@@ -31,7 +31,7 @@ from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.lab.bench.alternating import Show, silent
 from spark_kafka_eos.lab.bench.figures import Point, Sweep
-from spark_kafka_eos.lab.bench.lab import Lab
+from spark_kafka_eos.lab.bench.lab import Lab, releases
 from spark_kafka_eos.lab.bench.large_cluster import LargeCluster
 from spark_kafka_eos.lab.simulation.kafka import ModelKafka
 from spark_kafka_eos.lab.simulation.network import Network
@@ -239,7 +239,7 @@ def transactions(
         x="partitions",
         y="ms",
         points=tuple(points),
-        settings={"runs": runs, "kafka": _releases(labs)},
+        settings={"runs": runs, "kafka": releases(labs)},
         panels=tuple(labs),
     )
 
@@ -261,13 +261,9 @@ def together(
         x="append tasks",
         y="ms",
         points=tuple(points),
-        settings={"runs": runs, "partitions_of_task": _PARTITIONS_OF_TASK, "kafka": _releases(labs)},
+        settings={"runs": runs, "partitions_of_task": _PARTITIONS_OF_TASK, "kafka": releases(labs)},
         panels=tuple(labs),
     )
-
-
-def _releases(labs: Mapping[str, Lab]) -> str:
-    return ", ".join(f"{lab.kafka.version} ({protocol})" for protocol, lab in labs.items())
 
 
 def _warmed_up() -> None:
