@@ -71,6 +71,17 @@ def begun(transaction, number):
     return transaction.identity
 
 
+def commit(transaction, number):
+    """Commit the batch, or abort it as `commit_batch` does before it tries again.
+
+    The ledger's leader may answer before the coordinator. It cannot say who ended the transaction.
+    """
+    try:
+        transaction.commit(batch(number))
+    except TransactionAborted:
+        transaction.abort()
+
+
 @pytest.mark.parametrize("partition", [0, 1], ids=["where it appended before", "where nobody appended"])
 @pytest.mark.parametrize("committed", [False, True], ids=["before the new epoch's end", "after the new epoch's commit"])
 def test_an_append_under_the_given_up_epoch_is_refused(
@@ -101,10 +112,7 @@ def test_a_driver_that_comes_back_with_records_appended_cannot_commit_them(owner
     write(begun(zombie, 0), b"of the zombie")
     run(owner(), 0, write, b"of its successor")
     with pytest.raises(ProducerFenced) as fenced:
-        try:
-            zombie.commit(batch(0))
-        except TransactionAborted:  # the ledger's leader answered before the coordinator, and cannot say who ended it
-            zombie.abort()  # as `commit_batch` does before it tries again
+        commit(zombie, 0)
     assert fenced.value.committed == "nothing"
     assert seen() == [b"of its successor"]
     assert seen("read_uncommitted") == [b"of the zombie", b"of its successor"]
