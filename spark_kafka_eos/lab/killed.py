@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.failpoints import POINTS
 from spark_kafka_eos.testing.driver import (
     Driver,
+    Kill,
     batch_in_flight,
     committed_batches,
     python_environment,
@@ -30,6 +32,10 @@ _SPARK = {
 _CLUSTER = "local-cluster[2,1,1024]"  # executors, cores per executor, MiB per executor
 _TIMEOUT = 300.0  # seconds for a batch, or for a driver to start, on a slow machine
 _POLL_SECONDS = 0.05
+BETWEEN, WITHIN = "between batches", "anywhere in a batch"
+PLACES = (BETWEEN, WITHIN, *POINTS)
+_AT_POINTS = 3  # every third kill, if checkpoints are lost
+_FIRST_POINT = POINTS.index("half appended")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,8 +43,11 @@ class KilledQuery:
     """A query whose drivers run `job` with `arguments`, among them its `checkpoint`. `folder` is for the drivers' log.
 
     There are `kills` in all: of executors and drivers in turn with `cluster`, else of drivers. A kill is up to a second
-    after a commit. With `lose_checkpoint`, each killed driver's checkpoint is deleted, and every second kill is up to a
-    second after the first batch was planned. The last driver may take `patience` seconds more than a batch.
+    after a commit. The last driver may take `patience` seconds more than a batch.
+
+    With `lose_checkpoint`, each killed driver's checkpoint is deleted, and kills are in turn: after a commit; at one of
+    the failpoints, each in turn; up to a second after the first batch was planned. `hits` counts the drivers' kills by
+    where they hit: `BETWEEN` batches, `WITHIN` one, or at a failpoint.
     """
 
     job: Path
@@ -52,6 +61,7 @@ class KilledQuery:
     lose_checkpoint: bool = False
     patience: float = 0.0
     killed: Counter[str] = field(default_factory=Counter)
+    hits: Counter[str] = field(default_factory=Counter)
     _batches_lost: int = 0  # that were recorded in deleted checkpoints
 
     @property
@@ -70,8 +80,9 @@ class KilledQuery:
         home = spark_home(self.folder / "spark")
         plan = self._plan()
         while True:
-            with self._start(home) as driver:
-                if self._live(driver, plan):
+            point = self._point()
+            with self._start(home, point) as driver:
+                if self._live(driver, plan, point):
                     break
             if self.lose_checkpoint:
                 self._batches_lost = self.batches
@@ -86,39 +97,62 @@ class KilledQuery:
         for number in range(self.kills):
             yield victims[number % len(victims)], chance.uniform(0.0, 1.0)
 
-    def _live(self, driver: Driver, plan: Iterator[tuple[str, float]]) -> bool:
+    def _point(self) -> Kill | None:
+        """Where the next driver is to be held and killed, in its first or second batch; None: by time."""
+        number = self.killed.total()
+        if not self.lose_checkpoint or number >= self.kills or number % _AT_POINTS != 1:
+            return None
+        turn = number // _AT_POINTS
+        return Kill(point=POINTS[(_FIRST_POINT + turn) % len(POINTS)], batch=turn % 2)
+
+    def _live(self, driver: Driver, plan: Iterator[tuple[str, float]], point: Kill | None) -> bool:
         """A driver's life, until it is killed (False) or has reached the end of the source (True)."""
         for victim, seconds in plan:
-            if not self._advances(driver):
+            if not self._advances(driver, point):
                 return True
-            time.sleep(seconds)  # to anywhere in a batch
+            if point is None:
+                time.sleep(seconds)  # to anywhere in a batch
             processes = driver.kill() if victim == "driver" else driver.kill_an_executor()
             self.killed[victim] += 1
-            number = self.killed.total()
-            self.say(f"kill {number} of {self.kills}: {victim}, {processes} processes, after {self.batches} batches")
+            number, where = self.killed.total(), ""
+            if victim == "driver":
+                where = point.point if point else WITHIN if batch_in_flight(self.checkpoint) is not None else BETWEEN
+                self.hits[where] += 1
+            found = f"{victim}, {processes} processes, after {self.batches} batches"
+            self.say(f"kill {number} of {self.kills}: {found}{where and f', {where}'}")
             if victim == "driver":
                 return False
         driver.wait(meanwhile=lambda: None, timeout=_TIMEOUT + self.patience)
         return True
 
-    def _advances(self, driver: Driver) -> bool:
-        """Wait until the driver has committed a batch, or planned its first one; False if it has ended instead, at the
-        end of the source.
+    def _advances(self, driver: Driver, point: Kill | None) -> bool:
+        """Wait until the driver has committed a batch, planned its first one, or reached `point`; False if it has ended
+        instead, at the end of the source.
         """
-        before, deadline = self._standing(), time.monotonic() + _TIMEOUT
-        while self._standing() == before:
+        before, deadline = self._standing(point), time.monotonic() + _TIMEOUT
+        while self._standing(point) == before:
             if not driver.running or time.monotonic() > deadline:
                 driver.wait(meanwhile=lambda: None, timeout=0.1)  # raises, unless it has reached the end
                 return False
             time.sleep(_POLL_SECONDS)
         return True
 
-    def _standing(self) -> object:
-        early = self.lose_checkpoint and self.killed.total() % 2 == 1
+    def _standing(self, point: Kill | None) -> object:
+        if point is not None:
+            return (self._held / "reached").exists()
+        early = self.lose_checkpoint and self.killed.total() % _AT_POINTS == 2
         return early and batch_in_flight(self.checkpoint) is not None, committed_batches(self.checkpoint)
 
-    def _start(self, home: Path) -> Driver:
+    @property
+    def _held(self) -> Path:
+        """The folder of the present driver's failpoint."""
+        return self.folder / f"held-{self.killed.total()}"
+
+    def _start(self, home: Path, point: Kill | None) -> Driver:
         environment = python_environment()
+        if point is not None:
+            self._held.mkdir()
+            environment |= point.environment(self._held)
         settings = _SPARK | {"spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"]}
         return Driver(
             self.job,

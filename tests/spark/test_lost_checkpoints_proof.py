@@ -23,6 +23,9 @@ def prove(kafka_version: str, records: int, kills: int) -> None:
     }
     assert figures["source records"] == figures["copied"] == records
     assert figures["drivers killed"] == figures["checkpoints lost"] == kills
+    hits = {name.removeprefix("killed: "): number for name, number in figures.items() if name.startswith("killed: ")}
+    assert sum(hits.values()) == kills
+    assert hits["half appended"] >= 1
     assert "1 once: holds" in result.output
     assert "2 order: holds" in result.output
 

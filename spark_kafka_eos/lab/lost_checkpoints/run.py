@@ -14,7 +14,7 @@ from rich.text import Text
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.lab.bench.inputs import Shape, fill
-from spark_kafka_eos.lab.killed import KilledQuery
+from spark_kafka_eos.lab.killed import PLACES, KilledQuery
 from spark_kafka_eos.lab.lost_checkpoints import query
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
@@ -83,6 +83,7 @@ def table(settings: Settings, killed: KilledQuery, report: Report, seconds: floa
         ("drivers killed", killed.killed["driver"]),
         ("checkpoints lost", killed.killed["driver"]),
         ("batches", killed.batches),
+        *((f"killed: {where}", number) for where in PLACES if (number := killed.hits[where])),
     ):
         figures.add_row(name, Text(f"{value:,}", justify="right"))
     return Group(figures, Text(f"{report.verdict}, after {seconds:.0f} s\n{report}"))
