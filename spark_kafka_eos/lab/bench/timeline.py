@@ -1,4 +1,6 @@
-"""Shows one micro-batch in steady state: the CPU time of each process, every few milliseconds, and Spark's phases."""
+"""Shows one micro-batch in steady state: the CPU time of each process, every few milliseconds, and Spark's phases; and
+in which steps of a micro-batch the cores are idle.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,26 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import psutil
+from rich.table import Column, Table
 
+from spark_kafka_eos.core.trace import Trace
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.alternating import alternate
 from spark_kafka_eos.lab.bench.apart import SparkApart
-from spark_kafka_eos.lab.bench.lab import PLAIN, Lab
+from spark_kafka_eos.lab.bench.lab import PLAIN, Lab, temporary_directory
 from spark_kafka_eos.lab.bench.plots import new_figure
 from spark_kafka_eos.lab.bench.steady import Load, Query, Ran, run_query, side_of
 from spark_kafka_eos.lab.bench.steady_figures import BUILT_IN, OURS, SKIPPED, Progress, Way
+from spark_kafka_eos.writing import trace_file
+from spark_kafka_eos.writing.report import CommitReport
 
 # The phases of `durationMs` in the order in which a micro-batch goes through them.
 PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
@@ -37,6 +44,7 @@ ROLES = {
     "pyspark.sql.worker": "Python, planning",
 }
 JVM, OTHERS, BROKER = "JVM", "others", "broker"
+_IDLE = "idle"  # not a process, but what all cores of the machine were idle
 _EVERY_SECONDS = 0.004
 _BIN_SECONDS = 0.01
 _SETTLING = 20  # samples of a new process until its command line is its own: before that, it is its parent's
@@ -53,13 +61,27 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step of a micro-batch: how long it took, and for how long cores were idle meanwhile, in seconds of one core."""
+
+    name: str
+    seconds: float
+    idle: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """One micro-batch of `seconds`: by phase its start and end, and by role the cores that were busy in each bin."""
+    """One micro-batch of `seconds`: by phase its start and end, and by role the cores that were busy in each bin.
+
+    `steps` are means of all `batches` that count.
+    """
 
     title: str
     seconds: float
     phases: Mapping[str, tuple[float, float]]
     busy: Mapping[str, tuple[float, ...]]
+    steps: Sequence[Step] = ()
+    batches: int = 0
 
     @property
     def cpu(self) -> dict[str, float]:
@@ -71,6 +93,32 @@ class Timeline:
         yield f"{self.title}; {1e3 * self.seconds:.0f} ms"
         yield "phases, ms: " + ", ".join(f"{name} {1e3 * (end - at):.0f}" for name, (at, end) in self.phases.items())
         yield "CPU, ms: " + ", ".join(f"{role} {1e3 * seconds:.0f}" for role, seconds in self.cpu.items())
+
+    def table(self) -> Table:
+        """A row for each step, and their sum."""
+        idle = sum(step.idle for step in self.steps)
+        shown = Table(
+            Column("step"),
+            *(Column(heading, justify="right") for heading in ("ms", "idle core-ms", "of all idle")),
+            title=f"idle cores, mean of {self.batches} micro-batches",
+            title_justify="left",
+            box=None,
+        )
+        for step in [*self.steps, Step(name="trigger", seconds=sum(step.seconds for step in self.steps), idle=idle)]:
+            share = step.idle / idle if idle else 0.0
+            shown.add_row(step.name, f"{1e3 * step.seconds:.1f}", f"{1e3 * step.idle:.1f}", f"{share:.0%}")
+        return shown
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as a JSON object, in seconds."""
+        return {
+            "title": self.title,
+            "seconds": self.seconds,
+            "phases": self.phases,
+            "cpu": self.cpu,
+            "batches": self.batches,
+            "steps": [asdict(step) for step in self.steps],
+        }
 
 
 def role_of(command: Sequence[str]) -> str:
@@ -93,11 +141,59 @@ def phases_of(batch: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     return out
 
 
-def middle(progress: Progress) -> Mapping[str, Any]:
-    """The micro-batch with the median trigger, of those after the first `SKIPPED` and before the last, partial one."""
-    counted = sorted(progress[SKIPPED:-1], key=lambda batch: batch["durationMs"]["triggerExecution"])
-    if not counted:
+def steps_of(batch: Mapping[str, Any], trace: Trace | None) -> dict[str, tuple[float, float]]:
+    """Start and end of each step of the trigger, in seconds from its start. They leave no gap: what is between two of
+    Spark's phases belongs to the later one.
+
+    `addBatch` is divided by the phases of our sink's `trace`, if there is one. Spark says only how long phases took:
+    those before `addBatch` are placed from the trigger's start on, and `commitOffsets` at its end.
+    """
+    durations, trigger = batch["durationMs"], batch["durationMs"]["triggerExecution"] / 1e3
+    ends: dict[str, float] = {}
+    at = 0.0
+    for name in PHASES[: PHASES.index("addBatch")]:
+        at += durations.get(name, 0) / 1e3
+        ends[name] = at
+    parts = [phase for phase in trace.phases if phase.name != "begin"] if trace else []
+    if trace and parts:
+        began = trace.began_ms / 1e3 - started_at(batch)
+        ends[f"addBatch: before {parts[0].name}"] = began + parts[0].start / 1e3
+        ends |= {f"addBatch: {each.name}": began + (each.start + each.milliseconds) / 1e3 for each in parts}
+    committed = trigger - durations.get("commitOffsets", 0) / 1e3
+    ends["addBatch: rest" if parts else "addBatch"] = committed
+    ends["commitOffsets"] = trigger
+    steps, at = {}, 0.0
+    for name, end in ends.items():
+        until = min(max(at, end), trigger)
+        steps[name] = (at, until)
+        at = until
+    return steps
+
+
+def idle_steps(batches: Sequence[Mapping[str, Any]], traces: Mapping[int, Trace], idle: Samples) -> list[Step]:
+    """The means over these micro-batches of their steps. `traces` are by batch id; `idle` is of all cores."""
+    found: dict[str, list[Step]] = {}
+    for batch in batches:
+        start = started_at(batch)
+        for name, (at, end) in steps_of(batch, traces.get(batch["batchId"])).items():
+            unused = _used_until(idle, start + end) - _used_until(idle, start + at)
+            found.setdefault(name, []).append(Step(name=name, seconds=end - at, idle=unused))
+    return [
+        Step(name=name, seconds=mean(step.seconds for step in steps), idle=mean(step.idle for step in steps))
+        for name, steps in found.items()
+    ]
+
+
+def counting(progress: Progress) -> Progress:
+    """The micro-batches after the first `SKIPPED` and before the last, partial one."""
+    if not (counted := progress[SKIPPED:-1]):
         raise ToolFailed(f"only {len(progress)} micro-batches")
+    return counted
+
+
+def middle(progress: Progress) -> Mapping[str, Any]:
+    """Of the micro-batches that count, the one with the median trigger."""
+    counted = sorted(counting(progress), key=lambda batch: batch["durationMs"]["triggerExecution"])
     return counted[len(counted) // 2]
 
 
@@ -136,10 +232,16 @@ def timeline(title: str, batch: Mapping[str, Any], watched: Sequence[Watched]) -
 def measure(lab: Lab, way: Way, load: Load, *, ours: bool = True) -> Timeline:
     """The micro-batch with the median trigger, out of a query on plain settings in a warm session."""
     ran: list[Ran] = []
-    with SparkApart(PLAIN) as spark:
+    traces: dict[int, Trace] = {}
+    with temporary_directory() as folder, SparkApart(PLAIN) as spark:
 
         def run(query: Query) -> float:
+            if ours:
+                query = replace(query, sink={**query.sink, "traceDir": str(folder)})
             ran.append(spark.run(functools.partial(run_query, query=query)))
+            if ours:
+                reports = trace_file.read(folder, query.sink["kafka.transactional.id"])
+                traces.update((each.batch_id, each.trace) for each in map(CommitReport.from_json, reports))
             return ran[-1].first_batch
 
         side = side_of(lab, OURS if ours else BUILT_IN, way, load, run, ours=ours)
@@ -147,22 +249,27 @@ def measure(lab: Lab, way: Way, load: Load, *, ours: bool = True) -> Timeline:
         with watching(lab.kafka.pid()) as watched:
             alternate([side], records=load.rows, runs=1, warm_up=0, show=lab.show)
     title = f"{side.name}, {way.words}: {load.rows:,} records of {load.records.values}, plain settings"
-    return timeline(title, middle(ran[-1].progress), watched)
+    shown = timeline(title, middle(ran[-1].progress), watched)
+    counted, idle = counting(ran[-1].progress), next(each.samples for each in watched if each.role == _IDLE)
+    return replace(shown, steps=idle_steps(counted, traces, idle), batches=len(counted))
 
 
 @contextmanager
 def watching(broker: int) -> Iterator[list[Watched]]:
-    """The CPU time of the process `broker` and of all descendants of this process but itself, while the block runs.
+    """The CPU time of the process `broker` and of all descendants of this process but itself, and the idle time of all
+    cores, while the block runs.
 
     Raises ToolFailed except on Linux, where the clock of another process has nanoseconds.
     """
     if platform.system() != "Linux":
         raise ToolFailed("a timeline needs the processes' CPU clocks, which only Linux has")
     found: dict[int, Watched | None] = {broker: Watched(BROKER)}  # None: of somebody else
-    ended = threading.Event()
+    ended, idle = threading.Event(), Watched(_IDLE)
 
     def watch() -> None:
         while not ended.wait(_EVERY_SECONDS):
+            cores = psutil.cpu_times()  # in hundredths of a second, so only the mean of many micro-batches is exact
+            idle.samples.append((time.time(), cores.idle + cores.iowait))
             for pid in psutil.pids():
                 if pid not in found:
                     found[pid] = _ours(pid)
@@ -178,7 +285,7 @@ def watching(broker: int) -> Iterator[list[Watched]]:
     finally:
         ended.set()
         watcher.join()
-        watched += [each for each in found.values() if each is not None and each.samples]
+        watched += [idle, *(each for each in found.values() if each is not None and each.samples)]
 
 
 def _ours(pid: int) -> Watched | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -137,19 +138,28 @@ def timeline(
     rows: BatchRows = 100_000,
     value_size: ValueSize = 100,
     built_in: Annotated[bool, typer.Option("--built-in", help="Of the built-in connector.")] = False,
+    batches: Annotated[int, typer.Option(help="Micro-batches that count.", min=1)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as a JSON object.")] = False,
 ) -> None:
-    """Draw one micro-batch in steady state on plain settings: each process's CPU time, and Spark's phases; on Linux."""
+    """Draw one micro-batch in steady state on plain settings: each process's CPU time, and Spark's phases; on Linux.
+
+    Prints also how long the machine's cores were idle in each step, as the mean of all micro-batches.
+    """
 
     def run(lab: Lab) -> None:
-        from spark_kafka_eos.lab.bench import timeline
+        from spark_kafka_eos.lab.bench import show, timeline
         from spark_kafka_eos.lab.bench.inputs import Shape
         from spark_kafka_eos.lab.bench.steady import Load
 
-        load = Load(rows=rows, batches=8, records=Shape(records=0, value_bytes=value_size))
+        load = Load(rows=rows, batches=batches, records=Shape(records=0, value_bytes=value_size))
         shown = timeline.measure(lab, way, load, ours=not built_in)
         timeline.draw(shown, output)
+        if as_json:
+            print(json.dumps(shown.to_json()))
+            return
         for line in shown.lines():
             print(line)
+        show.console().print(shown.table())
 
     _on_broker(run)
 
