@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.reading.sink_progress import cluster_id
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
+    from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.dead_letters import aside, split
     from spark_kafka_eos.spark.follow import follow
@@ -123,6 +124,7 @@ __all__ = [
     "UndecodableRecord",
     "UnknownTopic",
     "__version__",
+    "arrow_stream",
     "aside",
     "cluster_id",
     "follow",
@@ -145,6 +147,7 @@ __getattr__ = lazy(
         "LineageListener": "spark_kafka_eos.spark.lineage",
         "ProgressListener": "spark_kafka_eos.spark.progress",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
+        "arrow_stream": "spark_kafka_eos.spark.arrow_stream",
         "aside": "spark_kafka_eos.spark.dead_letters",
         "cluster_id": "spark_kafka_eos.reading.sink_progress",
         "follow": "spark_kafka_eos.spark.follow",

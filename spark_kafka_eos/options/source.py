@@ -38,7 +38,8 @@ class SourceOptions:
     `ending_offsets` end a batch read or a stream.
 
     Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty, all columns
-    are read. Those in `required` are declared NOT NULL. `client_rack` may be `env:NAME`: the variable's value in the
+    are read. Those in `required` are declared NOT NULL. `rows` says what a row is: a record, or an offset range that
+    somebody else will read. `client_rack` may be `env:NAME`: the variable's value in the
     process that reads.
     """
 
@@ -62,6 +63,7 @@ class SourceOptions:
     trace_dir: str | None = None
     metrics_host: str = "127.0.0.1"
     include_headers: bool = False
+    rows: Literal["records", "offsetRanges"] = "records"
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     group_id: str | None = None

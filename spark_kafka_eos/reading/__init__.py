@@ -2,6 +2,7 @@
 
 positions.py        where a source starts, and where each micro-batch ends
 records.py          ranges of offsets -> Arrow batches
+ranges.py           ranges of offsets as rows, for rows=offsetRanges
 sampling.py         estimates sizes for maxBytesPerTrigger
 group_offsets.py    commitOffsets: commits completed batches to a consumer group
 sink_progress.py    reads a sink's ledger, for startingOffsets=committed

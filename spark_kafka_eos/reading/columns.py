@@ -1,4 +1,4 @@
-"""The source's columns, declared once for Arrow (`reading.records`) and Spark (`spark.schema`)."""
+"""The source's columns, declared once for Arrow (`reading.records`, `reading.ranges`) and Spark (`spark.schema`)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ _COLUMNS: Mapping[str, Kind] = {
     "offset": "int64",
     "timestamp": "timestamp",
     "timestampType": "int32",
+}
+
+# With rows=offsetRanges. The first four names are those of Spark's `OffsetRange` (its Kafka integration for DStreams).
+RANGE_COLUMNS: Mapping[str, Kind] = {
+    "topic": "string",
+    "partition": "int32",
+    "fromOffset": "int64",
+    "untilOffset": "int64",
+    "topicId": "string",
+    "leaderEpoch": "int32",
 }
 
 

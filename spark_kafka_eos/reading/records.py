@@ -41,7 +41,7 @@ _ENOUGH_BYTES = 4 << 20
 _DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
 
 _HEADERS = pa.list_(pa.field("element", HEADERS.value_type))  # as Spark calls it
-_TYPES: Mapping[Kind, pa.DataType] = {
+TYPES: Mapping[Kind, pa.DataType] = {
     "binary": pa.binary(),
     "string": pa.string(),
     "int32": pa.int32(),
@@ -58,7 +58,7 @@ def arrow_schema(*, include_headers: bool, columns: Sequence[str] = (), required
     included.
     """
     kinds = source_columns(include_headers=include_headers)
-    return pa.schema([pa.field(name, _TYPES[kinds[name]], name not in required) for name in columns or kinds])
+    return pa.schema([pa.field(name, TYPES[kinds[name]], name not in required) for name in columns or kinds])
 
 
 def read(

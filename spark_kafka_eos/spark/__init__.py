@@ -3,6 +3,7 @@
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
 writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; how it commits a micro-batch
 encode_stage.py                         encodes rows as record batches in Spark tasks
+arrow_stream.py                         `arrow_stream`: records go from read to encode without the JVM
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 rows.py schema.py filters.py            columns of the sink, columns of the source, filters of a batch read
 dead_letters.py                         `aside` and `split`, for users

@@ -51,9 +51,12 @@ class KafkaEosDataSource(DataSource):
         return "kafka-eos"
 
     def schema(self) -> StructType:
-        from spark_kafka_eos.spark.schema import source_schema
+        from spark_kafka_eos.spark.schema import ranges_schema, source_schema
 
-        return source_schema(include_headers=self._source_options().include_headers)
+        options = self._source_options()
+        if options.rows == "offsetRanges":
+            return ranges_schema()
+        return source_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spark_kafka_eos.spark.source import KafkaEosReader
@@ -100,11 +103,14 @@ class KafkaEosDataSource(DataSource):
         it.
         """
         from spark_kafka_eos.options import source_options
-        from spark_kafka_eos.spark.schema import selected
+        from spark_kafka_eos.spark.schema import check_ranges_schema, selected
 
         with errors_of_source():
             options = source_options(self._shown(), streaming=streaming)
             if schema is None:
+                return options
+            if options.rows == "offsetRanges":
+                check_ranges_schema(schema)
                 return options
             columns, required = selected(schema, include_headers=options.include_headers)
         return replace(options, columns=columns, required=required)

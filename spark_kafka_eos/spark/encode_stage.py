@@ -1,14 +1,15 @@
 """The encode stage: encodes the partitions of a DataFrame as blocks, which are staged for the driver or shuffled.
 
 Runs in Spark's Python workers. An invalid row's error is returned to the driver as a value. If it were raised, Spark
-would retry the task in vain and show a worker's traceback instead of the error.
+would retry the task in vain and show a worker's traceback instead of the error. An error of the source, which such a
+task may read itself (`RowsOf`), is raised: it may not come again.
 """
 
 from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ from spark_kafka_eos.writing.staging import Staging
 
 Batches = Iterator[pa.RecordBatch]
 
+# From the batches that Spark passes to an encode task to rows with columns of the sink.
+RowsOf = Callable[[Batches, Layout], Batches]
+
 _REPORT = pa.schema([("report", pa.binary())])
 
 # For `mapInArrow`. As a type, because the JVM would parse a string in each micro-batch.
@@ -45,7 +49,7 @@ def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging:
     try:
         report = staging.stage(folder, task, _encode(batches, encoder, layout, sample))
     except KafkaEosError as error:
-        return EncodeReport(task=task, error=error)
+        return _refused(task, error)
     elapsed = (time.perf_counter() - started) * 1e3
     return replace(report, dead_letters=encoder.dead_letters, milliseconds=elapsed, links=sample.found)
 
@@ -58,9 +62,11 @@ class StagingTask(PromptInput):
     layout: Layout
     staging: Staging
     folder: str
+    rows_of: RowsOf | None = None
 
     def __call__(self, batches: Batches) -> Batches:
-        yield report_row(stage_rows(batches, self.client, self.layout, self.staging, self.folder))
+        rows = _rows(batches, self.rows_of, self.layout)
+        yield report_row(stage_rows(rows, self.client, self.layout, self.staging, self.folder))
 
 
 @dataclass(frozen=True)
@@ -70,19 +76,21 @@ class ShufflingTask(PromptInput):
     client: ClientOptions
     layout: Layout
     slots: int
+    rows_of: RowsOf | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         task = task_context().partitionId()
         started = time.perf_counter()
+        rows = _rows(batches, self.rows_of, self.layout)
         blocks: list[EncodedBlock] = []
         sample = Traceparents(self.layout.links)
         encoder = _encoder(self.client, self.layout, task)
         try:
-            for block in _encode(batches, encoder, self.layout, sample):
+            for block in _encode(rows, encoder, self.layout, sample):
                 blocks.append(encoded(block))
                 yield block_row(block, self.slots)
         except KafkaEosError as error:
-            report = EncodeReport(task=task, error=error)
+            report = _refused(task, error)
         else:
             elapsed = (time.perf_counter() - started) * 1e3
             report = EncodeReport(
@@ -105,6 +113,16 @@ def task_context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "runs in a Spark task only"
     return context
+
+
+def _rows(batches: Batches, rows_of: RowsOf | None, layout: Layout) -> Batches:
+    return batches if rows_of is None else rows_of(batches, layout)
+
+
+def _refused(task: int, error: KafkaEosError) -> EncodeReport:
+    if error.committed is None:  # the source's
+        raise error
+    return EncodeReport(task=task, error=error)
 
 
 def _encoder(client: ClientOptions, layout: Layout, task: int) -> BlockEncoder:

@@ -15,7 +15,7 @@ from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.prompt_input import PromptInput
-from spark_kafka_eos.spark.encode_stage import REPORT, Batches, ShufflingTask, report_row, task_context
+from spark_kafka_eos.spark.encode_stage import REPORT, Batches, RowsOf, ShufflingTask, report_row, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
 from spark_kafka_eos.spark.shuffled import SHUFFLED, read, shuffle
 from spark_kafka_eos.spark.worker import spare_the_collector
@@ -30,6 +30,7 @@ def append_stage(
     options: SinkOptions,
     where: Layout,
     batch_id: int,
+    rows_of: RowsOf | None,
     identity: ProducerIdentity,
 ) -> Appended:
     """Have the executors append `rows` under `identity`; each task owns some of the partitions.
@@ -38,7 +39,7 @@ def append_stage(
     """
     partitions = sum(target.partitions for target in where.targets.values())
     slots = max(1, min(partitions or parallelism(session), parallelism(session)))
-    blocks = rows.mapInArrow(ShufflingTask(options.client, where, slots), SHUFFLED)
+    blocks = rows.mapInArrow(ShufflingTask(options.client, where, slots, rows_of), SHUFFLED)
     appended = shuffle(blocks, slots).mapInArrow(_AppendTask(options, identity, batch_id), REPORT)
     try:
         with phase("job"):

@@ -25,11 +25,10 @@ from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import Committed, ConfigurationError, KafkaEosError, ReplayFailed
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import ClientOptions, SinkOptions
-from spark_kafka_eos.spark.encode_stage import REPORT, StagingTask
+from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.writing.append import StagedWrite
-from spark_kafka_eos.writing.blocks import Layout
 from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
 from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
@@ -47,12 +46,13 @@ class BatchRows:
     """The output of a micro-batch: the rows of `frame`, None if it has none.
 
     `topic` is the topic of all rows, None if each row names its own. `output_topics` are the topics that the batch may
-    write; if it is empty, any.
+    write; if it is empty, any. With `rows_of`, the encode tasks make the output's rows from those of `frame`.
     """
 
     frame: DataFrame | None = None
     topic: str | None = None
     output_topics: tuple[str, ...] = ()
+    rows_of: RowsOf | None = None
 
 
 class MicroBatchWriter:
@@ -196,10 +196,13 @@ class MicroBatchWriter:
             return StagedWrite(cluster, self._options, staging, list, batch.batch_id)
         options = replace(self._options, output_topics=rows.output_topics)
         where = layout(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
-        by_executors = functools.partial(append_stage, session, rows.frame, self._options, where, batch.batch_id)
+        by_executors = functools.partial(
+            append_stage, session, rows.frame, self._options, where, batch.batch_id, rows.rows_of
+        )
         if choice.mode == "executors":
             return by_executors
-        stage = functools.partial(self._stage, rows.frame, where, staging, folder)
+        task = StagingTask(self._options.client, where, staging, folder, rows.rows_of)
+        stage = functools.partial(_stage, rows.frame, task)
         if not choice.small:
             stage = functools.partial(self._with_room, stage, staging, batch, leftovers)
         by_driver = StagedWrite(cluster, self._options, staging, stage, batch.batch_id)
@@ -211,10 +214,6 @@ class MicroBatchWriter:
                 return replace(by_executors(identity), choice=larger_than_expected())
 
         return as_it_comes if choice.small else by_driver
-
-    def _stage(self, rows: DataFrame, where: Layout, staging: Staging, folder: str) -> Sequence[EncodeReport]:
-        staged = rows.mapInArrow(StagingTask(self._options.client, where, staging, folder), REPORT)
-        return [pickle.loads(row.report) for row in staged.collect()]
 
     def _leftovers(self, staging: Staging, batch: MicroBatch) -> list[str]:
         """The folders that killed attempts at this batch, and batches before it, have left behind.
@@ -254,6 +253,10 @@ class MicroBatchWriter:
             )
         each = FIRST_BYTES_PER_OFFSET if self._bytes_per_offset is None else self._bytes_per_offset
         return choose(self._options.append_mode, kind, batch, each)
+
+
+def _stage(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
+    return [pickle.loads(row.report) for row in rows.mapInArrow(task, REPORT).collect()]
 
 
 def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:

@@ -71,7 +71,7 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
             present.pop("error")
     if "value" not in present:
         raise InvalidSchema(
-            f"the DataFrame has no column 'value' (its columns: {', '.join(schema.names) or 'none'})",
+            f"there is no column 'value' (the columns: {', '.join(schema.names) or 'none'})",
             action="Rename the column with the record's value to 'value'.",
         )
     if topic is not None:
@@ -79,7 +79,7 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
     elif "topic" not in present and not (dead_letters and "error" in present):
         raise InvalidSchema(
             "neither the option 'topic' nor a column 'topic' is set",
-            action="Set the option 'topic', or add a column 'topic' to the DataFrame.",
+            action="Set the option 'topic', or add a column 'topic'.",
         )
     for name, field in present.items():
         nested = _NESTED.get(name)

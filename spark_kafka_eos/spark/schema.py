@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.reading.columns import Kind, source_columns
+from spark_kafka_eos.reading.columns import RANGE_COLUMNS, Kind, source_columns
 
 _NOT_IN_ALL = ("key", "value", "headers")
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -41,8 +41,26 @@ _TYPES: Mapping[Kind, DataType] = {
 
 def source_schema(*, include_headers: bool) -> StructType:
     """`source_columns` as Spark's."""
-    kinds = source_columns(include_headers=include_headers)
+    return _schema(source_columns(include_headers=include_headers))
+
+
+def ranges_schema() -> StructType:
+    """The source's columns with rows=offsetRanges."""
+    return _schema(RANGE_COLUMNS)
+
+
+def _schema(kinds: Mapping[str, Kind]) -> StructType:
     return StructType([StructField(name, _TYPES[kind]) for name, kind in kinds.items()])
+
+
+def check_ranges_schema(schema: StructType) -> None:
+    """Raise ConfigurationError unless `schema` is the one of rows=offsetRanges."""
+    if schema != ranges_schema():
+        raise ConfigurationError(
+            "schema",
+            f"cannot select columns of offset ranges, which are {ranges_schema().simpleString()}",
+            action="Omit schema(…), or rows=offsetRanges to read records.",
+        )
 
 
 def selected(schema: StructType, *, include_headers: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

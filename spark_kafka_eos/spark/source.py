@@ -153,22 +153,32 @@ class KafkaEosStreamReader(PromptInput, StreamReader):
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition. Spark invents a partition without a value if a batch read planned none."""
+    if partition.value is None:
+        return
+    if options.rows == "offsetRanges":
+        from spark_kafka_eos.reading.ranges import as_rows
+
+        yield as_rows(partition.value)
+    else:
+        yield from read_records(partition.value, options)
+
+
+def read_records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of one task's ranges, in a Spark task; see `reading.records.read`."""
     with errors_of_source():
-        yield from _records(partition, options)
+        yield from _records(ranges, options)
 
 
-def _records(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Read one partition. Spark invents a partition without a value if a batch read planned none."""
+def _records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     from spark_kafka_eos.broker.cluster import shared_cluster
     from spark_kafka_eos.reading.records import read
 
-    if partition.value is None:
-        return iter(())
     spare_the_collector()
     context = TaskContext.get()
     if context is not None and (collector := context.getLocalProperty(COLLECTOR)) is not None:
-        return _read_and_tell(partition.value, options, context, collector)
-    return read(partition.value, options, shared_cluster(options.client))
+        return _read_and_tell(ranges, options, context, collector)
+    return read(ranges, options, shared_cluster(options.client))
 
 
 def _read_and_tell(

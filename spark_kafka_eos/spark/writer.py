@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 
 from spark_kafka_eos.options import Write, sink_options
 from spark_kafka_eos.options.sink import output_topics_of, require_declared
+from spark_kafka_eos.spark.encode_stage import RowsOf
 from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
@@ -114,6 +115,17 @@ class TransactionalWriter:
             )
             yield collected
             self._last_commit = self._writer.commit(batch_df, batch_id, collected.rows())
+
+    def write_ranges(self, ranges: DataFrame, batch_id: int, rows_of: RowsOf) -> None:
+        """Commit the rows that the encode tasks make of these offset ranges: for `arrow_stream`."""
+        with stop_recognized(ranges.sparkSession):
+            rows = BatchRows(
+                frame=ranges,
+                topic=self._options.topic,
+                output_topics=output_topics_of(self._options, None),
+                rows_of=rows_of,
+            )
+            self._last_commit = self._writer.commit(ranges, batch_id, rows)
 
     @property
     def last_commit(self) -> CommitReport | None:

@@ -47,6 +47,7 @@ SLOW = pytest.mark.slow
     [
         pytest.param("kafka", "sink", id="TV2-sink"),
         pytest.param("kafka39", "executors", id="TV1-executors"),
+        pytest.param("kafka", "arrow", id="TV2-arrow", marks=SLOW),
         pytest.param("kafka", "driver", id="TV2-driver", marks=SLOW),
         pytest.param("kafka", "executors", id="TV2-executors", marks=SLOW),
         pytest.param("kafka39", "driver", id="TV1-driver", marks=SLOW),
@@ -77,7 +78,7 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
             JOB,
             [broker.bootstrap, source, target, dead, str(checkpoint), way, str(BATCH)],
             conf=[
-                *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+                *("--master", "local[2, 2]", "--conf", "spark.ui.enabled=false"),
             ],
             env=python_environment() | (kill.environment(folder) if kill else {}),
             log=tmp_path / "driver.log",

@@ -41,6 +41,7 @@ PUBLIC = {
     "UndecodableRecord",
     "UnknownTopic",
     "__version__",
+    "arrow_stream",
     "aside",
     "cluster_id",
     "follow",

@@ -1,26 +1,42 @@
 """A driver to be killed: copies a topic of numbers with each way to write, and puts every tenth one aside. Arguments:
-bootstrap, from, to, the dead letters' topic, checkpoint, way, batch size."""
+bootstrap, from, to, the dead letters' topic, checkpoint, way, batch size. The way `arrow` has tasks fail once."""
 
 import sys
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, aside
+from spark_kafka_eos import TransactionalWriter, arrow_stream, aside
+
+KIND = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
+
+
+def tenth_aside(rows: pa.RecordBatch) -> pa.RecordBatch:
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() == context.partitionId() == 0:
+        raise OSError("the first attempt fails")
+    causes = [{"cause": "tenth"} if int(value.as_py()) % 10 == 0 else None for value in rows["value"]]
+    return pa.RecordBatch.from_pydict({"value": rows["value"], "error": pa.array(causes, KIND)})
+
 
 bootstrap, source, target, dead, checkpoint, way, size = sys.argv[1:]
 spark = SparkSession.builder.appName("set aside").getOrCreate()
 sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"copy-{target}", "topic": target}
 sink |= {"deadLetterTopic": dead, "maxDeadLetters": "11%"}
 reads = {"kafka.bootstrap.servers": bootstrap, "subscribe": source, "startingOffsets": "earliest"}
-records = spark.readStream.format("kafka-eos").options(**reads, maxOffsetsPerTrigger=size).load()
+reads |= {"maxOffsetsPerTrigger": size}
+records = spark.readStream.format("kafka-eos").options(**reads).load()
 tenth = F.struct(F.lit("tenth").alias("cause"), F.lit("").alias("message"), F.lit(0).alias("schema_id"))
 number = F.col("value").cast("string").cast("int")
 decoded = F.struct(number.alias("value"), F.when(number % 10 == 0, tenth).alias("error"))
 rows = aside(records.withColumn("decoded", decoded), "decoded", value=F.col("decoded.value").cast("string"))
-stream = rows.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
 if way == "sink":
-    stream = stream.format("kafka-eos").options(**sink)
+    stream = rows.writeStream.format("kafka-eos").options(**sink)
+elif way == "arrow":
+    stream = arrow_stream(spark, reads, TransactionalWriter(sink), tenth_aside)
 else:
-    stream = stream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
-stream.start().awaitTermination()
+    stream = rows.writeStream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
+stream.trigger(availableNow=True).option("checkpointLocation", checkpoint).start().awaitTermination()

@@ -29,6 +29,19 @@ def test_the_schema_follows_include_headers() -> None:
     assert KafkaEosDataSource(OPTIONS | {"includeheaders": "true"}).schema().names[-1] == "headers"
 
 
+def test_a_row_may_be_an_offset_range() -> None:
+    source = KafkaEosDataSource(OPTIONS | {"rows": "offsetranges", "includeheaders": "true"})
+    assert source.schema().simpleString() == (
+        "struct<topic:string,partition:int,fromOffset:bigint,untilOffset:bigint,topicId:string,leaderEpoch:int>"
+    )
+
+
+@pytest.mark.parametrize("make", [KafkaEosDataSource.reader, KafkaEosDataSource.streamReader])
+def test_a_choice_among_the_columns_of_offset_ranges_is_refused(make: object) -> None:
+    with pytest.raises(ConfigurationError, match="cannot select columns of offset ranges"):
+        make(KafkaEosDataSource(OPTIONS | {"rows": "offsetRanges"}), StructType([StructField("topic", StringType())]))  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("make", [KafkaEosDataSource.reader, KafkaEosDataSource.streamReader])
 def test_readers_are_built_and_pickled_without_a_broker(make: object) -> None:
     reader = make(KafkaEosDataSource(OPTIONS), source_schema(include_headers=False))  # type: ignore[operator]

@@ -1,0 +1,149 @@
+"""What `arrow_stream` takes, what a transform may return, which errors a task raises; no Spark, no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StructType
+
+from spark_kafka_eos.core.dead_letter_headers import ERROR
+from spark_kafka_eos.errors import ConfigurationError, DataLoss, InvalidRow, InvalidSchema, errors_of_source
+from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.spark import encode_stage
+from spark_kafka_eos.spark.arrow_stream import Records, arrow_stream, chosen, sink_columns
+from spark_kafka_eos.spark.encode_stage import ShufflingTask, stage_rows
+from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.writing.blocks import Layout, Target
+from spark_kafka_eos.writing.dead_letters import DeadLetterTopic
+from spark_kafka_eos.writing.staging import Staging
+
+SOURCE = {"kafka.bootstrap.servers": "broker.invalid:9092", "subscribe": "orders"}
+SINK = {"kafka.bootstrap.servers": "broker.invalid:9092", "kafka.transactional.id": "copy", "topic": "out"}
+OUT = Layout(topic="out", targets={"out": Target(partitions=1)})
+ANY = Layout(topic=None, targets={})
+UNKNOWN_TO_SPARK = pa.nulls(1, pa.month_day_nano_interval())
+DEAD = Layout(topic="out", targets={}, dead_letters=DeadLetterTopic(topic="dead"))
+
+
+def batch(**columns: pa.Array | list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in columns.items()})
+
+
+# -- what arrow_stream takes
+
+
+def columns(schema: StructType | str | None = None, *, copy: bool, **given: str) -> tuple[str, ...]:
+    return chosen(source_options(SOURCE | given), schema, copy=copy).columns
+
+
+def test_a_copy_reads_only_what_it_writes() -> None:
+    assert columns(copy=True) == ("key", "value")
+    assert columns(copy=True, includeHeaders="true") == ("key", "value", "headers")
+
+
+def test_a_transform_gets_all_columns_or_those_of_the_schema() -> None:
+    assert columns(copy=False) == ()
+    assert columns(StructType().add("value", BinaryType()), copy=False) == ("value",)
+
+
+def test_a_schema_that_the_source_does_not_have_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="may only select columns"):
+        columns(StructType().add("value", IntegerType()), copy=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"Rows": "records"}, "'rows': is set by arrow_stream"),
+        ({"subscribe": None}, "the topics to read are not set"),
+        ({"maxOffsetPerTrigger": 5}, "maxOffsetPerTrigger.*maxOffsetsPerTrigger"),
+    ],
+)
+def test_a_wrong_option_of_the_source_is_refused_before_anything_starts(wrong: dict[str, object], message: str) -> None:
+    no_spark: Any = None
+    with pytest.raises(ConfigurationError, match=message):
+        arrow_stream(no_spark, SOURCE | wrong, TransactionalWriter(SINK))
+
+
+def test_a_password_is_not_in_what_python_prints_of_a_task() -> None:
+    login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+    login |= {"kafka.sasl.username": "reader", "kafka.sasl.password": "s3cret"}
+    assert "s3cret" not in repr(Records(source_options(SOURCE | login), None))
+
+
+# -- what a transform returns
+
+
+def test_the_sinks_columns_are_written_and_others_left_out() -> None:
+    given = batch(offset=[1], VALUE=[b"v"], Key=["k"], topic=["ignored"])
+    assert sink_columns(given, OUT).schema.names == ["VALUE", "Key"]
+    assert sink_columns(given, ANY).schema.names == ["VALUE", "Key", "topic"]
+
+
+def test_a_column_that_is_left_out_may_have_any_type() -> None:
+    given = batch(value=[b"v"], topic=[1], span=UNKNOWN_TO_SPARK)
+    assert sink_columns(given, OUT).schema.names == ["value"]
+
+
+def test_dead_letters_may_have_an_error_where_there_is_a_topic_for_them() -> None:
+    given = batch(value=[b"v"], error=pa.nulls(1, ERROR))
+    assert sink_columns(given, DEAD).schema.names == ["value", "error"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "layout", "message"),
+    [
+        (None, OUT, "transform returned NoneType, not pyarrow.RecordBatch"),
+        (pa.table({"value": [b"v"]}), OUT, "transform returned Table, not pyarrow.RecordBatch"),
+        (batch(key=[b"k"]), OUT, "what transform returned does not fit the sink: there is no column 'value'"),
+        (batch(value=[1]), OUT, "what transform returned .* 'value' has type bigint"),
+        (batch(value=[b"v"], partition=[1]), OUT, "what transform returned .* 'partition' has type bigint"),
+        (batch(value=[b"v"]), ANY, "what transform returned .* neither the option 'topic' nor a column 'topic'"),
+        (batch(value=[b"v"], Value=[b"v"]), OUT, "what transform returned .* two columns 'value'"),
+        (batch(value=UNKNOWN_TO_SPARK), OUT, "what transform returned .* month_day_nano_interval is not supported"),
+    ],
+)
+def test_what_does_not_fit_the_sink_is_refused_and_transform_is_named(
+    returned: object, layout: Layout, message: str
+) -> None:
+    with pytest.raises(InvalidSchema, match=message) as refused:
+        sink_columns(returned, layout)
+    assert "pyarrow.RecordBatch" in str(refused.value)
+
+
+# -- errors in a task
+
+
+@pytest.fixture(autouse=True)
+def in_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode_stage, "task_context", lambda: SimpleNamespace(partitionId=lambda: 0))
+
+
+def failing_source(*_: object) -> Iterator[pa.RecordBatch]:
+    with errors_of_source():
+        yield batch(key=[b"k"], value=[b"v"])
+        raise DataLoss("offsets are gone")
+
+
+def failing_rows(*_: object) -> Iterator[pa.RecordBatch]:
+    yield batch(key=[b"k"], value=[b"v"])
+    raise InvalidRow("a row is too large")
+
+
+def test_an_error_of_the_source_is_raised_so_that_spark_runs_the_task_again() -> None:
+    client = sink_options(SINK).client
+    with pytest.raises(DataLoss):
+        stage_rows(failing_source(), client, OUT, Staging(None, inline_bytes=1_000), "0")
+    with pytest.raises(DataLoss):
+        list(ShufflingTask(client, OUT, 1, failing_source)(iter(())))
+
+
+def test_an_error_of_the_rows_is_told_to_the_driver() -> None:
+    client = sink_options(SINK).client
+    report = stage_rows(failing_rows(), client, OUT, Staging(None, inline_bytes=1_000), "0")
+    assert isinstance(report.error, InvalidRow)
+    assert len(list(ShufflingTask(client, OUT, 1, failing_rows)(iter(())))) == 1
