@@ -59,7 +59,7 @@ test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seco
 	$(BIN)/pytest tests/unit
 
 .PHONY: bench
-bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own connector: three quarters of an hour
+bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own connector: most of an hour
 	$(BIN)/kafka-eos bench all --output docs/performance --into PERFORMANCE.md
 
 .PHONY: check

@@ -543,7 +543,7 @@ def everything(
     megabytes: Megabytes = 64,
     into: Into = None,
 ) -> None:
-    """Measure every row of the table of targets, and print the table; takes three quarters of an hour."""
+    """Measure every row of the table of targets, and print the table; takes most of an hour."""
     from spark_kafka_eos.lab.bench import campaign, plots, show, store
     from spark_kafka_eos.lab.bench.machine import machine
 
