@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +17,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos import TransactionalWriter, arrow_stream
+from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.verify import verify
 from spark_kafka_eos.writing.report import CommitReport
 from tests.producing import produce
 from tests.reading import librdkafkas, read_committed
+from tests.spark.test_progress import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -134,6 +137,24 @@ def test_a_query_that_starts_again_skips_what_was_committed_and_goes_on_in_eithe
     produce(pipe.kafka.bootstrap, pipe.topic, [b"401"])
     assert pipe.run().records == 1
     assert sorted(map(int, pipe.written())) == list(range(PARTITIONS * EACH + 2))
+
+
+def test_the_progress_listener_says_what_the_encode_tasks_have_read(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = ProgressListener(pipe.source, spark=pipe.spark)
+    pipe.spark.streams.addListener(listener)
+    try:
+        with caplog.at_level(logging.INFO, "spark_kafka_eos.spark.progress"):
+            pipe.run()
+            until(lambda: "spark_kafka_eos.spark.progress" in {record.name for record in caplog.records})
+    finally:
+        pipe.spark.streams.removeListener(listener)
+        listener.close()
+    lines = [record.message for record in caplog.records if record.name == "spark_kafka_eos.spark.progress"]
+    [figures] = json.loads(lines[0])["sources"]
+    assert figures["bytesRead"] > PARTITIONS * EACH
+    assert figures["rows"] < EACH, "the ranges"
 
 
 def test_a_transform_that_returns_something_else_ends_the_query_with_an_error_that_names_it(pipe: Pipe) -> None:

@@ -36,8 +36,13 @@ def dead(kafka: EmbeddedKafka) -> str:
 
 
 @pytest.fixture(scope="module")
+def copied(kafka: EmbeddedKafka) -> str:
+    return kafka.create_topic("connect-orders-copied")
+
+
+@pytest.fixture(scope="module")
 def errors(
-    kafka: EmbeddedKafka, topic: str, paid: str, dead: str, tmp_path_factory: pytest.TempPathFactory
+    kafka: EmbeddedKafka, topic: str, paid: str, dead: str, copied: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str | None]:
     """Each query's error, all of them run in one session."""
     orders = kafka.create_topic("connect-orders", 2)
@@ -47,7 +52,17 @@ def errors(
     producer.flush()
     testing = {"SPARK_TESTING": "1"}  # a free port for the server instead of the one that everybody's has
     done = subprocess.run(
-        [sys.executable, JOB, kafka.bootstrap, topic, str(tmp_path_factory.mktemp("connect")), orders, paid, dead],
+        [
+            sys.executable,
+            JOB,
+            kafka.bootstrap,
+            topic,
+            str(tmp_path_factory.mktemp("connect")),
+            orders,
+            paid,
+            dead,
+            copied,
+        ],
         env={**os.environ, **python_environment(), **testing},
         stdout=subprocess.PIPE,
         check=True,
@@ -105,3 +120,10 @@ def test_the_readmes_example_writes_the_paid_orders_once_with_the_trigger_of_ser
 ) -> None:
     assert errors["readme"] is None
     assert sorted(int(m.key() or b"") for m in read_committed(kafka.bootstrap, paid)) == list(range(0, 30, 3))
+
+
+def test_a_function_of_arrow_batches_runs_on_the_server(
+    kafka: EmbeddedKafka, copied: str, errors: dict[str, str | None]
+) -> None:
+    assert errors["arrow"] is None
+    assert len(read_committed(kafka.bootstrap, copied)) == 30

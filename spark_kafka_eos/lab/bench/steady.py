@@ -21,6 +21,7 @@ import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_kafka_eos.core.lag import kafka_offsets
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench.alternating import Side, alternate
 from spark_kafka_eos.lab.bench.apart import SparkApart
@@ -54,6 +55,7 @@ from spark_kafka_eos.lab.bench.steady_figures import (
     setting_side,
     trigger_seconds,
 )
+from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
 _POLL_SECONDS = 0.002  # between two looks at the checkpoint
@@ -138,7 +140,7 @@ def steady(
         for way in ways:
             title = f"{way.words}, steady, plain settings"
             sides = {OURS: _Participant(spark=spark), BUILT_IN: _Participant(spark=spark, ours=False)}
-            if load.schema:
+            if load.schema and way is not Way.ARROW:  # which reads only keys and values in any case
                 sides[OURS_SCHEMA] = _Participant(spark=spark, schema=True)
             yield f"{STEADY}-{name}-{way}", _compare(lab, title, way, load, sides, rounds)
         lab.drop(lab.input(load.shape))
@@ -287,7 +289,7 @@ def run_query(spark: SparkSession, query: Query) -> Ran:
             _await_commit(running, checkpoint, SKIPPED - 1 + query.batches)
             after = _used()
             running.awaitTermination()
-            progress = tuple(json.loads(each.json) for each in running.recentProgress)
+            progress = tuple(_with_records(json.loads(each.json), query) for each in running.recentProgress)
         finally:
             running.stop()
     used = Used(
@@ -296,7 +298,19 @@ def run_query(spark: SparkSession, query: Query) -> Ran:
     return Ran(first_batch=first_batch, progress=progress, used=used)
 
 
+def _with_records(progress: dict[str, Any], query: Query) -> dict[str, Any]:
+    """A micro-batch's progress. Spark counts the ranges of a stream of offset ranges: then with the number of offsets,
+    each of which has a record in an input. The first micro-batch starts at offset 0.
+    """
+    if query.way is not Way.ARROW or not query.ours:
+        return progress
+    start, end = (kafka_offsets(progress["sources"][0][name]) or {} for name in ("startOffset", "endOffset"))
+    return progress | {"numInputRows": sum(end.values()) - sum(start.values())}
+
+
 def _writer(spark: SparkSession, query: Query) -> Any:
+    if query.ours and query.way is Way.ARROW:
+        return arrow_stream(spark, query.source, TransactionalWriter(dict(query.sink)))
     kind = OUR_FORMAT if query.ours else BUILT_IN_FORMAT
     reader = spark.readStream.format(kind).options(**query.source)
     if query.columns is not None:

@@ -27,11 +27,12 @@ PLAIN_SETTINGS = "plain settings"
 
 
 class Way(StrEnum):
-    """What a query does with the rows of a source."""
+    """What a query does with the rows of a source. The built-in connector's counterpart of ARROW is FOREACH_BATCH."""
 
     NOOP = "noop"
     FOREACH_BATCH = "foreach-batch"
     SINK = "sink"
+    ARROW = "arrow"
 
     @property
     def words(self) -> str:
@@ -40,6 +41,7 @@ class Way(StrEnum):
             Way.NOOP: "source → noop",
             Way.FOREACH_BATCH: "copy, foreachBatch",
             Way.SINK: "copy, format's sink",
+            Way.ARROW: "copy, arrow_stream",
         }[self]
 
 
@@ -191,19 +193,21 @@ def _sides(measured: Comparison) -> list[str]:
 
 
 def _cpu(steady: Sequence[Comparison]) -> Grid:
-    """A row for each way and kind of record that was measured on all sides with two sizes of batches; of more, the
-    largest two.
+    """A row for each way and kind of record that was measured on all its sides with two sizes of batches; of more, the
+    largest two. ARROW has no side with schema(…).
     """
     rows, names = [], [BUILT_IN, OURS, OURS_SCHEMA]
     alike: dict[tuple[str, str], list[Comparison]] = {}
-    for measured in (each for each in steady if _sides(each) == names):
+    for measured in (each for each in steady if _sides(each) == names or each.settings["way"] == Way.ARROW):
         alike.setdefault((measured.settings["way"], measured.settings["values"]), []).append(measured)
     for (way, values), sizes in alike.items():
         if len(sizes) < 2:
             continue
-        lines = [cpu_line(*(_cpu_of(size, name) for size in sizes[-2:])) for name in names]
-        fixed = [f"{1e3 * line.fixed:.0f}" for line in lines]
-        rows.append((f"{Way(way).words}: {values}", *(f"{line.per_million:.1f}" for line in lines), *fixed))
+        sides = _sides(sizes[-1])
+        lines = [cpu_line(*(_cpu_of(size, name) for size in sizes[-2:])) for name in sides]
+        absent = [""] * (len(names) - len(sides))
+        slopes, fixed = [f"{line.per_million:.1f}" for line in lines], [f"{1e3 * line.fixed:.0f}" for line in lines]
+        rows.append((f"{Way(way).words}: {values}", *slopes, *absent, *fixed, *absent))
     headings = [f"{what}, {name}" for what in ("s per million rows", "fixed ms") for name in _SHORT]
     return Grid(name=_CPU, files=STEADY, headings=("CPU", *headings), rows=tuple(rows), rounds=_rounds(steady))
 

@@ -114,7 +114,7 @@ def _steady(results: Results) -> Iterator[TargetRow]:
             measured = results.get(f"{STEADY}-{key}-{way}")
             if not isinstance(measured, Comparison):
                 continue
-            least = source if way is Way.NOOP else copy
+            least = {Way.NOOP: source, Way.ARROW: copy[-1:]}.get(way, copy)  # an Arrow copy has only two columns
             theirs, sides = (
                 measured.named(BUILT_IN),
                 [measured.named(name) for name in (OURS, OURS_SCHEMA)[: len(least)]],

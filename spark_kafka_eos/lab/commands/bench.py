@@ -50,14 +50,14 @@ Megabytes = Annotated[int, typer.Option(help="Megabytes of values in a run of ov
 Sizes = Annotated[str, typer.Option(help="Comma-separated list of bytes per value.")]
 Lengths = Annotated[str, typer.Option(help="Comma-separated list of transaction lengths, in milliseconds.")]
 Opponents = Annotated[str, typer.Option(help="Comma-separated list of builtin, recipe, librdkafka, java.")]
-Ways = Annotated[str, typer.Option(help="Comma-separated list of noop, foreach-batch, sink.")]
+Ways = Annotated[str, typer.Option(help="Comma-separated list of noop, foreach-batch, sink, arrow.")]
 BatchRows = Annotated[int, typer.Option(help="Records of a micro-batch.", min=20)]
 Rounds = Annotated[int, typer.Option("--runs", help="Measured rounds, in each of which every side runs once.", min=1)]
 
 
 @bench.command()
 def steady(
-    ways: Ways = "noop,foreach-batch,sink",
+    ways: Ways = "noop,foreach-batch,sink,arrow",
     rows: Annotated[str, typer.Option(help="Comma-separated list of records per micro-batch.")] = "100000,500000",
     batches: Annotated[int, typer.Option(help="Micro-batches of a run that count.", min=1)] = 8,
     runs: Rounds = 5,
@@ -90,7 +90,7 @@ def steady(
 
 @bench.command("first-batch")
 def first_batch(
-    ways: Ways = "noop,foreach-batch,sink",
+    ways: Ways = "noop,foreach-batch,sink,arrow",
     rows: BatchRows = 100_000,
     runs: Rounds = 3,
     output: Output = None,

@@ -1,5 +1,5 @@
-"""Queries on Spark Connect. Arguments: bootstrap, topic, a folder, the topics of the README's example, and that of dead
-letters.
+"""Queries on Spark Connect. Arguments: bootstrap, topic, a folder, the topics of the README's example, that of dead
+letters, and one for a copy of the README's orders by `arrow_stream`.
 
 Prints one line of JSON: each query's error, null without one. `driver` and `executors` are the append modes; `twice`
 calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
@@ -16,15 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_kafka_eos import TransactionalWriter, aside, from_confluent, to_confluent
+from spark_kafka_eos import TransactionalWriter, arrow_stream, aside, from_confluent, to_confluent
 from spark_kafka_eos.testing.registry import schema_registry
 from tests.pages import ROOT
 
-bootstrap, topic, folder, orders, paid, dead = sys.argv[1:]
+bootstrap, topic, folder, orders, paid, dead, copied = sys.argv[1:]
 (Path(folder) / "in").mkdir()
 errors: dict[str, str | None] = {}
 
@@ -41,13 +43,20 @@ def writer(name: str, mode: str = "driver", checkpoint: str = "") -> Transaction
 
 
 def run(name: str, frame: DataFrame, function: Callable[[DataFrame, int], None], checkpoint: str = "") -> None:
-    stream = frame.writeStream.outputMode("update").foreachBatch(function)
+    finish(name, frame.writeStream.outputMode("update").foreachBatch(function), checkpoint)
+
+
+def finish(name: str, stream: DataStreamWriter, checkpoint: str = "") -> None:
     stream = stream.option("checkpointLocation", f"{folder}/{checkpoint or name}").trigger(availableNow=True)
     try:
         stream.start().awaitTermination()
         errors[name] = None
     except PySparkException as error:
         errors[name] = str(error)
+
+
+def value_only(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.select(["value"])
 
 
 def twice(batch_df: DataFrame, batch_id: int) -> None:
@@ -89,6 +98,11 @@ run("constant", numbers, constant)
 even = F.expr("if(n % 2 = 0, named_struct('cause', 'even', 'message', '', 'schema_id', 1), null)")
 decoded = files.select(F.col("n").cast("string").alias("value"), F.struct(even.alias("error")).alias("decoded"))
 run("aside", aside(decoded, "decoded", value=F.concat(F.lit("odd "), "value")), writer("aside"))
+servers = {"kafka.bootstrap.servers": bootstrap}
+copy = TransactionalWriter(
+    servers | {"kafka.transactional.id": copied, "topic": copied, "checkpointLocation": f"{folder}/arrow"}
+)
+finish("arrow", arrow_stream(spark, servers | {"subscribe": orders, "startingOffsets": "earliest"}, copy, value_only))
 counts = files.selectExpr("n % 2 as odd").groupBy("odd").count().selectExpr("concat('-', count) as value")
 run("counts", counts, writer("counts"))
 for left in ("1", ".1.crc"):

@@ -99,6 +99,17 @@ def test_tables_show_each_load_with_its_ratio_and_the_line_through_the_two_large
     assert costs.rows == (("source → noop: 100 bytes", "2.0", "1.0", "1.0", "400", "200", "200"),)
 
 
+def test_arrow_stream_has_its_line_although_it_has_no_side_with_a_schema():
+    found = {
+        f"steady-{rows}-arrow": compared(
+            {OURS: [0.1], BUILT_IN: [0.2]}, way="arrow", rows=rows, cpu={OURS: [cost], BUILT_IN: [2 * cost]}
+        )
+        for rows, cost in ((100_000, 0.3), (500_000, 0.7))
+    }
+    _, costs = grids(found)
+    assert costs.rows == (("copy, arrow_stream: 100 bytes", "2.0", "1.0", "", "400", "200", ""),)
+
+
 def test_first_batches_of_fresh_and_warm_sessions_are_side_by_side():
     fresh = compared({OURS: [5.0, 7.0, 6.0], BUILT_IN: [4.0, 4.0, 4.0]})
     steady = side_by_side(0.2, 0.1, 0.3, first=[1.9])
@@ -134,12 +145,22 @@ def test_a_table_is_put_into_the_page_that_has_a_place_for_it():
 
 @pytest.mark.parametrize(
     ("key", "way", "verdict"),
-    [("100k", "noop", "met"), ("500k", "noop", "missed"), ("100k", "sink", "met"), ("500k", "sink", "missed")],
+    [
+        ("100k", "noop", "met"),
+        ("500k", "noop", "missed"),
+        ("100k", "sink", "met"),
+        ("500k", "sink", "missed"),
+    ],
 )
 def test_steady_state_is_judged_by_way_and_rows(key, way, verdict):
     row = table({f"steady-{key}-{way}": side_by_side(0.2, 0.17, 0.31, way=way)})[0]
     assert row.verdict == verdict
     assert row.measured == "1.55 × (1.55-1.55), 1.82 × (1.82-1.82); 200, 170 against 310 ms"
+
+
+def test_arrow_stream_is_held_to_the_ratio_of_a_copy_with_a_schema():
+    row = table({"steady-100k-arrow": compared({OURS: [0.2], BUILT_IN: [0.31]}, way="arrow")})[0]
+    assert (row.target, row.measured, row.verdict) == ("≥ 1.5 ×", "1.55 × (1.55-1.55); 200 against 310 ms", "met")
 
 
 def test_steady_state_has_to_reach_both_ratios():
