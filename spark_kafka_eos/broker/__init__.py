@@ -26,5 +26,5 @@ Not obvious:
 from spark_kafka_eos.broker.deferred import defer, in_spark_process
 
 if in_spark_process():
-    for _package in ("kafka", "kafka.protocol.consumer", "kafka.protocol.producer"):
+    for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
         defer(_package)

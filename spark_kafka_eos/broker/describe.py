@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka.protocol.admin import (
-    DescribeConfigsRequest,
-    DescribeGroupsRequest,
-    DescribeTransactionsRequest,
-    ListGroupsRequest,
-)
+from kafka.protocol.admin.configs import DescribeConfigsRequest
+from kafka.protocol.admin.groups import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.broker.cluster import Cluster

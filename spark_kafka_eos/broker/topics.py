@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka.protocol.admin import CreateTopicsRequest
+from kafka.protocol.admin.topics import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.broker.cluster import Cluster

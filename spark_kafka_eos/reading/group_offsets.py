@@ -35,7 +35,7 @@ _RENEW_SECONDS = 3_600.0  # in an idle query, whose offsets would expire otherwi
 
 
 class ConsumedOffsets:
-    """Commits the end of each completed batch to `kafka.group.id`. Does nothing without `commitOffsets`.
+    """Commits the end of each completed batch to `kafka.group.id`, for a source with `commitOffsets`.
 
     Raises ConfigurationError if a sink of this package commits to the group, AuthorizationFailed, and BrokerError for
     other errors that are not retriable, such as another client's membership in the group.
@@ -62,7 +62,7 @@ class ConsumedOffsets:
 
     def done(self, end: JsonOffsets) -> None:
         """Commit `end`, the offsets of all partitions at the end of a completed batch."""
-        if not self._options.commit_offsets or end == UNRESOLVED:
+        if end == UNRESOLVED:
             return
         if end == self._last and self._clock() < self._again:
             return

@@ -66,6 +66,25 @@ def test_a_sources_process_loads_nothing_that_only_few_queries_need():
     assert run(f"{planned}; print(sorted(set({unwanted}) & set(sys.modules)))") == "[]"
 
 
+def test_what_reads_a_groups_offsets_loads_one_part_of_the_administration():
+    """A sink's two processes wait for it in a session's first batch."""
+    imports = "import sys, spark_kafka_eos.broker.groups"
+    parts = "sorted(name for name in sys.modules if name.startswith('kafka.protocol.admin.'))"
+    assert run(f"{imports}; print({parts})") == "['kafka.protocol.admin.groups']"
+
+
+def test_a_sources_first_batch_loads_nothing_of_consumer_groups():
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    code = f"""
+import sys
+from spark_kafka_eos.options import source_options
+from spark_kafka_eos.spark.source import KafkaEosStreamReader
+reader = KafkaEosStreamReader(source_options({given}))
+reader.commit({{"t": {{"0": 1}}}})
+print('spark_kafka_eos.broker.groups' in sys.modules)"""
+    assert run(code) == "False"
+
+
 @pytest.mark.parametrize(
     "use",
     [

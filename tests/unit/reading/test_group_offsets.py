@@ -72,12 +72,6 @@ def test_a_start_that_is_not_yet_known_is_no_end(kafka, consumed):
     assert kafka.tries == []
 
 
-def test_nothing_is_sent_unless_it_was_asked_for(kafka):
-    options = source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "kafka.group.id": "g"})
-    ConsumedOffsets(options, kafka.connect).done(FIRST)
-    assert kafka.clients == []
-
-
 @pytest.mark.parametrize("meets", [lost, refused(14), refused(3)], ids=["lost", "loading", "no such topic"])
 def test_a_fault_that_may_pass_is_logged_and_the_next_batch_commits(kafka, consumed, meets, caplog):
     kafka.meets["OffsetCommit"] = meets

@@ -47,9 +47,9 @@ def reader_of(done):
 
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitOffsets": "true", "kafka.group.id": "g"}
 
-    def build(positions):
+    def build(positions, **more):
         doubles: Any = {"positions": positions, "consumed": ConsumedOffsets}
-        return KafkaEosStreamReader(source_options(given), **doubles)
+        return KafkaEosStreamReader(source_options(given | more), **doubles)
 
     return build
 
@@ -78,6 +78,11 @@ def test_a_query_that_starts_again_confirms_what_was_done_before(done, reader):
 def test_what_spark_commits_is_done(done, reader):
     reader.commit(END)
     assert done == [END]
+
+
+def test_nothing_is_committed_unless_it_was_asked_for(done, reader_of):
+    reader_of(Positions, commitOffsets="false").commit(END)
+    assert done == []
 
 
 def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(reader_of):
