@@ -6,11 +6,11 @@ import pytest
 
 from spark_kafka_eos.lab.simulation.run import run
 
-_EVERY_RUN, _ALL = 25_000, 1_000_000
+_EVERY_RUN, _ALL = 10_000, 1_000_000
 
 
 @pytest.mark.timeout(900)
-def test_twenty_five_thousand_histories_are_correct(cell):
+def test_ten_thousand_histories_are_correct(cell):
     summary = run(range(_EVERY_RUN), jobs=2)
     cell(
         "Simulation, TV1 and TV2",
