@@ -30,7 +30,7 @@ def add_user(bootstrap: str, user: str, password: str, rights: Iterable[Right]) 
     bindings = {_binding(f"User:{user}", right) for right in rights}
     for granted in admin.create_acls(list(bindings)).values() if bindings else ():
         granted.result(20)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not _shown(admin, user, bindings):
         assert time.monotonic() < deadline, f"the broker does not show the user {user} and its rights"
         admin.poll(0.02)

@@ -76,7 +76,7 @@ def end_transaction(
         producer.commit_transaction(30)
     else:
         producer.abort_transaction(30)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while ends(bootstrap, topic, "read_uncommitted")[partition] == before:
         assert time.monotonic() < deadline, "the marker does not come"
 

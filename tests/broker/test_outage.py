@@ -281,7 +281,7 @@ def elect_another(kafka, partition):
         at = KafkaPythonPartition(*partition)
         first, *others = replicas(kafka, partition)
         assert admin.alter_partition_reassignments({at: [*others, first]}) == {at: None}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while admin.list_partition_reassignments([at]):
             assert time.monotonic() < deadline, "the reassignment does not end"
         admin.elect_leaders(ElectionType.PREFERRED, {partition.topic: [partition.partition]}, raise_errors=False)

@@ -164,7 +164,7 @@ def test_a_record_is_in_doubt_while_its_transaction_is_open_and_gone_when_it_is_
     (found,) = looking.read()
     assert (found.entry.batch_id, found.pending.entry.batch_id, found.owner.state) == (0, 1, "Ongoing")
     coordinator.end(identity, commit=False)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (found := looking.read()[0]).pending is not None:
         assert time.monotonic() < deadline, "the marker does not come"
     assert found.entry.batch_id == 0

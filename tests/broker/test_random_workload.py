@@ -68,7 +68,7 @@ def test_every_reader_sees_exactly_what_was_committed_whatever_the_seed(check, s
 
 def await_markers(cluster, workload):
     """Markers are written after a producer was told that its transaction has ended."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     for transactional_id in workload.transactional_ids:
         while (found := transaction(cluster, transactional_id, now_ms=0)) is None or prepared(found):
             assert time.monotonic() < deadline, f"{transactional_id} has no markers"

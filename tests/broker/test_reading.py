@@ -119,7 +119,7 @@ def test_a_range_without_visible_records_ends_at_once(bootstrap, topic, rows):
         transact(bootstrap, name, values(10), "abort")
     began = time.monotonic()
     assert rows(name, **{"kafka.fetch.max.wait.ms": "20000"}).num_rows == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_records_larger_than_the_fetch_sizes_are_read(bootstrap, topic, rows):

@@ -70,7 +70,7 @@ def test_topics_and_partitions_that_are_registered_but_not_written_get_no_marker
     report = write({"value": [b"1", b"2"], "topic": [one, one], "partition": [2, 2]}, outputTopics=f"{one},{other}")
     assert (report.outcome, report.partitions) == ("committed", 1)
     partitions = [TopicPartition(one, n) for n in range(4)] + [TopicPartition(other, n) for n in range(2)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (stable := latest(cluster, partitions))[TopicPartition(one, 2)] == 0:
         assert time.monotonic() < deadline, "the marker does not come"
     assert stable == dict.fromkeys(partitions, 0) | {TopicPartition(one, 2): 3}, "two records and the marker"

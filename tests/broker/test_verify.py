@@ -97,7 +97,7 @@ class World:
     def _await_marker(self):
         """EndTxn is answered before its markers are written; what is appended until then stands in front of them."""
         partitions = [TopicPartition(self.source, 0)]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while broker_offsets.latest(self.cluster, partitions) != {partitions[0]: 101}:
             assert time.monotonic() < deadline
 

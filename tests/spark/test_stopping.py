@@ -165,7 +165,7 @@ def test_a_driver_that_spark_ends_by_sigterm_aborts_the_batch_of_the_sink(option
         with pytest.raises(ToolFailed, match="ended with exit code 143"):
             driver.wait(meanwhile=lambda: None, timeout=30)
 
-    deadline = time.monotonic() + 15  # much less than transaction.timeout.ms
+    deadline = time.monotonic() + 30  # much less than transaction.timeout.ms
     with Cluster(sink_options(options).client) as cluster:
         while not _ended(describe.transaction(cluster, f"copy-{options['topic']}", now_ms=0)):
             assert time.monotonic() < deadline

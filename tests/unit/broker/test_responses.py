@@ -61,6 +61,7 @@ def test_a_number_without_an_end_takes_no_time():
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_the_search_for_such_numbers_takes_time_linear_to_the_response():
     """Runs that are just not too long took a second per MiB: each of their bytes began a search of its own."""
 

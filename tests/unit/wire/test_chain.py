@@ -141,6 +141,7 @@ def test_nonsense_for_a_length_is_refused(damage: str, where: int, copies: int) 
         bounds([b"".join(records)] * copies, [3] * copies)
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_a_length_without_end_takes_no_time() -> None:
     """Followed to its end it would be a number of a million bits, in a quadratic time."""
     started = time.process_time()

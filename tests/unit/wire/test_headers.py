@@ -50,6 +50,7 @@ def test_a_header_without_a_key_cannot_be_sent(bad: object) -> None:
         encode_headers(pa.array([[{"key": "k", "value": b""}, bad]], HEADERS))
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_one_record_of_very_many_headers_is_read_in_little_time() -> None:
     column = pa.array([[{"key": "k", "value": None}] * 100_000, []], HEADERS)
     content = encode_headers(column).content

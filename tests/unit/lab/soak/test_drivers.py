@@ -48,7 +48,7 @@ def query(tmp_path):
 
 
 def await_runs(query, count):
-    runs, deadline = query.folder / "runs", time.monotonic() + 20
+    runs, deadline = query.folder / "runs", time.monotonic() + 60
     while not runs.exists() or len(runs.read_text()) < count:
         assert time.monotonic() < deadline, "no driver runs"
         time.sleep(0.02)
@@ -58,7 +58,7 @@ def test_a_driver_that_ended_by_itself_is_followed_by_another_and_its_reason_kep
     await_runs(query, 1)
     assert query.revive() is None
     (query.folder / "end").touch()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (why := query.revive()) is None:
         assert time.monotonic() < deadline, "the driver does not end"
         time.sleep(0.02)
@@ -116,7 +116,7 @@ def test_a_driver_is_at_work_once_it_has_workers(query):
     await_runs(query, 1)
     assert not query.at_work
     (query.folder / "work").touch()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not query.at_work:
         assert time.monotonic() < deadline, "no worker is seen"
         time.sleep(0.02)
