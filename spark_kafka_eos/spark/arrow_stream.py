@@ -92,12 +92,22 @@ class Records(PromptInput):
         ranges = from_rows(batches)
         if not ranges:
             return
+        first: list[str] | None = None
         for records in read_records(ranges, self.source):
-            yield sink_columns(records if self.transform is None else self.transform(records), layout)
+            rows = sink_columns(records if self.transform is None else self.transform(records), layout)
+            first = first or rows.schema.names
+            if rows.schema.names != first:
+                raise InvalidSchema(
+                    f"transform returned the columns {', '.join(first)}, then {', '.join(rows.schema.names)}",
+                    action="Return the same columns for each batch, with nulls where there is nothing.",
+                )
+            yield rows
 
 
 def sink_columns(returned: object, layout: Layout) -> pa.RecordBatch:
-    """The columns that the sink writes, of what a transform has returned. Raises InvalidSchema if it does not fit."""
+    """The columns that the sink writes, of what a transform has returned, in the sink's order and lower case. Raises
+    InvalidSchema if it does not fit.
+    """
     if not isinstance(returned, pa.RecordBatch):
         raise InvalidSchema(f"transform returned {type(returned).__name__}, not pyarrow.RecordBatch", action=_RETURN)
     rows = returned.select([number for number, name in enumerate(returned.schema.names) if name.lower() in ROWS])
@@ -111,4 +121,4 @@ def sink_columns(returned: object, layout: Layout) -> pa.RecordBatch:
     except (InvalidSchema, PySparkTypeError) as error:
         problem = error.what if isinstance(error, InvalidSchema) else str(error)
         raise InvalidSchema(f"what transform returned does not fit the sink: {problem}", action=_RETURN) from None
-    return rows.select([number for number, name in enumerate(names) if name in written])
+    return pa.RecordBatch.from_arrays([rows.column(names.index(name)) for name in written], names=written)

@@ -12,7 +12,10 @@ from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from spark_kafka_eos.core.dead_letter_headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, InvalidRow, InvalidSchema, errors_of_source
+from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.reading.ranges import as_rows
+from spark_kafka_eos.spark import arrow_stream as module
 from spark_kafka_eos.spark import encode_stage
 from spark_kafka_eos.spark.arrow_stream import Records, arrow_stream, chosen, sink_columns
 from spark_kafka_eos.spark.encode_stage import ShufflingTask, stage_rows
@@ -80,8 +83,8 @@ def test_a_password_is_not_in_what_python_prints_of_a_task() -> None:
 
 def test_the_sinks_columns_are_written_and_others_left_out() -> None:
     given = batch(offset=[1], VALUE=[b"v"], Key=["k"], topic=["ignored"])
-    assert sink_columns(given, OUT).schema.names == ["VALUE", "Key"]
-    assert sink_columns(given, ANY).schema.names == ["VALUE", "Key", "topic"]
+    assert sink_columns(given, OUT).to_pydict() == {"key": ["k"], "value": [b"v"]}
+    assert sink_columns(given, ANY).to_pydict() == {"key": ["k"], "value": [b"v"], "topic": ["ignored"]}
 
 
 def test_a_column_that_is_left_out_may_have_any_type() -> None:
@@ -113,6 +116,18 @@ def test_what_does_not_fit_the_sink_is_refused_and_transform_is_named(
     with pytest.raises(InvalidSchema, match=message) as refused:
         sink_columns(returned, layout)
     assert "pyarrow.RecordBatch" in str(refused.value)
+
+
+def test_other_columns_than_in_the_batch_before_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = iter([batch(value=[b"1"]), batch(key=[b"2"], value=[b"2"])])
+    monkeypatch.setattr(module, "read_records", lambda *_: read)
+    ranges = as_rows([OffsetRange(partition=TopicPartition("orders", 0), start=0, end=2)])
+    with pytest.raises(InvalidSchema, match="transform returned the columns value, then key, value"):
+        list(Records(source_options(SOURCE), lambda rows: rows)(iter([ranges]), OUT))
+
+
+def test_a_task_without_ranges_reads_nothing() -> None:
+    assert list(Records(source_options(SOURCE), None)(iter(()), OUT)) == []
 
 
 # -- errors in a task
