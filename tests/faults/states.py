@@ -39,6 +39,9 @@ STATES = {
     "9 commit log written": State(point="begun@2", batch=2),
 }
 
+# A batch is open, committed though nobody has heard of it, committed and not yet noted.
+OPEN, UNHEARD, UNNOTED = "5 all appended", "7b end sent, prepared", "8 end answered"
+
 
 def reach(scene: Scene, state: State) -> None:
     """The victim has come to the state, and is held there."""

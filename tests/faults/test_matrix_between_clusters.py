@@ -11,12 +11,10 @@ import pytest
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.faults.columns import COLUMNS, OF_SOURCE, expected, protocol
 from tests.faults.conftest import fill
-from tests.faults.states import STATES
+from tests.faults.states import OPEN, STATES, UNHEARD, UNNOTED
 
 pytestmark = pytest.mark.broker
 
-# The cells of every run, where a batch is open, committed though nobody has heard of it, committed and not yet noted.
-OPEN, UNHEARD, UNNOTED = "5 all appended", "7b end sent, prepared", "8 end answered"
 IN_EVERY_RUN = {
     "driver SIGKILL": [OPEN, UNHEARD, UNNOTED],
     "connection cut": [OPEN, UNHEARD],
