@@ -13,7 +13,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
 from spark_kafka_eos.testing.proxy import Passed, Proxy
 from spark_kafka_eos.testing.proxy_frames import request_header
 
-SECONDS = 10
+SECONDS = 60
 
 
 class PlayedBroker:
