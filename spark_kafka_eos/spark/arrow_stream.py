@@ -23,7 +23,6 @@ from pyspark.sql.types import DataType, StructType
 
 from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
 from spark_kafka_eos.options import SourceOptions, source_options
-from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.reading.ranges import from_rows
 from spark_kafka_eos.spark.datasource import limits_applied
 from spark_kafka_eos.spark.encode_stage import Batches
@@ -82,7 +81,7 @@ def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: boo
 
 
 @dataclass(frozen=True)
-class Records(PromptInput):
+class Records:
     """In an encode task: the records of the offset ranges that Spark passes, with columns of the sink."""
 
     source: SourceOptions
