@@ -33,6 +33,9 @@ JOB = Path(__file__).parent / "jobs" / "copy_on_any_release.py"
 HAS_FORMAT = find_spec("pyspark.sql.datasource") is not None
 SOURCES = ["kafka", "kafka-eos"] if HAS_FORMAT else ["kafka"]
 WAYS = ["driver", "executors", "sink"] if HAS_FORMAT else ["driver", "executors"]
+STREAMS = [(source, way) for source in SOURCES for way in WAYS]
+if HAS_FORMAT:
+    STREAMS.append(("kafka-eos", "arrow_stream"))
 HERE = Path(pyspark.__file__).parent
 # This environment's, whichever release comes first in the path.
 NEWEST = Path(sysconfig.get_path("purelib")) / "pyspark"
@@ -47,20 +50,23 @@ def note(cell: Cell, kafka_version: str) -> Callable[..., None]:
     return lambda feature, outcome="ok": cell("Spark releases", feature, column, outcome)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "way"), STREAMS)
 def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic, tmp_path, note, source, way) -> None:
     inputs, output = topic("release-in", partitions=2), topic("release-out", partitions=3)
     sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": output, "topic": output}
 
     def run() -> None:
-        reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
-        records = reader.options(subscribe=inputs, startingOffsets="earliest").load().select("key", "value")
-        stream = records.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c"))
-        if way == "sink":
-            stream = stream.format("kafka-eos").options(**sink)
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": inputs, "startingOffsets": "earliest"}
+        records = spark.readStream.format(source).options(**options).load().select("key", "value")
+        if way == "arrow_stream":
+            from spark_kafka_eos import arrow_stream  # not before Spark 4.0
+
+            stream = arrow_stream(spark, options, TransactionalWriter(sink))
+        elif way == "sink":
+            stream = records.writeStream.format("kafka-eos").options(**sink)
         else:
-            stream = stream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
+            stream = records.writeStream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
+        stream = stream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c"))
         stream.start().awaitTermination()
 
     for first in (0, 100, 200):
@@ -69,7 +75,7 @@ def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic,
         run()
     run()  # there is nothing new
     assert sorted(int(message.value() or b"") for message in read_committed(bootstrap, output)) == list(range(300))
-    note(f"{'sink' if way == 'sink' else f'foreachBatch, {way}'}, from {source}")
+    note(f"{way if way in ('sink', 'arrow_stream') else f'foreachBatch, {way}'}, from {source}")
 
 
 # One of them in every run of an older release. On the newest, test_crashes.py kills more.
