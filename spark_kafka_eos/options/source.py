@@ -39,8 +39,7 @@ class SourceOptions:
 
     Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty, all columns
     are read. Those in `required` are declared NOT NULL. `rows` says what a row is: a record, or an offset range that
-    somebody else will read. `client_rack` may be `env:NAME`: the variable's value in the
-    process that reads.
+    somebody else will read. `client_rack` may be `env:NAME`: the variable's value in the process that reads.
     """
 
     client: ClientOptions

@@ -28,7 +28,7 @@ from spark_kafka_eos.spark.datasource import limits_applied
 from spark_kafka_eos.spark.encode_stage import Batches
 from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.spark.rows import check_schema
-from spark_kafka_eos.spark.schema import selected
+from spark_kafka_eos.spark.schema import selecting
 from spark_kafka_eos.spark.source import read_records
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.writing.blocks import ROWS, Layout
@@ -64,7 +64,9 @@ def arrow_stream(
         raise ConfigurationError(_ROWS, "is set by arrow_stream", action="Remove it from the source's options.")
     with errors_of_source():
         options = chosen(limits_applied(source_options(source, streaming=True), LIMITS), schema, copy=not transform)
-    ranges = spark.readStream.format("kafka-eos").options(**source, **{_ROWS: "offsetRanges"}).load()  # type: ignore[arg-type]
+    given = {**source, _ROWS: "offsetRanges"}
+    # PySpark declares fewer types than it takes: it makes text of any value.
+    ranges = spark.readStream.format("kafka-eos").options(**given).load()  # type: ignore[arg-type]
     return ranges.writeStream.foreachBatch(functools.partial(writer.write_ranges, rows_of=Records(options, transform)))
 
 
@@ -76,8 +78,7 @@ def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: boo
     wanted = DataType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(wanted, StructType):
         raise ConfigurationError("schema", f"must list columns, but is {wanted.simpleString()}")
-    columns, required = selected(wanted, include_headers=options.include_headers)
-    return replace(options, columns=columns, required=required)
+    return selecting(options, wanted)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ nothing else of ours runs before a write's tasks.
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
@@ -103,7 +102,7 @@ class KafkaEosDataSource(DataSource):
         it.
         """
         from spark_kafka_eos.options import source_options
-        from spark_kafka_eos.spark.schema import check_ranges_schema, selected
+        from spark_kafka_eos.spark.schema import check_ranges_schema, selecting
 
         with errors_of_source():
             options = source_options(self._shown(), streaming=streaming)
@@ -112,8 +111,7 @@ class KafkaEosDataSource(DataSource):
             if options.rows == "offsetRanges":
                 check_ranges_schema(schema)
                 return options
-            columns, required = selected(schema, include_headers=options.include_headers)
-        return replace(options, columns=columns, required=required)
+            return selecting(options, schema)
 
 
 def limits_applied(options: SourceOptions, limits: bool) -> SourceOptions:

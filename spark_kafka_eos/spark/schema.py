@@ -11,6 +11,8 @@ are decoded, sent to the JVM and copied into every row unless the user selects t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     ArrayType,
@@ -26,6 +28,9 @@ from pyspark.sql.types import (
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.reading.columns import RANGE_COLUMNS, Kind, source_columns
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.options import SourceOptions
 
 _NOT_IN_ALL = ("key", "value", "headers")
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -61,6 +66,12 @@ def check_ranges_schema(schema: StructType) -> None:
             f"cannot select columns of offset ranges, which are {ranges_schema().simpleString()}",
             action="Omit schema(…), or rows=offsetRanges to read records.",
         )
+
+
+def selecting(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """The options, with the columns that `schema` selects. Raises what `selected` raises."""
+    columns, required = selected(schema, include_headers=options.include_headers)
+    return replace(options, columns=columns, required=required)
 
 
 def selected(schema: StructType, *, include_headers: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

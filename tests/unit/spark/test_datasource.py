@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -37,9 +38,9 @@ def test_a_row_may_be_an_offset_range() -> None:
 
 
 @pytest.mark.parametrize("make", [KafkaEosDataSource.reader, KafkaEosDataSource.streamReader])
-def test_a_choice_among_the_columns_of_offset_ranges_is_refused(make: object) -> None:
+def test_a_choice_among_the_columns_of_offset_ranges_is_refused(make: Callable[..., object]) -> None:
     with pytest.raises(ConfigurationError, match="cannot select columns of offset ranges"):
-        make(KafkaEosDataSource(OPTIONS | {"rows": "offsetRanges"}), StructType([StructField("topic", StringType())]))  # type: ignore[operator]
+        make(KafkaEosDataSource(OPTIONS | {"rows": "offsetRanges"}), StructType([StructField("topic", StringType())]))
 
 
 @pytest.mark.parametrize("make", [KafkaEosDataSource.reader, KafkaEosDataSource.streamReader])
