@@ -115,6 +115,7 @@ for shown, used in {
     "/tmp/": f"{folder}/",
     'subscribe="orders"': f'subscribe="{orders}"',
     'topic="orders-paid"': f'topic="{paid}"',
+    'id", "orders-paid"': f'id", "{paid}"',
     ".start()": ".trigger(availableNow=True).start()",
 }.items():
     assert shown in example
