@@ -14,19 +14,21 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from spark_kafka_eos.broker.frames import frame
 from spark_kafka_eos.broker.recorder import Sent, connecting, sending
 from spark_kafka_eos.broker.responses import decode_response
 from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION, choose, lacking
 from spark_kafka_eos.core.error_codes import failure, name_of
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.wire.record_batch import Bytes
 
 if TYPE_CHECKING:
     import ssl
@@ -234,13 +236,13 @@ class Connection:
     def _send(self, request: Any, version: int, decode: Decode | None = None) -> int:
         correlation_id = self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
-        frame = request.encode(version=version, framed=True, header=True)
+        parts = frame(request, version)
         response_class: Any = ResponseClassRegistry.get_response_class(request.header)
         if self._socket is None:
             raise BrokerUnreachable(f"{self.where}: the connection is closed")
         sent = sending(request, self.where)
         try:
-            self._send_all(frame)
+            self._send_all(parts)
         except OSError as error:
             sent.unanswered()
             raise self._lost(f"sending {request.name} failed: {error or type(error).__name__}") from error
@@ -251,11 +253,13 @@ class Connection:
         self._pending.append(_Pending(correlation_id, decode or partial(decode_response, response_class), sent))
         return correlation_id
 
-    def _send_all(self, frame: bytes | bytearray) -> None:
-        """Send `frame` within request.timeout.ms. `sendall` of a TLS socket would allow that for each record of it."""
-        deadline, left = self._deadline(), memoryview(frame)
-        while left:
-            left = left[self._within(deadline).send(left) :]
+    def _send_all(self, parts: Iterable[Bytes]) -> None:
+        """Send a frame within request.timeout.ms. `sendall` of a TLS socket would allow that for each record of it."""
+        deadline = self._deadline()
+        for part in parts:
+            left = memoryview(part)
+            while left:
+                left = left[self._within(deadline).send(left) :]
 
     def _receive_frame(self) -> memoryview:
         """A whole response within request.timeout.ms, as in the Java client. `recv` alone would allow that for each
