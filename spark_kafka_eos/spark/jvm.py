@@ -95,7 +95,7 @@ class RunningQuery:
 
         Raises IllegalTransactionState unless the query is running this batch.
         """
-        read = _reader(self._session, self.checkpoint_location)
+        read = _reader(self._session, self.checkpoint_location, self._execution)
         self._require_running(batch_id, read)
         return micro_batch(read, batch_id, first_start=self._planned_starts() if batch_id == 0 else None)
 
@@ -288,13 +288,44 @@ def _jvm(session: SparkSession) -> Any:
     return session._jvm
 
 
-def _reader(session: SparkSession, location: str) -> ReadFile:
+def _reader(session: SparkSession, location: str, execution: Any) -> ReadFile:
     if urlsplit(location).scheme in ("", "file") or not is_classic(session):
         return files_at(location, "checkpointLocation").read_text
-    return _hadoop_reader(session, location)
+    from_store = _hadoop_reader(session, location)
+    return from_store if execution is None else _memory_reader(session, execution, from_store)
 
 
-def _hadoop_reader(session: SparkSession, location: str) -> Callable[[str], str | None]:
+def _memory_reader(session: SparkSession, execution: Any, from_store: ReadFile) -> ReadFile:
+    """Reads what the query has in memory of its checkpoint: its id, and its last two plans (HDFSMetadataLog's cache).
+
+    An object store would need a round trip for each file. It is also safer: in a store that replaces files, another
+    driver may have replaced the plan of the batch that runs here. What the query does not have comes `from_store`.
+    """
+
+    def read(name: str) -> str | None:
+        folder, _, number = name.partition("/")
+        try:
+            if name == "metadata":
+                return json.dumps({"id": execution.id().toString()})
+            if folder == "offsets":
+                return _planned(execution.offsetLog(), int(number))
+        except Py4JError as error:
+            if "does not exist" not in str(error):
+                raise
+        return from_store(name)  # also where Spark has no such method
+
+    def _planned(log: Any, batch_id: int) -> str | None:
+        planned = log.get(batch_id)
+        if planned.isEmpty():
+            return None
+        text = _jvm(session).java.io.ByteArrayOutputStream()
+        log.serialize(planned.get(), text)
+        return str(text.toString("UTF-8"))
+
+    return read
+
+
+def _hadoop_reader(session: SparkSession, location: str) -> ReadFile:
     """Reads through Hadoop's FileSystem, which is already configured for the checkpoint.
 
     It does not ask whether a file exists before it opens it: in an object store, each of both is a round trip.

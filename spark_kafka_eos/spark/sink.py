@@ -214,7 +214,8 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
 
     def _micro_batch(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> MicroBatch:
         """The batch as recorded in the checkpoint of the query that the tasks worked for."""
-        batch = micro_batch(self._read_checkpoint("metadata", f"offsets/{batch_id}"), batch_id)
+        before = [f"offsets/{batch_id - 1}"] if batch_id else []
+        batch = micro_batch(self._read_checkpoint("metadata", f"offsets/{batch_id}", also=before), batch_id)
         queries = {message.query_id for message in messages if isinstance(message, StagedMessage)} - {None}
         if queries - {batch.query_id}:
             raise self._elsewhere(
@@ -223,19 +224,21 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             )
         return batch
 
-    def _read_checkpoint(self, *expected: str) -> ReadFile:
-        """Reads the checkpoint's files. Raises ConfigurationError if one that is expected shows that it is elsewhere.
+    def _read_checkpoint(self, *expected: str, also: Sequence[str] = ()) -> ReadFile:
+        """Reads the checkpoint's files; those that are expected, or needed `also`, only once. Raises ConfigurationError
+        if one that is expected shows that the checkpoint is elsewhere.
 
         Without a session, a path without a scheme is ambiguous: Spark uses the cluster's default file system, but this
         process uses its local disk, where another query's checkpoint may be. With a scheme, Spark's settings of the
         file system may lead elsewhere than Python's.
         """
-        read = files_at(self._checkpoint, "checkpointLocation").read_text
-        missing = [name for name in expected if read(name) is None]
+        files = files_at(self._checkpoint, "checkpointLocation")
+        known = files.read_texts([*expected, *also])
+        missing = [name for name in expected if known[name] is None]
         if missing:
             here = "as Python opens it" if urlsplit(self._checkpoint).scheme else "on the driver's local disk"
             raise self._elsewhere(f"{self._checkpoint}, {here}, does not contain {missing[0]} of this query")
-        return read
+        return lambda name: known[name] if name in known else files.read_text(name)
 
     def _elsewhere(self, what: str) -> ConfigurationError:
         action = "Add the scheme of the file system to the path (hdfs://…, s3://…, file:///…)."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -25,6 +26,9 @@ class Files(Protocol):
 
     def read_text(self, path: str) -> str | None:
         """The content of a small UTF-8 file; None if it does not exist."""
+
+    def read_texts(self, paths: Collection[str]) -> dict[str, str | None]:
+        """The same of several files; at the same time, where each takes a round trip."""
 
     def create(self, path: str) -> IO[bytes]:
         """A new file to write; creates its parent directories. Raises OSError.
@@ -59,6 +63,9 @@ class LocalFiles:
             return (self.root / path).read_text(encoding="utf-8")
         except (FileNotFoundError, IsADirectoryError):
             return None
+
+    def read_texts(self, paths: Collection[str]) -> dict[str, str | None]:
+        return {path: self.read_text(path) for path in paths}
 
     def create(self, path: str) -> IO[bytes]:
         (self.root / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -107,6 +114,12 @@ class ArrowFiles:
                 return stream.read().decode()
         except FileNotFoundError:
             return None
+
+    def read_texts(self, paths: Collection[str]) -> dict[str, str | None]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(max_workers=len(paths)) as pool:
+            return dict(zip(paths, pool.map(self.read_text, paths), strict=True))
 
     def create(self, path: str) -> IO[bytes]:
         self.filesystem.create_dir(f"{self.root}/{path}".rpartition("/")[0], recursive=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -85,6 +86,33 @@ def test_a_checkpoint_that_only_spark_can_open_is_read_through_spark_in_foreachb
         ).start().awaitTermination()
     assert (tmp_path / "store/checkpoint/commits/1").exists()
     assert written(options) == list(range(40))
+
+
+def test_in_a_store_foreachbatch_takes_the_batch_from_spark_s_memory(spark, options, tmp_path):
+    """A store may be slow, and another driver may have replaced the plan there."""
+    session = with_store(spark, "store", "three", tmp_path / "store")
+    options["stagingDir"] = str(tmp_path / "staged")
+    writer = TransactionalWriter(options)
+    checkpoint, hidden = tmp_path / "store" / "checkpoint", tmp_path / "hidden"
+
+    some_batches = threading.Event()
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        checkpoint.rename(hidden)
+        try:
+            writer(frame, batch_id)
+        finally:
+            hidden.rename(checkpoint)
+        if batch_id == 3:
+            some_batches.set()
+
+    stream = numbers(session).writeStream.foreachBatch(write).option("checkpointLocation", "store://three/checkpoint")
+    query = stream.start()
+    assert some_batches.wait(60), query.exception()
+    query.stop()
+    values = written(options)
+    assert values == list(range(len(values)))
+    assert len(values) >= 4 * 20
 
 
 def test_a_checkpoint_that_only_spark_can_open_is_refused_by_the_sink_with_what_to_do(spark, options, tmp_path):

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
-from spark_kafka_eos.spark.jvm import QuickListener, RunningQuery
+from spark_kafka_eos.spark.jvm import QuickListener, RunningQuery, _memory_reader
 
 FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace())
 
@@ -48,6 +49,23 @@ def test_a_skipped_batch_is_computed_if_its_plan_cannot_be_inspected(query):
 def test_without_a_checkpoint_location_it_is_asked_for():
     with pytest.raises(ConfigurationError, match="checkpointLocation"):
         RunningQuery(FRAME, None)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/3"])
+def test_where_a_query_does_not_show_its_plans_the_checkpoint_is_read(name):
+    def lacking() -> None:
+        raise Py4JError("Method id([]) does not exist")
+
+    read = _memory_reader(FRAME.sparkSession, SimpleNamespace(id=lacking, offsetLog=lacking), str.upper)
+    assert read(name) == name.upper()
+
+
+def test_an_error_of_the_jvm_is_not_taken_for_that():
+    def fails() -> None:
+        raise Py4JError("An error occurred while calling o1.id")
+
+    with pytest.raises(Py4JError, match="An error occurred"):
+        _memory_reader(FRAME.sparkSession, SimpleNamespace(id=fails), str.upper)("metadata")
 
 
 # -- a listener's events

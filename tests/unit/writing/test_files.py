@@ -1,7 +1,10 @@
 """Local files and those of pyarrow's file systems behave alike."""
 
+import io
 import os
+import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyarrow import fs
@@ -34,6 +37,25 @@ def test_a_file_that_is_not_there_is_no_text_and_cannot_be_opened(files: Files) 
     assert files.read_text("a/file") is None
     with pytest.raises(FileNotFoundError):
         files.open("a/file")
+
+
+def test_several_files_are_read_each_with_its_text(files: Files) -> None:
+    write(files, "offsets/7", b"seven")
+    write(files, "metadata", b"{}")
+    texts = files.read_texts(["metadata", "offsets/7", "offsets/6"])
+    assert texts == {"metadata": "{}", "offsets/7": "seven", "offsets/6": None}
+
+
+def test_in_a_store_several_files_take_one_round_trip() -> None:
+    everyone_asked = threading.Barrier(3, timeout=30)
+
+    class Store:
+        def open_input_file(self, path: str) -> io.BytesIO:
+            everyone_asked.wait()
+            return io.BytesIO(path.encode())
+
+    texts = ArrowFiles(cast("fs.FileSystem", Store()), "root").read_texts(["a", "b", "c"])
+    assert texts == {"a": "root/a", "b": "root/b", "c": "root/c"}
 
 
 def test_only_directories_right_below_are_listed_and_nothing_is_no_error(files: Files) -> None:
