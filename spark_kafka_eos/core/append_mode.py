@@ -16,6 +16,7 @@ the executors append the batch instead.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,11 @@ SMALL_BYTES = 1_000_000
 FIRST_BYTES_PER_OFFSET = 1_000.0
 
 
+# What an append task is worth starting for. A coordinator adds partitions to a transaction for one task after the
+# other, 4 ms each with TV2 (PERFORMANCE.md, "Scale"), in which a task sends about half of this.
+_BYTES_PER_TASK = 4_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionKind:
     """The kind of Spark session that runs the batch. It is `classic` if its JVM is accessible (not Spark Connect)."""
@@ -41,11 +47,14 @@ class SessionKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The append mode and its reason. `small`: the blocks must fit into the tasks' results, and are expected to."""
+    """The append mode and its reason. `small`: the blocks must fit into the tasks' results, and are expected to.
+    `tasks`: the most append tasks that the batch is worth; None if that is not known.
+    """
 
     mode: Mode
     reason: str
     small: bool = False
+    tasks: int | None = None
 
 
 def offsets(batch: MicroBatch) -> int | None:
@@ -78,7 +87,15 @@ def choose(
     size = f"{count:,} offsets result in about {expected:,} bytes"
     if expected <= SMALL_BYTES:
         return Choice(mode="driver", reason=f"{size}, at most {SMALL_BYTES:,}", small=True)
-    return Choice(mode="executors", reason=f"{size}, more than {SMALL_BYTES:,}")
+    tasks = math.ceil(expected / _BYTES_PER_TASK)
+    return Choice(mode="executors", reason=f"{size}, more than {SMALL_BYTES:,}", tasks=tasks)
+
+
+def append_tasks(cores: int, output_partitions: int, worth: int | None) -> int:
+    """How many append tasks a batch has: each owns at least one output partition (if 0, their number is not known).
+    `worth` is `Choice.tasks`.
+    """
+    return min(cores, output_partitions or cores, worth or cores)
 
 
 def larger_than_expected() -> Choice:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.broker.cluster import shared_cluster
 from spark_kafka_eos.broker.recorder import phase
+from spark_kafka_eos.core.append_mode import append_tasks
 from spark_kafka_eos.core.barrier import AppendReport
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity
@@ -31,14 +32,16 @@ def append_stage(
     where: Layout,
     batch_id: int,
     rows_of: RowsOf | None,
+    worth: int | None,
     identity: ProducerIdentity,
 ) -> Appended:
-    """Have the executors append `rows` under `identity`; each task owns some of the partitions.
+    """Have the executors append `rows` under `identity`; each task owns some of the partitions. There are at most
+    `worth` tasks, None for no limit.
 
     Raises TransactionAborted unless every record was appended exactly once, or the error that stopped a task.
     """
     partitions = sum(target.partitions for target in where.targets.values())
-    slots = max(1, min(partitions or parallelism(session), parallelism(session)))
+    slots = append_tasks(parallelism(session), partitions, worth)
     blocks = rows.mapInArrow(ShufflingTask(options.client, where, slots, rows_of), SHUFFLED)
     appended = shuffle(blocks, slots).mapInArrow(_AppendTask(options, identity, batch_id), REPORT)
     try:

@@ -197,7 +197,7 @@ class MicroBatchWriter:
         options = replace(self._options, output_topics=rows.output_topics)
         where = layout(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
         by_executors = functools.partial(
-            append_stage, session, rows.frame, self._options, where, batch.batch_id, rows.rows_of
+            append_stage, session, rows.frame, self._options, where, batch.batch_id, rows.rows_of, choice.tasks
         )
         if choice.mode == "executors":
             return by_executors

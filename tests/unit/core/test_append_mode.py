@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.core.append_mode import SMALL_BYTES, Choice, SessionKind, choose, offsets
+from spark_kafka_eos.core.append_mode import SMALL_BYTES, Choice, SessionKind, append_tasks, choose, offsets
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 
 CLUSTER = SessionKind(classic=True, local=False, speculates=False)
@@ -39,7 +39,7 @@ def test_on_a_cluster_a_small_batch_goes_by_the_driver_and_a_large_one_by_the_ex
         mode="driver", reason="100 offsets result in about 100,000 bytes, at most 1,000,000", small=True
     )
     assert choose("auto", CLUSTER, LARGE) == Choice(
-        mode="executors", reason="1,000,000 offsets result in about 1,000,000,000 bytes, more than 1,000,000"
+        mode="executors", reason="1,000,000 offsets result in about 1,000,000,000 bytes, more than 1,000,000", tasks=250
     )
 
 
@@ -48,10 +48,32 @@ def test_what_an_offset_made_before_decides(bytes_per_offset, mode):
     assert choose("auto", CLUSTER, SMALL, bytes_per_offset).mode == mode
 
 
+@pytest.mark.parametrize(
+    ("cores", "output_partitions", "worth", "tasks"),
+    [
+        (100, 1_000, 250, 100),
+        (100, 1_000, 3, 3),
+        (100, 12, 250, 12),
+        (100, 0, 3, 3),
+        (100, 0, None, 100),
+        (1, 0, None, 1),
+    ],
+)
+def test_there_are_no_more_append_tasks_than_cores_output_partitions_or_what_the_batch_is_worth(
+    cores, output_partitions, worth, tasks
+):
+    assert append_tasks(cores, output_partitions, worth) == tasks
+
+
+@pytest.mark.parametrize(("bytes_per_offset", "tasks"), [(4, 1), (4.1, 2), (40, 10)])
+def test_an_append_task_is_started_for_every_four_megabytes(bytes_per_offset, tasks):
+    assert choose("auto", CLUSTER, LARGE, bytes_per_offset).tasks == tasks
+
+
 @pytest.mark.parametrize("unknown", [UNKNOWN, batch(None, {ONE: 5})], ids=["no Kafka source", "no known start"])
 def test_a_batch_of_unknown_size_goes_by_the_executors(unknown):
     choice = choose("auto", CLUSTER, unknown)
-    assert choice.mode == "executors"
+    assert (choice.mode, choice.tasks) == ("executors", None)
     assert "unknown" in choice.reason
 
 
