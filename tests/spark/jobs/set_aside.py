@@ -1,5 +1,6 @@
 """A driver to be killed: copies a topic of numbers with each way to write, and puts every tenth one aside. Arguments:
-bootstrap, from, to, the dead letters' topic, checkpoint, way, batch size. The way `arrow` has tasks fail once."""
+bootstrap, from, to, the dead letters' topic, checkpoint, way, batch size. The ways `arrow-driver` and `arrow-executors`
+have tasks fail once."""
 
 import sys
 
@@ -35,8 +36,8 @@ decoded = F.struct(number.alias("value"), F.when(number % 10 == 0, tenth).alias(
 rows = aside(records.withColumn("decoded", decoded), "decoded", value=F.col("decoded.value").cast("string"))
 if way == "sink":
     stream = rows.writeStream.format("kafka-eos").options(**sink)
-elif way == "arrow":
-    stream = arrow_stream(spark, reads, TransactionalWriter(sink), tenth_aside)
 else:
-    stream = rows.writeStream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
+    path, _, mode = way.rpartition("-")
+    writer = TransactionalWriter(sink | {"appendMode": mode})
+    stream = arrow_stream(spark, reads, writer, tenth_aside) if path else rows.writeStream.foreachBatch(writer)
 stream.trigger(availableNow=True).option("checkpointLocation", checkpoint).start().awaitTermination()
