@@ -84,9 +84,9 @@ def test_a_trigger_waits_for_the_store_in_which_its_checkpoint_is(lab, spark):
 
 
 def test_memory_is_watched_while_the_batch_grows(lab, spark):
-    for found in memory(lab, spark, Shape(records=3_200), ["sink"]):
-        assert [point.at for point in found.line(sides.EOS_SINK)] == [400, 800, 1_600, 3_200]
-        assert all(10 < point.value < 1_000 for point in found.line(sides.EOS_SINK))
+    for found in memory(lab, spark, Shape(records=3_200), ["arrow"]):
+        assert [point.at for point in found.line(sides.EOS_ARROW)] == [400, 800, 1_600, 3_200]
+        assert all(10 < point.value < 1_000 for point in found.line(sides.EOS_ARROW))
 
 
 @pytest.mark.slow

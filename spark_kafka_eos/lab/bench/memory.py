@@ -28,7 +28,7 @@ from spark_kafka_eos.lab.bench.sides import OUR_FORMAT
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
 WORKER, DRIVER, HEAP = "the largest Python worker", "the driver's Python", "Spark's JVM, heap after a collection"
-WAYS = ("read", "write", "sink", "driver", "executors")  # how a batch goes through; see `_sides`
+WAYS = ("read", "write", "sink", "driver", "executors", "arrow")  # how a batch goes through; see `_sides`
 
 _EVERY_SECONDS = 0.05
 _STEPS = 4  # sizes of the batch, each twice the previous one
@@ -160,6 +160,7 @@ def _sides(lab: Lab, spark: SparkSession, data: Input, share: int) -> dict[str, 
         "sink": copy(sides.EOS_SINK, sides.ours_by_sink(lab)),
         "driver": copy(sides.EOS, sides.ours_by_foreach_batch(lab, {"appendMode": "driver"})),
         "executors": copy(sides.EOS_EXECUTORS, sides.ours_by_foreach_batch(lab, {"appendMode": "executors"})),
+        "arrow": sides.arrow_to_kafka(spark, lab, part, options),
     }
 
 

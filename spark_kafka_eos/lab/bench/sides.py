@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.lab.bench import java
@@ -21,10 +22,11 @@ from spark_kafka_eos.lab.bench.alternating import Side
 from spark_kafka_eos.lab.bench.inputs import Shape
 from spark_kafka_eos.lab.bench.lab import Input, Lab, temporary_directory
 from spark_kafka_eos.model import IsolationLevel
+from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
 EOS, EOS_EXECUTORS, EOS_SINK = "kafka-eos, foreachBatch", "kafka-eos, executors append", "kafka-eos, sink"
-EOS_AT_LEAST_ONCE, EOS_SOURCE = "kafka-eos, at-least-once", "kafka-eos"
+EOS_AT_LEAST_ONCE, EOS_SOURCE, EOS_ARROW = "kafka-eos, at-least-once", "kafka-eos", "kafka-eos, arrow_stream"
 BUILT_IN, BUILT_IN_DEFAULTS = "built-in, fetch wait 10 ms", "built-in, defaults"
 RECIPE, LIBRDKAFKA, JAVA = "collect recipe", "librdkafka (Python)", "Java perf tool"
 
@@ -98,6 +100,28 @@ def stream_to_kafka(name: str, lab: Lab, frame: DataFrame, shape: Shape, start: 
 
     after = functools.partial(lab.check, output, shape.records, name)
     return Side(name=name, run=run, before=before, after=after, batches=seen)
+
+
+def arrow_to_kafka(spark: SparkSession, lab: Lab, source: Input, options: Mapping[str, object]) -> Side:
+    """arrow_stream without a function, from one topic into a new one, in one batch. Spark counts its offset ranges, so
+    only the output is counted.
+    """
+    output: list[str] = []
+
+    def before() -> None:
+        output[:] = lab.topics("out", 1, source.shape.partitions)
+
+    def run() -> None:
+        sink = {"kafka.bootstrap.servers": lab.bootstrap, "topic": output[0], "appendMode": "driver"}
+        writer = TransactionalWriter(_transactional(lab, sink))
+        _finished(arrow_stream(spark, _reading(lab, source, options), writer))
+
+    return Side(
+        name=EOS_ARROW,
+        run=run,
+        before=before,
+        after=functools.partial(lab.check, output, source.shape.records, EOS_ARROW),
+    )
 
 
 def addressed(frame: DataFrame, topics: list[str], bootstrap: str) -> tuple[DataFrame, dict[str, str]]:
@@ -333,13 +357,19 @@ def java_producer(lab: Lab, shape: Shape) -> Side:
 
 
 def _run(writer: Any, records: int, who: str, batches: list[Mapping[str, int]]) -> None:
-    """Start the query with a new checkpoint and wait until it has read everything; all of this is measured."""
+    """Run the query; all of this is measured."""
+    reported = _finished(writer)
+    _check_count(sum(progress.numInputRows for progress in reported), records, who)
+    batches[:] = [progress.durationMs for progress in reported if progress.numInputRows]
+
+
+def _finished(writer: Any) -> list[StreamingQueryProgress]:
+    """Start the query with a new checkpoint and wait until it has read everything. What it reported."""
     with temporary_directory() as checkpoint:
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
-        reported = query.recentProgress
-    _check_count(sum(progress.numInputRows for progress in reported), records, who)
-    batches[:] = [progress.durationMs for progress in reported if progress.numInputRows]
+        reported: list[StreamingQueryProgress] = query.recentProgress
+    return reported
 
 
 def _check_count(count: int, records: int, who: str) -> None:

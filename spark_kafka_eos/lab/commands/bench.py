@@ -324,7 +324,7 @@ def memory(
     largest_value_size: Annotated[int, typer.Option(help="Bytes of the largest value.", min=8)] = 2_000,
     partitions: Partitions = 4,
     ways: Annotated[
-        str, typer.Option(help="Comma-separated list of read, write, sink, driver, executors; default: all.")
+        str, typer.Option(help="Comma-separated list of read, write, sink, driver, executors, arrow; default: all.")
     ] = "",
     batches: Annotated[
         int, typer.Option(help="Micro-batches of one query that reads the input, after the ways; 0 for none.", min=0)
