@@ -28,7 +28,8 @@ from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
-from spark_kafka_eos.writing.append import StagedWrite
+from spark_kafka_eos.spark.shared_threads import in_shared_thread
+from spark_kafka_eos.writing.append import StagedWrite, append
 from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
 from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
@@ -205,7 +206,7 @@ class MicroBatchWriter:
         stage = functools.partial(_stage, rows.frame, task)
         if not choice.small:
             stage = functools.partial(self._with_room, stage, staging, batch, leftovers)
-        by_driver = StagedWrite(cluster, self._options, staging, stage, batch.batch_id)
+        by_driver = StagedWrite(cluster, self._options, staging, stage, batch.batch_id, append=in_shared_thread(append))
 
         def as_it_comes(identity: ProducerIdentity) -> Appended:
             try:

@@ -129,8 +129,10 @@ class StagedWrite:
         staging: Staging,
         reports: Callable[[], Sequence[EncodeReport]],
         batch_id: int,
+        append: Callable[..., list[Ack]] = append,
     ) -> None:
         self._cluster = cluster
+        self._append = append
         self._options = options
         self._staging = staging
         self._stage = reports
@@ -153,7 +155,7 @@ class StagedWrite:
         dead_letters.check_limit(dead, sum(expected.values()), self._options.max_dead_letters)
         started = time.perf_counter()
         with recorder.phase("append"):
-            acks = append(
+            acks = self._append(
                 self._cluster,
                 identity,
                 ((block.partition, block.records, data) for block, data in self._staging.read(reports)),
