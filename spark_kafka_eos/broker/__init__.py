@@ -1,6 +1,6 @@
 """Communication with brokers. Besides the tools, only this package opens sockets.
 
-    connection.py authentication.py oauth.py versions.py   one connection: frames, TLS, SASL, API versions
+    connection.py frames.py authentication.py oauth.py versions.py   one connection: frames, TLS, SASL, API versions
     cluster.py      leaders, coordinators, connections, and requests with retries
     retry.py        the retry loop, driven by `core.error_codes`
     transactions.py groups.py       coordinators of a transactional.id and of a consumer group

@@ -5,6 +5,7 @@ writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; h
 encode_stage.py                         encodes rows as record batches in Spark tasks
 arrow_stream.py                         `arrow_stream`: records go from read to encode without the JVM
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
+shared_threads.py                       threads of the driver that queries share
 rows.py schema.py filters.py            columns of the sink, columns of the source, filters of a batch read
 dead_letters.py                         `aside` and `split`, for users
 stopping.py                             a stop in the middle of a batch, and SIGTERM
