@@ -60,14 +60,6 @@ def test_where_a_query_does_not_show_its_plans_the_checkpoint_is_read(name):
     assert read(name) == name.upper()
 
 
-def test_an_error_of_the_jvm_is_not_taken_for_that():
-    def fails() -> None:
-        raise Py4JError("An error occurred while calling o1.id")
-
-    with pytest.raises(Py4JError, match="An error occurred"):
-        _memory_reader(FRAME.sparkSession, SimpleNamespace(id=fails), str.upper)("metadata")
-
-
 # -- a listener's events
 
 
