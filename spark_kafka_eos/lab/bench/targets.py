@@ -293,7 +293,7 @@ def _flat(results: Results, key: str, what: str, while_: str, unit: str) -> Iter
     halves = []
     for line in measured.lines:
         points = measured.line(line)
-        half = next(point for point in points if 2 * point.at >= points[-1].at)
+        half = next(point for point in points if 3 * point.at >= points[-1].at)  # halves are rounded
         halves.append((points[-1].value / half.value, line, half, points[-1]))
     growth, line, half, last = max(halves, key=lambda each: each[0])
     yield TargetRow(
