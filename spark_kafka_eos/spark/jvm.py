@@ -327,11 +327,11 @@ def _hadoop_reader(session: SparkSession, location: str) -> ReadFile:
 
     It does not ask whether a file exists before it opens it: in an object store, each of both is a round trip.
     """
-    jvm = _jvm(session)
-    configuration = session._jsparkSession.sessionState().newHadoopConf()
-    missing = jvm.java.lang.Class.forName("java.io.FileNotFoundException")
 
     def read(name: str) -> str | None:
+        # In here, because most batches read nothing: their plans are in memory.
+        jvm, configuration = _jvm(session), session._jsparkSession.sessionState().newHadoopConf()
+        missing = jvm.java.lang.Class.forName("java.io.FileNotFoundException")
         path = jvm.org.apache.hadoop.fs.Path(f"{location}/{name}")
         try:
             stream = path.getFileSystem(configuration).open(path)
