@@ -14,8 +14,9 @@ File map; imports point down only (`lint-imports` checks it):
     spark/      the only place with PySpark: data source, sink, TransactionalWriter, ProgressListener
     reading/    from a source's positions to Arrow batches
     writing/    the steps of a shared transaction: blocks, staging, append, commit, checkpoint, preflight
+    ledger/     which batch was committed last under a transactional.id, and what follows from that
     broker/     the only place with sockets: connections, coordinators, produce, fetch, admin
-    core/       pure decisions: transaction states, recovery, barrier, planning, visibility, partitioner
+    core/       pure decisions: transaction states, barrier, planning, visibility, partitioner
     wire/       pure bytes <-> Arrow columns: record batches v2 and older, compression
     options/    from what a user writes to checked values
     failpoints.py model.py errors.py lazy.py   what all of them share
@@ -76,8 +77,8 @@ from spark_kafka_eos.lazy import lazy
 
 if TYPE_CHECKING:
     from spark_kafka_eos.core.lag import offsets_behind_latest
+    from spark_kafka_eos.ledger.progress import cluster_id
     from spark_kafka_eos.options import from_properties
-    from spark_kafka_eos.reading.sink_progress import cluster_id
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
@@ -149,7 +150,7 @@ __getattr__ = lazy(
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
         "arrow_stream": "spark_kafka_eos.spark.arrow_stream",
         "aside": "spark_kafka_eos.spark.dead_letters",
-        "cluster_id": "spark_kafka_eos.reading.sink_progress",
+        "cluster_id": "spark_kafka_eos.ledger.progress",
         "follow": "spark_kafka_eos.spark.follow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",

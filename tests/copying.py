@@ -19,6 +19,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import barrier
 from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import TransactionAborted
+from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SourceOptions, sink_options
 from spark_kafka_eos.reading.records import read
@@ -28,7 +29,7 @@ from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.blocks import Block, BlockEncoder, Layout, Target
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended, CommitReport
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 SLOTS = 2  # append tasks, one for each output partition
 _BLOCK_BYTES = 61 + 10 * 60  # ten records, by the encoder's estimate: so a second attempt's blocks are of the same size

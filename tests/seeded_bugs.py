@@ -11,12 +11,14 @@ from typing import Any
 from unittest import mock
 
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import barrier, recovery
+from spark_kafka_eos.core import barrier
 from spark_kafka_eos.core.transaction import TRANSITIONS, Event, State
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
-from spark_kafka_eos.model import LedgerEntry, MicroBatch
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.keeper import LedgerKeeper
+from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.writing.fence import Fence
-from spark_kafka_eos.writing.ledger_keeper import LedgerKeeper
 from spark_kafka_eos.writing.transaction import SharedTransaction
 
 
@@ -43,8 +45,8 @@ def _abort_after_unknown_commit() -> Iterator[None]:
         self._initialise()
         raise TransactionAborted(f"taken for aborted: {error.what}")
 
-    def verdict(self: Any, batch: MicroBatch) -> recovery.Verdict:
-        return recovery.Write(reason="it was aborted") if self._retaken == batch else known(self, batch)
+    def verdict(self: Any, batch: MicroBatch) -> verdicts.Verdict:
+        return verdicts.Write(reason="it was aborted") if self._retaken == batch else known(self, batch)
 
     known = SharedTransaction._verdict
 
@@ -80,14 +82,14 @@ def _ledger_before_init() -> Iterator[None]:
 @contextlib.contextmanager
 def _skip_by_batch_id() -> Iterator[None]:
     """A batch whose number is in the ledger is skipped, whatever offsets it covers and whoever's it is."""
-    decide = recovery.decide
+    decide = verdicts.decide
 
-    def by_number(entry: LedgerEntry | None, batch: MicroBatch, committed: Any, **options: Any) -> recovery.Verdict:
+    def by_number(entry: LedgerEntry | None, batch: MicroBatch, committed: Any, **options: Any) -> verdicts.Verdict:
         if entry is not None and entry.query_id == batch.query_id and entry.batch_id == batch.batch_id:
-            return recovery.Skip(reason="this number is committed")
+            return verdicts.Skip(reason="this number is committed")
         return decide(entry, batch, committed, **options)
 
-    with mock.patch.object(recovery, "decide", by_number):
+    with mock.patch.object(verdicts, "decide", by_number):
         yield
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from spark_kafka_eos.cli.top_rows import Picture
 from spark_kafka_eos.cli.top_screen import Top
 from spark_kafka_eos.core.lag import Marks
-from spark_kafka_eos.core.queries import Commit, PartitionLag, QueryStatus, SourceLag
 from spark_kafka_eos.core.transactions import ProducerState, Survey, TransactionFacts, TransactionListing
-from spark_kafka_eos.model import LedgerEntry, TopicPartition
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.reading.status import Commit, PartitionLag, QueryStatus, SourceLag
 
 SIZE = (110, 30)
 PICTURE = Path(__file__).with_name("top.svg")

@@ -7,7 +7,6 @@
     produce.py      appends record batches in sequence order
     fetch.py fetch_response.py offsets.py   read offset ranges; earliest and latest offsets
     describe.py     reads the facts for the preflight
-    ledger_topic.py ledger_records.py       the ledger's records of one id, for its owner; those of all ids
     leaders.py                              requests to many leaders
     open_transactions.py transaction_markers.py   what coordinators and leaders have open; the abort of what hangs
     datagrams.py    sends statistics of tasks and commits to the driver

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from spark_kafka_eos.core.committed_end import some
+from spark_kafka_eos.core.listing import some
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import TopicPartition
 

@@ -22,10 +22,10 @@ from spark_kafka_eos.cli.query_options import (
     SourceProperties,
     client_of,
 )
-from spark_kafka_eos.core.cluster_metrics import CLUSTER_METRICS, down
 from spark_kafka_eos.core.metrics import Series
 from spark_kafka_eos.options import SourceOptions, source_options
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.reading.cluster_metrics import CLUSTER_METRICS, down
 from spark_kafka_eos.reading.cluster_watch import ClusterWatch
 
 _ANSWER_MS = 10_000  # a broker that takes longer is shown as one that does not answer

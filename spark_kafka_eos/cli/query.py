@@ -29,18 +29,20 @@ from spark_kafka_eos.cli.query_options import (
 )
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view, owner_words, state_words
 from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
-from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.queries import Commit, Copies, PartitionLag, QueryStatus, SourceLag
-from spark_kafka_eos.core.recovery import Refuse
 from spark_kafka_eos.core.spans import span
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
-from spark_kafka_eos.model import LedgerEntry, TopicPartition, offsets_to_json
+from spark_kafka_eos.ledger.diagnosis import diagnose
+from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.ledger.verdicts import Refuse
+from spark_kafka_eos.model import TopicPartition, offsets_to_json
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.options.ledger import LEDGER_GROUP, LEDGER_TOPIC
+from spark_kafka_eos.options.sink import LEDGER_GROUP
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.reading.queries import QueryReader
-from spark_kafka_eos.writing.diagnosis import diagnose
+from spark_kafka_eos.reading.status import Commit, Copies, PartitionLag, QueryStatus, SourceLag
+from spark_kafka_eos.writing.checkpoint import next_batch_at
 
 query = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="Show what Kafka knows of queries, whether they run or not."
@@ -242,7 +244,7 @@ def resolve(
     with given.named_as_given():
         options = sink_options(given.values)
         with Cluster(options.client) as cluster:
-            found = diagnose(cluster, options)
+            found = diagnose(cluster, options, lambda: next_batch_at(options.checkpoint_location))
     if as_json:
         print(json.dumps(diagnosis_json(found), indent=1))
     else:

@@ -9,15 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from spark_kafka_eos.core.committed_end import sources_of
-from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.recovery import Refuse
 from spark_kafka_eos.core.spans import span
 from spark_kafka_eos.core.transactions import TransactionFacts
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, SourceProgress, SourceRange, TopicPartition
+from spark_kafka_eos.ledger.diagnosis import Diagnosis
+from spark_kafka_eos.ledger.ends import sources_of
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
+from spark_kafka_eos.ledger.verdicts import Refuse
+from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.writing.diagnosis import Diagnosis
 
 _VERDICTS = {"Write": "written", "Skip": "skipped", "Refuse": "refused"}
 

@@ -15,7 +15,7 @@ from spark_kafka_eos.cli.top_rows import Picture
 from spark_kafka_eos.cli.top_screen import LONGEST_S, SHORTEST_S, Top
 from spark_kafka_eos.cli.transactions import ANSWER_MS
 from spark_kafka_eos.errors import BrokerError
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.reading.queries import QueryReader
 
 MOST_PARTITIONS = 2_000  # that are looked at each time, unless topics are named

@@ -8,9 +8,9 @@ from typing import Any
 
 from spark_kafka_eos.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
 from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.queries import QueryStatus
 from spark_kafka_eos.core.spans import span
 from spark_kafka_eos.core.transactions import Ending, OpenPart, Survey, TransactionFacts, open_in
+from spark_kafka_eos.reading.status import QueryStatus
 
 MOST_ROWS = 200  # of a table: a screen is for people
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.core.committed_end import some
+from spark_kafka_eos.core.listing import some
 from spark_kafka_eos.core.trace import Trace
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition

@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import replays
-from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.core.replays import Place, Stream
 from spark_kafka_eos.dead_letters.stored import Progress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry, digest
+from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.model import (
-    LedgerEntry,
     MicroBatch,
     OffsetRange,
     Offsets,
@@ -33,14 +34,13 @@ from spark_kafka_eos.model import (
     offsets_to_json,
 )
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.reading.sink_progress import last_entry
 from spark_kafka_eos.writing.append import append, records_by_partition
 from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.layout import layout, target
 from spark_kafka_eos.writing.preflight import preflight
 from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 BATCH = 1_000  # dead letters of a transaction
 _ROWS = 100  # that are encoded at a time: a dead letter may be as large as a request

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_kafka_eos.core.ledger import NotAnEntry, decode_committed, decode_record, encode_record
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.lab.fuzzed_broker import APIS, answer, converse
+from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed, decode_record, encode_record
 from spark_kafka_eos.model import Compression, OffsetAndMetadata
 from spark_kafka_eos.wire.compression import compress, decompress
 from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts

@@ -8,10 +8,11 @@ from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
-from spark_kafka_eos.options.ledger import LEDGER_GROUP, LEDGER_TOPIC
 from spark_kafka_eos.options.parsers import Limit
-from spark_kafka_eos.options.table import SINK, say_without_effect, take
+from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, say_without_effect, take
 from spark_kafka_eos.options.unused import Write, unused
+
+LEDGER_GROUP = ".ledger"  # after the transactional.id: the group that holds the pointer, and nothing else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class SinkOptions:
     """Sizes are in bytes, times in milliseconds.
 
     `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless set.
-    `ledger_topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
+    `ledger.topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
     empty, any topic may be written. Without a `dead_letter_topic`, a row that cannot be written fails the batch.
     `source_clusters` are the cluster ids of the query's sources, one for all or one
     each, where "" means the sink's cluster; if it is empty, all sources are on the sink's cluster.

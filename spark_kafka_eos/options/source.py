@@ -9,9 +9,10 @@ from typing import Any, Literal
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
-from spark_kafka_eos.options.ledger import SinkLedger, sink_ledger, split
 from spark_kafka_eos.options.parsers import LATEST, LatestMinus
-from spark_kafka_eos.options.table import SOURCE, field_of, take
+from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, SOURCE, field_of, take
+
+_SINK = "sink."  # before the options that locate the ledger of the query's sink
 
 Start = Literal["earliest", "latest", "committed", "committed-or-earliest", "committed-or-latest"]
 
@@ -27,6 +28,15 @@ class Timestamps:
     everywhere: int | None = None
     partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
     if_none: Literal["error", "latest"] = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkLedger:
+    """The ledger entry of `transactional_id`, in `topic` on the cluster that `client` connects to."""
+
+    client: ClientOptions
+    transactional_id: str
+    topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +95,7 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     If `streaming` is None, the kind of read is not known yet (Spark asks for the schema first), and options of one kind
     are not checked. Precedence is as in the built-in source: timestamp, timestamps by partition, offsets.
     """
-    own, of_sink = split(options)
+    own, of_sink = _split(options)
     parsed = take(own, SOURCE)
     client = client_options(parsed)
     what = [name for name in _WHAT if field_of(name) in parsed]
@@ -94,7 +104,7 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
         choose = f"Set one of {', '.join(_WHAT)}."
         raise ConfigurationError(what[0] if what else "subscribe", problem, action=choose)
     values = select(parsed, SourceOptions)
-    values["sink"] = sink_ledger(of_sink, client)
+    values["sink"] = _sink_ledger(of_sink, client)
     values["starting_offsets"] = _start(parsed, "earliest" if streaming is False else "latest")
     values["ending_offsets"] = _end(parsed)
     _check_start(values, streaming=streaming)
@@ -170,3 +180,27 @@ def _check_commits(values: Mapping[str, Any], *, streaming: bool | None) -> None
         raise ConfigurationError(
             "commitOffsets", "is only supported in a streaming read: Spark does not report when a batch read is done"
         )
+
+
+def _split(options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Splits a source's options into its own and those of its sink (`sink.…`), without the prefix."""
+    own = {name: value for name, value in options.items() if not name.lower().startswith(_SINK)}
+    sink = {name[len(_SINK) :]: value for name, value in options.items() if name.lower().startswith(_SINK)}
+    return own, sink
+
+
+def _sink_ledger(options: Mapping[str, object], own: ClientOptions) -> SinkLedger | None:
+    """Build from a sink's options; None if there are none. Without brokers, the sink is on the source's `own` cluster.
+
+    Raises ConfigurationError with the name of the wrong option.
+    """
+    if not options:
+        return None
+    parsed = take(options, SINK)
+    if "transactional_id" not in parsed:
+        raise ConfigurationError(f"{_SINK}kafka.transactional.id", "is required if other sink.… options are set")
+    return SinkLedger(
+        client=client_options(parsed) if "bootstrap_servers" in parsed else own,
+        transactional_id=str(parsed["transactional_id"]),
+        topic=str(parsed.get("ledger_topic", LEDGER_TOPIC)),
+    )

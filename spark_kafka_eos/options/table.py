@@ -23,6 +23,8 @@ from spark_kafka_eos.options.security import PROTOCOLS
 
 _log = logging.getLogger(__name__)
 
+LEDGER_TOPIC = "kafka-eos-ledger"  # the default of ledgerTopic
+
 
 class Side(Enum):
     """Where an option applies: `readStream`/`read`, `writeStream`/`write`/`TransactionalWriter`, or both."""

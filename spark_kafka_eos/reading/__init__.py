@@ -5,8 +5,8 @@ records.py          ranges of offsets -> Arrow batches
 ranges.py           ranges of offsets as rows, for rows=offsetRanges
 sampling.py         estimates sizes for maxBytesPerTrigger
 group_offsets.py    commitOffsets: commits completed batches to a consumer group
-sink_progress.py    reads a sink's ledger, for startingOffsets=committed
 read_stats.py       what a task read, for the progress listener
 queries.py unread.py    for operators: the queries of a cluster, and how far they are behind
-cluster_watch.py    the same again and again, with the transactions, for the exporter
+status.py           what Kafka knows of a query
+cluster_watch.py cluster_metrics.py   the same again and again, with the transactions, for the exporter
 """

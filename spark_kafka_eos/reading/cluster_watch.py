@@ -8,12 +8,12 @@ from collections.abc import Collection, Sequence
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.open_transactions import partitions_of, survey
-from spark_kafka_eos.core.cluster_metrics import cluster_series, down
 from spark_kafka_eos.core.metrics import Series
-from spark_kafka_eos.core.queries import QueryStatus
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.reading.cluster_metrics import cluster_series, down
 from spark_kafka_eos.reading.queries import QueryReader
+from spark_kafka_eos.reading.status import QueryStatus
 
 _log = logging.getLogger(__name__)
 

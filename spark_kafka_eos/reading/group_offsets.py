@@ -21,8 +21,8 @@ from collections.abc import Callable
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core.error_codes import passes
-from spark_kafka_eos.core.ledger import marked_by
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
+from spark_kafka_eos.ledger.entry import marked_by
 from spark_kafka_eos.model import UNRESOLVED, OffsetAndMetadata, Offsets, offsets_from_json
 from spark_kafka_eos.options import ClientOptions, SourceOptions
 from spark_kafka_eos.reading.positions import JsonOffsets

@@ -338,7 +338,7 @@ class Positions:
         some (KIP-447).
         """
         if self._options.sink is not None:
-            from spark_kafka_eos.reading.sink_progress import committed_by
+            from spark_kafka_eos.ledger.progress import committed_by
 
             progress = committed_by(self._options.sink, self._cluster.cluster_id())
             return {tp: progress.get(tp) for tp in partitions}

@@ -9,15 +9,17 @@ from dataclasses import replace
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator, group_ids
-from spark_kafka_eos.broker.ledger_records import LedgerRecord, LedgerRecords, Records
 from spark_kafka_eos.broker.open_transactions import described, listed
-from spark_kafka_eos.core.ledger import NotAnEntry, decode_committed
 from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.queries import Commit, Copies, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
+from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed
+from spark_kafka_eos.ledger.records import LedgerRecord, Records
+from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_eos.options.ledger import LEDGER_GROUP, LEDGER_TOPIC
+from spark_kafka_eos.options.sink import LEDGER_GROUP
+from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.reading.status import Commit, Copies, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
 from spark_kafka_eos.reading.unread import Bounds, bounds, first_times
 
 _MOST_GROUPS = 100
@@ -101,7 +103,7 @@ class QueryReader:
         at = next((place for place in places if place in committed), places[0])
         return copies_of(value, committed, at)
 
-    def _follow(self, transactional_id: str) -> list[LedgerRecords]:
+    def _follow(self, transactional_id: str) -> list[LedgerReader]:
         """The ledgers that the group of this id points to and that were not known."""
         try:
             committed = self._group(transactional_id).fetch_all(require_stable=False)
@@ -115,8 +117,8 @@ class QueryReader:
     def _group(self, transactional_id: str) -> GroupCoordinator:
         return GroupCoordinator(self._cluster, transactional_id + LEDGER_GROUP)
 
-    def _ledger(self, name: str) -> LedgerRecords:
-        return LedgerRecords(self._cluster, name, keep=self._keep, only=self._only)
+    def _ledger(self, name: str) -> LedgerReader:
+        return LedgerReader(self._cluster, name, keep=self._keep, only=self._only)
 
     def _with_lag(self, statuses: Sequence[QueryStatus], *, times: bool) -> list[QueryStatus]:
         wanted: dict[str, set[TopicPartition]] = {}

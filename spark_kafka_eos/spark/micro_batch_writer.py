@@ -23,6 +23,7 @@ from spark_kafka_eos.core.append_mode import (
 )
 from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import Committed, ConfigurationError, KafkaEosError, ReplayFailed
+from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
@@ -37,7 +38,7 @@ from spark_kafka_eos.writing.observers import observer
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel, folder_of, staging_of
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 _log = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
+from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.prompt_input import PromptInput
@@ -36,12 +37,10 @@ from spark_kafka_eos.writing.append import StagedWrite
 from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
 from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at, through_spark
-from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.observers import observer
 from spark_kafka_eos.writing.report import EncodeReport
 from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
 from spark_kafka_eos.writing.temporary import TemporaryStaging
-from spark_kafka_eos.writing.transaction import batch_write, decide_batch_write, decide_micro_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_kafka_eos.model import LedgerEntry, TopicPartition
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, Outcomes, outcomes
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, Provenance
 from spark_kafka_eos.wire.columns import Int64s

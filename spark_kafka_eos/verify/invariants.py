@@ -26,7 +26,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from spark_kafka_eos.model import LedgerEntry, TopicPartition
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.verify import contents
 from spark_kafka_eos.verify.evidence import Ledger, PartitionLog, Seen, SourcePartition
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation, merged

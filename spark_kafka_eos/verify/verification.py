@@ -20,14 +20,16 @@ from types import MappingProxyType
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.ledger_topic import LedgerTopic
-from spark_kafka_eos.core import ledger as ledgers
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.ledger import entry as ledgers
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.progress import committed_by
+from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
-from spark_kafka_eos.reading.sink_progress import committed_by
+from spark_kafka_eos.options.source import SinkLedger
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.verify import history as histories
 from spark_kafka_eos.verify import scan
 from spark_kafka_eos.verify.evidence import Ledger, Seen, SourcePartition, source_partition
@@ -120,7 +122,7 @@ def verify(
     source's cluster if that is another one; then only the ledger is used. Records are identified by the provenance in
     their values, dead letters in one of several topics by their headers, or all by their contents. `copy`: the output
     is a plain copy, so that any difference is a violation.
-    `transactional_id` identifies the ledger, in `ledger_topic`. `history`: entries, or their file. `followers` are
+    `transactional_id` identifies the ledger, in `ledger.topic`. `history`: entries, or their file. `followers` are
     stopped, and what they read is checked, as is what other `readers`, by name, have read. Topics with at most
     `witness_records` are also read through librdkafka. Waits `wait_s` for open transactions. Raises UnknownTopic,
     BrokerUnreachable and the like; ToolFailed for an invalid history, ValueError for `copy` without `source`.

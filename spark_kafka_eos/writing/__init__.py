@@ -5,12 +5,10 @@ dead_letters               the rows that become dead letters instead
 staging files              pass blocks from tasks to the driver
 append                     append blocks, in driver and in executors mode
 transaction fence          begin, commit or abort the shared transaction; fence stragglers
-ledger_keeper              read the ledger, write it in each batch's transaction
 commit idempotent          write one micro-batch, for each delivery guarantee
 calls                      allow one call per micro-batch
 checkpoint offset_log      read a micro-batch from Spark's checkpoint
 preflight probe            checks before the first batch; a scratch transaction
-diagnosis                  what would be decided about the next batch, without owning the transactional.id
 observers                  who hears of each batch: the log, and by options
 trace_file telemetry spans links   files of timelines, OpenTelemetry
 report outcome             what each step reports; how a batch ended, for the listener

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.core.ledger import digest
 from spark_kafka_eos.errors import CheckpointUnusable
+from spark_kafka_eos.ledger.entry import digest
 from spark_kafka_eos.model import (
     UNRESOLVED,
     MicroBatch,
@@ -23,10 +23,10 @@ from spark_kafka_eos.model import (
     offsets_to_json,
     recorded_start,
 )
-from spark_kafka_eos.writing.files import Files
+from spark_kafka_eos.writing.files import Files, files_at
 from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
-__all__ = ["ReadFile", "micro_batch", "next_batch"]
+__all__ = ["ReadFile", "micro_batch", "next_batch", "next_batch_at"]
 
 # When Spark plans the first batch of a query with a stateful operator, it writes one of these files: in the usual
 # format, or in that of transformWithState (OperatorStateMetadata).
@@ -52,6 +52,16 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
         sources=sources,
         stateful=batch_id == 0 and any(read(name) is not None for name in _STATE),
     )
+
+
+def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:
+    """`next_batch` of the query with this checkpointLocation; None if it is None. Raises CheckpointUnusable."""
+    if location is None:
+        return None, False
+    try:
+        return next_batch(files_at(location, "checkpointLocation"))
+    except OSError as error:
+        raise CheckpointUnusable(f"the checkpoint {location!r} cannot be read: {error}") from error
 
 
 def next_batch(files: Files) -> tuple[MicroBatch | None, bool]:

@@ -13,14 +13,15 @@ from typing import Literal, Protocol
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import Recorder, phase, recording
-from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.append_mode import Choice, Mode
 from spark_kafka_eos.core.backoff import Clock
 from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, ProducerFenced, StagingLost, TransactionAborted
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity, Written
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.decide import Decide
+from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
-from spark_kafka_eos.writing.ledger_keeper import Decide
 from spark_kafka_eos.writing.observers import Observer, log_report
 from spark_kafka_eos.writing.report import Appended, CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction
@@ -34,7 +35,7 @@ class Committer(Protocol):
     @property
     def identity(self) -> ProducerIdentity: ...
 
-    def begin(self, batch: MicroBatch) -> recovery.Write | recovery.Skip: ...
+    def begin(self, batch: MicroBatch) -> verdicts.Write | verdicts.Skip: ...
 
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended: ...
 
@@ -99,7 +100,7 @@ class _Attempts:
             with phase("begin"):
                 verdict = transaction.begin(batch)
             self._identity = transaction.identity
-            if isinstance(verdict, recovery.Skip):
+            if isinstance(verdict, verdicts.Skip):
                 _log.info("batch %d of query %s: nothing to write: %s", batch.batch_id, batch.query_id, verdict.reason)
                 return "skipped", None
             try:

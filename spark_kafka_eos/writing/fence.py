@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.preflight import Unread, written_topics
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 

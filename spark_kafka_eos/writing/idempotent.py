@@ -19,9 +19,10 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import idempotent_identity
-from spark_kafka_eos.core import recovery
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, UnknownTopic
-from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity, Written
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.report import Appended
 
@@ -48,10 +49,10 @@ class IdempotentWrites:
         assert self._identity is not None, "begin() comes first"
         return self._identity
 
-    def begin(self, batch: MicroBatch) -> recovery.Write:
+    def begin(self, batch: MicroBatch) -> verdicts.Write:
         """Get a new producer id, if there is to be one. Without a ledger, every batch is written."""
         self._identity = PLAIN if self._degree == "off" else self._producer_id()
-        return recovery.Write(reason=f"at-least-once has no ledger, so batch {batch.batch_id} is written")
+        return verdicts.Write(reason=f"at-least-once has no ledger, so batch {batch.batch_id} is written")
 
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
         """Records are visible as soon as they are appended."""

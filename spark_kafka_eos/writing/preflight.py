@@ -11,15 +11,16 @@ from dataclasses import replace
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core import ledger, message_formats, releases
+from spark_kafka_eos.core import message_formats, releases
 from spark_kafka_eos.core import preflight as judge
 from spark_kafka_eos.core.abilities import sink_findings, source_findings
 from spark_kafka_eos.core.preflight import Facts, Finding, GroupFacts, Severity
 from spark_kafka_eos.core.services import Service, recognised
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, StagingFull, UnknownTopic
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.keeper import MISSING_SOURCE
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.writing.ledger_keeper import MISSING_SOURCE
 from spark_kafka_eos.writing.staging import Staging
 
 _log = logging.getLogger(__name__)

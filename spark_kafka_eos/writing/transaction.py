@@ -14,7 +14,7 @@ Not obvious:
   epoch is never used for two batches.
 - TV1 with brokers that do not verify which partitions are in a transaction: the fence (writing.fence) precedes a new
   epoch. A process that was fenced gets an error from the first of its requests.
-- What the ledger's verdict is based on is confirmed before EndTxn (writing.ledger_keeper).
+- What the ledger's verdict is based on is confirmed before EndTxn (ledger.keeper).
 - A commit with an unknown outcome is settled by InitProducerId, which waits until the coordinator has finished the
   transaction, and then by the ledger. In TV1, InitProducerId would take the transactional.id from a newer producer, so
   the coordinator is asked for the owner first.
@@ -23,7 +23,6 @@ Not obvious:
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import Callable
@@ -32,7 +31,6 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import ledger, recovery
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transaction import Event, State, Transaction
 from spark_kafka_eos.core.transactions import TransactionFacts
@@ -45,10 +43,13 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
 )
 from spark_kafka_eos.failpoints import failpoint
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, ProducerIdentity, Written
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.decide import Decide
+from spark_kafka_eos.ledger.entry import LedgerEntry, Written
+from spark_kafka_eos.ledger.keeper import LedgerKeeper
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.fence import Fence
-from spark_kafka_eos.writing.ledger_keeper import Decide, LedgerKeeper
 from spark_kafka_eos.writing.report import Appended
 
 _log = logging.getLogger(__name__)
@@ -56,33 +57,6 @@ _log = logging.getLogger(__name__)
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
 _GIVEN_UP = ("PrepareAbort", "CompleteAbort")
-
-
-def decide_micro_batch(options: SinkOptions) -> Decide:
-    """The verdict on a streaming query's micro-batches."""
-    return functools.partial(recovery.decide, take_over=options.take_over_query, resolve=options.resolve)
-
-
-def batch_write(app_id: str | None, version: int | None, *, run: str = "") -> MicroBatch:
-    """A batch write with these txnAppId and txnVersion; one without them is known by its `run`."""
-    return MicroBatch(
-        query_id=app_id or run,
-        batch_id=version or 0,
-        digest=ledger.digest({"txnAppId": app_id, "txnVersion": version}),
-        start={},
-        end={},
-    )
-
-
-def decide_batch_write(options: SinkOptions) -> Decide:
-    """The verdict on a batch write with `txnAppId`, which has no offsets."""
-
-    def decide(
-        entry: LedgerEntry | ledger.Unreadable | None, batch: MicroBatch, *_: object, **__: object
-    ) -> recovery.Verdict:
-        return recovery.decide_batch_write(entry, batch, resolve=options.resolve)
-
-    return decide
 
 
 class SharedTransaction:
@@ -121,19 +95,19 @@ class SharedTransaction:
         assert self._identity is not None, "begin() comes first"
         return self._identity
 
-    def begin(self, batch: MicroBatch) -> recovery.Write | recovery.Skip:
+    def begin(self, batch: MicroBatch) -> verdicts.Write | verdicts.Skip:
         """Get a new epoch and decide on `batch`. Raises LedgerRefused if going on could lose or repeat data."""
         failpoint("begun", batch.batch_id)
         known = self._transaction.state is State.READY
         if not known:
             self._initialise()
         verdict = self._verdict(batch)
-        if known and not isinstance(verdict, recovery.Write):
+        if known and not isinstance(verdict, verdicts.Write):
             # Unusual, for example a query restarted with the same writer: another process may have written in between.
             self._initialise()
             verdict = self._verdict(batch)
         match verdict:
-            case recovery.Refuse() as refusal:
+            case verdicts.Refuse() as refusal:
                 raise self._refused(refusal)
             case _:
                 if verdict.reason.startswith("resolve="):
@@ -309,9 +283,9 @@ class SharedTransaction:
         self._transaction.apply(Event.FENCED)
         return said
 
-    def _verdict(self, batch: MicroBatch) -> recovery.Verdict:
+    def _verdict(self, batch: MicroBatch) -> verdicts.Verdict:
         if self._decide is None:
-            return recovery.Write(reason="without txnAppId, every write is new")
+            return verdicts.Write(reason="without txnAppId, every write is new")
         return self._ledger.verdict(self._decide, batch)
 
     # -- a commit with an unknown outcome
@@ -343,16 +317,16 @@ class SharedTransaction:
                 action="Check the topic before you run the job again; with txnAppId, a rerun is safe.",
             ) from error
         match verdict:
-            case recovery.Write():
+            case verdicts.Write():
                 raise TransactionAborted(
                     f"the commit of batch {batch.batch_id} failed ({error.what}); according to the ledger, the batch "
                     "is not committed",
                     action="The batch is written again.",
                 ) from error
-            case recovery.Refuse():
+            case verdicts.Refuse():
                 raise self._refused(verdict, committed="unknown") from error
 
-    def _refused(self, refusal: recovery.Refuse, committed: Committed = "nothing") -> LedgerRefused:
+    def _refused(self, refusal: verdicts.Refuse, committed: Committed = "nothing") -> LedgerRefused:
         remedy = refusal.remedy
         if refusal.ways:
             remedy += f" `kafka-eos query resolve {self._options.transactional_id}` shows both sides and the choices."

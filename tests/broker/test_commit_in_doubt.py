@@ -11,15 +11,16 @@ import pytest
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.error_codes import name_of
 from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown, TransactionAborted
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 pytestmark = pytest.mark.broker
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.cli.exporter import exporter
-from spark_kafka_eos.core.cluster_metrics import CLUSTER_METRICS, HANGING, LAG_SECONDS
+from spark_kafka_eos.reading.cluster_metrics import CLUSTER_METRICS, HANGING, LAG_SECONDS
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.interrupts import heeding_ctrl_c

@@ -19,6 +19,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
 from spark_kafka_eos.core.preflight import OFFSETS_TOPIC, Finding, Severity
 from spark_kafka_eos.errors import BrokerError, BrokerUnreachable
+from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.wire.decode import decode
@@ -28,7 +29,7 @@ from spark_kafka_eos.wire.record_batch import scan
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.preflight import examine
 from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure
 from tests.conftest import KAFKA_OLDEST

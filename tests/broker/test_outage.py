@@ -21,13 +21,15 @@ from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.errors import DataLoss
+from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.writing import transaction as distributed
+from spark_kafka_eos.writing import transaction as transactions
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 pytestmark = pytest.mark.broker
 
@@ -209,8 +211,8 @@ def test_a_batch_is_committed_once_although_its_coordinator_is_killed_between_it
         if name == "offsets committed":
             all_up.kill(cluster.coordinator("transaction", options.transactional_id))
 
-    monkeypatch.setattr(distributed, "failpoint", kill)
-    transaction = distributed.SharedTransaction(options, cluster, distributed.decide_micro_batch(options))
+    monkeypatch.setattr(transactions, "failpoint", kill)
+    transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     assert_committed_once(cluster, transaction, write, partitions)
 
 
@@ -231,7 +233,7 @@ def test_a_batch_is_committed_once_although_a_leader_moves_in_the_middle_of_its_
         acks = append_all(cluster, identity, record_batch, partitions, move)
         return Appended(partitions=3, records=sum(ack.records for ack in acks), bytes=0)
 
-    transaction = distributed.SharedTransaction(options, cluster, distributed.decide_micro_batch(options))
+    transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     assert_committed_once(cluster, transaction, write, partitions)
 
 
@@ -253,8 +255,8 @@ def test_a_batch_is_committed_once_although_its_coordinators_move_before_its_off
                 elect_another(all_up, TopicPartition("__transaction_state", number))
                 elect_another(all_up, TopicPartition("__consumer_offsets", number))
 
-    monkeypatch.setattr(distributed, "failpoint", move)
-    transaction = distributed.SharedTransaction(options, cluster, distributed.decide_micro_batch(options))
+    monkeypatch.setattr(transactions, "failpoint", move)
+    transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     assert_committed_once(cluster, transaction, write, partitions)
     met.append(cluster.coordinator("transaction", options.transactional_id))
     assert met[1] != met[2], "the one that the client asked to commit had moved"

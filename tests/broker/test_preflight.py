@@ -17,7 +17,7 @@ from spark_kafka_eos.core.preflight import Severity
 from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.errors import BrokerError, PreflightFailed
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.writing.preflight import examine, preflight
 from tests.conftest import topic_factory
 from tests.principals import add_user

@@ -14,14 +14,14 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.ledger import encode_record
 from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.ledger.entry import encode_record
+from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.reading.queries import QueryReader
 from spark_kafka_eos.writing.checkpoint import next_batch

@@ -14,6 +14,7 @@ from spark_kafka_eos.broker.transactions import idempotent_identity
 from spark_kafka_eos.core import staging_space
 from spark_kafka_eos.core.staging_space import Space
 from spark_kafka_eos.errors import InvalidRow, StagingFull, StagingLost
+from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.append import StagedWrite, append
@@ -22,7 +23,7 @@ from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.files import LocalFiles
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.staging import Staging
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 pytestmark = pytest.mark.broker
 

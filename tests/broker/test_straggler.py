@@ -16,8 +16,8 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.open_transactions import oldest_open
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.recovery import Skip, Write
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
+from spark_kafka_eos.ledger.verdicts import Skip, Write
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.commit import commit_batch

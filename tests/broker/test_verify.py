@@ -25,17 +25,20 @@ from spark_kafka_eos.broker import offsets as broker_offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core import barrier, ledger, recovery
+from spark_kafka_eos.core import barrier
 from spark_kafka_eos.core.barrier import AppendReport, Commit
-from spark_kafka_eos.core.committed_end import CommittedEnd
 from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
 from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.transaction import Event
 from spark_kafka_eos.core.visibility import visible
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import verdicts as ledger_verdicts
+from spark_kafka_eos.ledger.ends import CommittedEnd
+from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.reading import records as reading
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.verify import scan
@@ -45,7 +48,6 @@ from spark_kafka_eos.verify.history import to_line
 from spark_kafka_eos.verify.verification import verify
 from spark_kafka_eos.writing import blocks as eos_blocks
 from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder, Layout, Target
-from spark_kafka_eos.writing.ledger_keeper import LedgerKeeper
 from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
@@ -339,18 +341,22 @@ def ledger_read_before_init(patch):
 
 
 def skip_by_batch_id_alone(patch):
-    own_entry = recovery._own_entry
+    own_entry = ledger_verdicts._own_entry
 
     def decide(entry, batch, ended):
-        return recovery.Skip(reason="its id") if entry.batch_id == batch.batch_id else own_entry(entry, batch, ended)
+        return (
+            ledger_verdicts.Skip(reason="its id")
+            if entry.batch_id == batch.batch_id
+            else own_entry(entry, batch, ended)
+        )
 
-    patch.setattr(recovery, "_own_entry", decide)
+    patch.setattr(ledger_verdicts, "_own_entry", decide)
     # Or the batch after it is refused, since it does not start where the ledger says that this one ended.
     patch.setattr(CommittedEnd, "moved", lambda self: None)
 
 
 def no_ledger_taken_for_a_new_one(patch):
-    patch.setattr(recovery, "_without_entry", lambda *_, **__: recovery.Write(reason="a new ledger"))
+    patch.setattr(ledger_verdicts, "_without_entry", lambda *_, **__: ledger_verdicts.Write(reason="a new ledger"))
 
 
 def no_epoch_bump(patch):

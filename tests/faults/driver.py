@@ -23,6 +23,7 @@ from spark_kafka_eos import failpoints
 from spark_kafka_eos.broker import cluster as cluster_module
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.reading.positions import Positions
@@ -35,7 +36,6 @@ from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.layout import layout, target
 from spark_kafka_eos.writing.preflight import preflight
 from spark_kafka_eos.writing.staging import folder_of, staging_of
-from spark_kafka_eos.writing.transaction import decide_micro_batch
 
 PARTITIONS = 2  # of the source, and of the target: source partition p goes to target partition p
 RECORDS = 30  # in each source partition

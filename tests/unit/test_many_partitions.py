@@ -15,16 +15,16 @@ import pytest
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.core import recovery
 from spark_kafka_eos.core.send_plan import SendPlan
 from spark_kafka_eos.lab.bench.figures import growth
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.model import (
-    LedgerEntry,
     MicroBatch,
     OffsetAndMetadata,
     OffsetRange,
     ProducerIdentity,
-    SourceProgress,
     SourceRange,
     TopicPartition,
 )
@@ -35,7 +35,7 @@ from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.writing import blocks
 from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder, Layout, Target
 from spark_kafka_eos.writing.layout import layout
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.model_kafka import KafkaModel
 
 MANY = 300
@@ -350,7 +350,7 @@ def test_a_partition_that_two_sources_read_is_found_in_time_linear_to_all():
         query_id="old", batch_id=7, digest="", serial=8, sources=(SourceProgress(cluster="c", offsets=first),)
     )
     started = time.process_time()
-    verdict = recovery.decide(entry, batch, clusters=("c", "c"), own="c")
-    assert isinstance(verdict, recovery.Refuse) and "two of its sources read b-0" in verdict.reason
+    verdict = verdicts.decide(entry, batch, clusters=("c", "c"), own="c")
+    assert isinstance(verdict, verdicts.Refuse) and "two of its sources read b-0" in verdict.reason
     assert time.process_time() - started < 2
-    assert recovery.decide(replace(entry, query_id="new", batch_id=-1), batch, clusters=("c", "c"), own="c")
+    assert verdicts.decide(replace(entry, query_id="new", batch_id=-1), batch, clusters=("c", "c"), own="c")

@@ -27,7 +27,6 @@ import pyarrow as pa
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import recording
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.lab.bench.alternating import Show, silent
 from spark_kafka_eos.lab.bench.figures import Point, Sweep
@@ -36,15 +35,10 @@ from spark_kafka_eos.lab.bench.large_cluster import LargeCluster
 from spark_kafka_eos.lab.simulation.kafka import ModelKafka
 from spark_kafka_eos.lab.simulation.network import Network
 from spark_kafka_eos.lab.simulation.world import Process, World
-from spark_kafka_eos.model import (
-    LedgerEntry,
-    MicroBatch,
-    Offsets,
-    ProducerIdentity,
-    SourceProgress,
-    TopicPartition,
-    offsets_from_json,
-)
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
+from spark_kafka_eos.model import MicroBatch, Offsets, ProducerIdentity, TopicPartition, offsets_from_json
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
 from spark_kafka_eos.reading.positions import JsonOffsets, Positions
 from spark_kafka_eos.wire.encode import encode
@@ -53,7 +47,7 @@ from spark_kafka_eos.writing.blocks import Block
 from spark_kafka_eos.writing.checkpoint import micro_batch
 from spark_kafka_eos.writing.preflight import examine
 from spark_kafka_eos.writing.report import Appended, EncodeReport, encoded
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 PARTITIONS = (10, 100, 1_000, 10_000)
 REAL_PARTITIONS = (10, 100, 1_000)

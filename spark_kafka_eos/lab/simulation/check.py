@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.lab.simulation.kafka import ModelKafka
 from spark_kafka_eos.lab.simulation.partition import Entry
 from spark_kafka_eos.lab.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
-from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 
 Visible = Mapping[TopicPartition, list[Entry]]
 

@@ -20,6 +20,8 @@ from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
 from spark_kafka_eos.lab.simulation.network import Network
 from spark_kafka_eos.lab.simulation.world import Killed, Process, World
+from spark_kafka_eos.ledger.decide import decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.model import (
     MicroBatch,
     Offsets,
@@ -29,7 +31,6 @@ from spark_kafka_eos.model import (
     offsets_to_json,
 )
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.reading.sink_progress import last_entry
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import HEADER, scan
@@ -39,7 +40,7 @@ from spark_kafka_eos.writing.checkpoint import micro_batch
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport, encoded
 from spark_kafka_eos.writing.staging import Staging
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 
 TOPIC = "out"
 OUTPUT = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))

@@ -11,9 +11,10 @@ from confluent_kafka import Message
 
 from spark_kafka_eos.lab.soak.check import Copied, Figures, SourceRecord
 from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE, STATEFUL, output
+from spark_kafka_eos.ledger.progress import cluster_id, committed_by
 from spark_kafka_eos.options import ClientOptions, source_options
-from spark_kafka_eos.options.ledger import LEDGER_TOPIC, SinkLedger
-from spark_kafka_eos.reading.sink_progress import cluster_id, committed_by
+from spark_kafka_eos.options.source import SinkLedger
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.testing.driver import batch_in_flight, committed_batches
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic

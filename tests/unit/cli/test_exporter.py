@@ -7,8 +7,8 @@ import typer
 from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.exporter import exporter
-from spark_kafka_eos.core.cluster_metrics import UP
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError
+from spark_kafka_eos.reading.cluster_metrics import UP
 from spark_kafka_eos.reading.cluster_watch import ClusterWatch
 
 APP = typer.Typer()

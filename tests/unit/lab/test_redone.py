@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_kafka_eos.core.recovery import Write
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.lab.redone import redone
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity, Written
+from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.ledger.verdicts import Write
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.core.ledger import source_mark
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, ConfigurationError
+from spark_kafka_eos.ledger.entry import source_mark
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets

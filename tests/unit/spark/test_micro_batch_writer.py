@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.append_mode import SessionKind
 from spark_kafka_eos.core.staging_space import Space
 from spark_kafka_eos.errors import (
@@ -25,6 +24,7 @@ from spark_kafka_eos.errors import (
     PreflightFailed,
     StagingFull,
 )
+from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter

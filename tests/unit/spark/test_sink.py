@@ -17,7 +17,6 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.errors import (
     ConfigurationError,
     InvalidRow,
@@ -26,6 +25,7 @@ from spark_kafka_eos.errors import (
     ProducerFenced,
     UnknownTopic,
 )
+from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage, pinned

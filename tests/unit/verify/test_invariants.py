@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from spark_kafka_eos.model import LedgerEntry, TopicPartition
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.verify.evidence import Ledger, PartitionLog, Seen, SourcePartition
 from spark_kafka_eos.verify.findings import Invariant
 from spark_kafka_eos.verify.history import HistoryEntry

@@ -12,7 +12,8 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition, Written
+from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.idempotent import IdempotentWrites

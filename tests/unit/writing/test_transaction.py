@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.errors import (
     AttemptsExhausted,
     CommitOutcomeUnknown,
@@ -25,11 +24,14 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.lab.simulation.conditions import Conditions
 from spark_kafka_eos.lab.simulation.coordinator import Phase
 from spark_kafka_eos.lab.simulation.refusals import refusal
-from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceProgress, SourceRange, TopicPartition
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.entry import SourceProgress
+from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended, CommitReport
-from spark_kafka_eos.writing.transaction import SharedTransaction, decide_micro_batch
+from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})

@@ -29,20 +29,53 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import (
-    LedgerEntry,
-    OffsetAndMetadata,
-    SourceProgress,
-    TopicPartition,
-    Written,
-    offsets_from_json,
-    offsets_to_json,
-)
+from spark_kafka_eos.model import OffsetAndMetadata, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 
 VERSION = 2
 MAX_METADATA_BYTES = 4_096
 
 _SOURCE_MARK = "kafka-eos transactional.id="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceProgress:
+    """The committed `offsets` of one source of a query, on the cluster with this id."""
+
+    cluster: str
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a batch wrote: `records` of the output and the `bytes` of their record batches; none if all were filtered.
+
+    `milliseconds` is the wall time of the steps begin, encode and append; the others end after the entry is sent.
+    `dead_letters` are among the records.
+    """
+
+    records: int
+    bytes: int
+    milliseconds: int
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """The last micro-batch committed under a transactional.id.
+
+    `serial` numbers the commits under that id across queries, so the entry with the higher number is the later one; it
+    is 0 in old entries, which had no number. `sources` has each source's progress in Spark's order, None for a source
+    that is not Kafka; it is None if the entry does not contain it. `incomplete`: only some DataFrames of this batch
+    were committed. `written` is for people and decides nothing; None in entries of 0.2.0 and older.
+    """
+
+    query_id: str
+    batch_id: int
+    digest: str
+    serial: int = 0
+    sources: tuple[SourceProgress | None, ...] | None = None
+    incomplete: bool = False
+    written: Written | None = None
 
 
 class NotAnEntry(ValueError):

@@ -1,6 +1,6 @@
 """Compares where the last committed transaction ended with where a batch starts, for each source and cluster.
 
-`core.recovery` uses it for its decision. Pure.
+`ledger.verdicts` uses it for its decision. Pure.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spark_kafka_eos.core.ledger import Unreadable
-from spark_kafka_eos.model import LedgerEntry, MicroBatch, Offsets, SourceProgress, SourceRange, TopicPartition
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
+from spark_kafka_eos.model import MicroBatch, Offsets, SourceRange, TopicPartition
 
 CommittedOffsets = Mapping[TopicPartition, int | None]
 _Place = tuple[str, TopicPartition]  # a partition of the cluster with this id

@@ -6,22 +6,23 @@ Nothing is changed: neither on the cluster, whose ledger is only read, nor in th
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.recovery import Verdict
 from spark_kafka_eos.core.transactions import TransactionFacts
-from spark_kafka_eos.errors import CheckpointUnusable
-from spark_kafka_eos.model import LedgerEntry, MicroBatch
+from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.ledger.keeper import LedgerKeeper
+from spark_kafka_eos.ledger.verdicts import Verdict
+from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.writing.checkpoint import next_batch
-from spark_kafka_eos.writing.files import files_at
-from spark_kafka_eos.writing.ledger_keeper import LedgerKeeper
-from spark_kafka_eos.writing.transaction import batch_write, decide_batch_write, decide_micro_batch
+
+# The next batch, None if nothing is planned, and whether Spark has planned it.
+Planned = Callable[[], tuple[MicroBatch | None, bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,12 @@ class Diagnosis:
     verdict: Verdict | None = None
 
 
-def diagnose(cluster: Cluster, options: SinkOptions) -> Diagnosis:
-    """The verdict on the next batch of the query with this checkpointLocation, or on this txnAppId and txnVersion.
+def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagnosis:
+    """The verdict on the query's next batch, which `planned` reads from its checkpoint, or on this txnAppId and
+    txnVersion.
 
-    Waits for the outcome of an open transaction. Raises CheckpointUnusable, ConfigurationError, LedgerRefused if
-    another program writes to the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    Waits for the outcome of an open transaction. Raises ConfigurationError, LedgerRefused if another program writes to
+    the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable, and what `planned` raises.
     """
     keeper = LedgerKeeper(
         options,
@@ -59,12 +61,8 @@ def diagnose(cluster: Cluster, options: SinkOptions) -> Diagnosis:
         write = batch_write(options.txn_app_id, options.txn_version)
         verdict = keeper.verdict(decide_batch_write(options), write)
         return replace(known, batch=write, planned=True, verdict=verdict)
-    if options.checkpoint_location is None:
-        return known
-    try:
-        batch, planned = next_batch(files_at(options.checkpoint_location, "checkpointLocation"))
-    except OSError as error:
-        raise CheckpointUnusable(f"the checkpoint {options.checkpoint_location!r} cannot be read: {error}") from error
+    batch, known_range = planned()
     if batch is None:
         return known
-    return replace(known, batch=batch, planned=planned, verdict=keeper.verdict(decide_micro_batch(options), batch))
+    verdict = keeper.verdict(decide_micro_batch(options), batch)
+    return replace(known, batch=batch, planned=known_range, verdict=verdict)

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_eos.core import ledger
-from spark_kafka_eos.core.ledger import NotAnEntry, Unreadable, newest
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, SourceProgress, TopicPartition, Written
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry, NotAnEntry, SourceProgress, Unreadable, Written, newest
+from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 
 QUERY = "8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11"
 AT = TopicPartition("kafka-eos-ledger", 0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.core import cluster_metrics as m
-from spark_kafka_eos.core.cluster_metrics import CLUSTER_METRICS, MOST_IDS, MOST_PARTITIONS, cluster_series, down
 from spark_kafka_eos.core.lag import Marks
-from spark_kafka_eos.core.queries import Commit, PartitionLag, QueryStatus, SourceLag
 from spark_kafka_eos.core.transactions import ProducerState, Survey, TransactionFacts, TransactionListing
-from spark_kafka_eos.model import LedgerEntry, TopicPartition
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.reading import cluster_metrics as m
+from spark_kafka_eos.reading.cluster_metrics import CLUSTER_METRICS, MOST_IDS, MOST_PARTITIONS, cluster_series, down
+from spark_kafka_eos.reading.status import Commit, PartitionLag, QueryStatus, SourceLag
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NOW = 1_000_000

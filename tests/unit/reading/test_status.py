@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.lag import Marks
-from spark_kafka_eos.core.queries import Commit, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
-from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.reading.status import Commit, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
 
 AT = TopicPartition("kafka-eos-ledger", 0)
 O0, O1, P0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("prices", 0)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from spark_kafka_eos.core.metrics import Metric, Series, by_topic
-from spark_kafka_eos.core.queries import QueryStatus
 from spark_kafka_eos.core.transactions import Survey, active_ids, producer_counts
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.reading.status import QueryStatus
 
 MOST_IDS = 500
 """The most transactional.ids that have series: those that committed last, those whose transactions are oldest."""

@@ -41,9 +41,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from spark_kafka_eos.core.committed_end import CommittedEnd, CommittedOffsets, some
-from spark_kafka_eos.core.ledger import Unreadable
-from spark_kafka_eos.model import LedgerEntry, MicroBatch
+from spark_kafka_eos.core.listing import some
+from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
+from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.model import MicroBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

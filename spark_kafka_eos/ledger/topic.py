@@ -1,18 +1,16 @@
-"""The ledger's records in its compacted topic: reads the last one of a transactional.id, and appends the next one.
+"""The ledger's topic on its brokers: read for all transactional.ids, or for one by its owner, who appends to it.
 
-All of them are in partition 0, so that added partitions do not matter. Not obvious:
-- It is read uncommitted, up to the high watermark, and control batches decide: other queries have open transactions in
-  the same partition, and a read_committed reader would wait for them.
-- The owner of the transactional.id knows that its own transactions have ended. So a record without a later marker is
-  committed if it is stable (compaction has removed the marker); else it is a straggler's record, which never ends.
+All records are in partition 0, so that added partitions do not matter. `ledger.records` says how they are read.
+- The owner of the transactional.id knows that its own transactions have ended. So what is not settled is a straggler's
+  record, which never will be.
 - Other readers wait for the marker, as OffsetFetch does with require_stable.
-Source: KIP-98 (control batches, last stable offset), Kafka's LogCleaner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +22,8 @@ from spark_kafka_eos.broker.topics import create_topic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
-from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.ledger.records import RecordLog, Records
+from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.wire import single
 from spark_kafka_eos.wire.record_batch import stamp
 
@@ -54,7 +53,7 @@ class LedgerTopic:
 
     def __init__(self, cluster: Cluster, topic: str, transactional_id: str) -> None:
         self.at = TopicPartition(topic, 0)
-        self._cluster, self._key = cluster, transactional_id.encode()
+        self._cluster, self._name = cluster, transactional_id
         self._there = False
 
     def ensure(self) -> None:
@@ -73,39 +72,40 @@ class LedgerTopic:
         it; None reads everything.
         """
         scan = self._scan(since)
-        if since is not None and not scan.any:  # the topic was created again or truncated
+        if since is not None and scan.found is None:  # the topic was created again or truncated
             scan = self._scan(None)
-        return LastRecord(value=scan.last(), position=scan.position)
+        return LastRecord(value=scan.last, position=scan.position)
 
     def read_settled(self) -> LastRecord | None:
         """The same for other readers: waits for the outcome of the last record. None if the topic does not exist."""
         budget = self._cluster.budget()
         try:
-            while (scan := self._scan(None)).unsettled():
+            while (scan := self._scan(None)).found is not None and scan.found.pending:
                 delay = budget.delay()
                 if delay is None:
                     raise BrokerUnreachable(
-                        f"a transaction of {self._key.decode()!r} is still open, so its ledger entry is not final",
+                        f"a transaction of {self._name!r} is still open, so its ledger entry is not final",
                         action="Retry when its query has finished the batch, or when the transaction has timed out.",
                     )
                 self._cluster.sleep(delay)
         except UnknownTopic:
             return None
-        return LastRecord(value=scan.last(), position=scan.position)
+        return LastRecord(value=scan.last, position=scan.position)
 
     def follows(self, position: int, acknowledged: Ack) -> bool:
         """Whether no record of this id was committed between `position` and the one just appended."""
         if acknowledged.base_offset == position:
             return True
         end = acknowledged.base_offset if acknowledged.base_offset >= 0 else None
-        return self._scan(position, end).settled is None
+        found = self._scan(position, end).found
+        return found is None or found.last is None
 
     def append(
         self, coordinator: TransactionCoordinator, identity: ProducerIdentity, value: bytes, *, timestamp_ms: int
     ) -> PendingRecord:
         """Append the record in the open transaction, without waiting for its acknowledgement."""
         coordinator.add_partitions(identity, [self.at])
-        batch = single.encode_record(self._key, value, timestamp_ms)
+        batch = single.encode_record(self._name.encode(), value, timestamp_ms)
         stamp(batch, producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=0, transactional=True)
         appender = Appender(self._cluster, identity, transaction_version=identity.transaction_version, linger_bytes=0)
         appender.append(self.at, batch, records=1, base_sequence=0)
@@ -114,50 +114,26 @@ class LedgerTopic:
     # -- reading
 
     def _scan(self, since: int | None, end: int | None = None) -> _Scan:
-        # Request the stable offset first: then the marker before it is below the high watermark.
-        stable = offsets.latest(self._cluster, [self.at])[self.at]
-        if end is None:
-            end = offsets.latest(self._cluster, [self.at], isolation_level="read_uncommitted")[self.at]
-        start = since if since is not None and since <= end else self._earliest()
-        scan = _Scan(position=end, stable=min(stable, end))
-        fetcher = Fetcher(self._cluster, isolation_level="read_uncommitted", fetch_max_wait_ms=_FETCH_WAIT_MS)
+        stable, high_watermark = _ends(self._cluster, self.at)
+        end = high_watermark if end is None else end
+        start = since if since is not None and since <= end else _earliest(self._cluster, self.at)
+        log = RecordLog(only=self._name)
         try:
-            for part in fetcher.fetch([OffsetRange(partition=self.at, start=start, end=end)]):
-                self._take(part, end, scan)
+            for part in _fetch(self._cluster, OffsetRange(partition=self.at, start=start, end=end)):
+                log.take(part, end)
         except DataLoss:
             if since is None:
                 raise
             return self._scan(None, end)
-        return scan
-
-    def _earliest(self) -> int:
-        return offsets.earliest(self._cluster, [self.at])[self.at]
-
-    def _take(self, part: Fetched, end: int, scan: _Scan) -> None:
-        for header in part.batches:
-            if header.base_offset >= end:
-                return
-            if header.is_control:
-                scan.mark(header.producer_id, single.marker(part.buffer, header))
-            elif self._may_concern(part.buffer, header):
-                self._take_records(part, header, scan)
-
-    def _may_concern(self, buffer: memoryview, header: RecordBatchHeader) -> bool:
-        """Whether the batch may contain our key; others are not decoded."""
-        record_batch = buffer[header.position : header.position + header.size]
-        return bool(header.compression_code) or self._key in bytes(record_batch)
-
-    def _take_records(self, part: Fetched, header: RecordBatchHeader, scan: _Scan) -> None:
-        for offset, key, value in single.records(part.buffer, header):
-            if key != self._key:
-                continue
-            if value is not None and not header.is_transactional:
-                raise LedgerRefused(
-                    f"topic {self.at.topic!r} contains a record of {self._key.decode()!r} at offset {offset} that was "
-                    "not written in a transaction: another program writes to it",
-                    action="Set ledgerTopic to a topic that only kafka-eos sinks write to.",
-                )
-            scan.add(header.producer_id if header.is_transactional else None, offset, value)
+        log.settle(min(stable, end))
+        found = log.by_id.get(self._name)
+        if found is not None and found.outside is not None:
+            raise LedgerRefused(
+                f"topic {self.at.topic!r} contains a record of {self._name!r} at offset {found.outside.offset} that "
+                "was not written in a transaction: another program writes to it",
+                action="Set ledgerTopic to a topic that only kafka-eos sinks write to.",
+            )
+        return _Scan(position=end, found=found)
 
     # -- creating
 
@@ -195,38 +171,84 @@ class PendingRecord:
         return ack
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Scan:
-    """The result of a scan: the last record with a known outcome, and those that wait for their producer's next
-    marker.
-    """
+    """What was found of one transactional.id (None: nothing at all), and the offset up to which the topic was read."""
 
     position: int
-    stable: int
-    any: bool = False
-    settled: tuple[int, bytes | None] | None = None
-    open: dict[int, list[tuple[int, bytes | None]]] = field(default_factory=dict)
+    found: Records | None
 
-    def add(self, producer_id: int | None, offset: int, value: bytes | None) -> None:
-        self.any = True
-        if producer_id is None:
-            self.settled = offset, value
-        else:
-            self.open.setdefault(producer_id, []).append((offset, value))
-
-    def mark(self, producer_id: int, marker: str | None) -> None:
-        if marker is None:
-            return
-        ended = self.open.pop(producer_id, [])
-        if ended and marker == "commit":
-            self.settled = max(ended[-1], self.settled or ended[-1], key=lambda record: record[0])
-
-    def unsettled(self) -> bool:
-        """Whether a record's transaction is still open."""
-        return any(offset >= self.stable for records in self.open.values() for offset, _ in records)
-
+    @property
     def last(self) -> bytes | None:
-        """The valid value. Below the last stable offset, records without a marker are committed."""
-        ended = [record for records in self.open.values() for record in records if record[0] < self.stable]
-        last = max([*ended, *([self.settled] if self.settled else [])], key=lambda record: record[0], default=None)
-        return None if last is None else last[1]
+        """The value of the last committed record."""
+        record = None if self.found is None else self.found.last
+        return None if record is None else record.value
+
+
+class LedgerReader:
+    """The records of `topic` by transactional.id, as of the last `read`: of each id, the last `keep` committed ones.
+
+    `only` leaves out all other ids. It is for those who look on: who owns which id is not their business.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, *, keep: int = 1, only: str | None = None) -> None:
+        self.at = TopicPartition(topic, 0)
+        self._cluster, self._keep, self._only = cluster, keep, only
+        self._start_over()
+
+    @property
+    def by_id(self) -> Mapping[str, Records]:
+        """The records of each transactional.id."""
+        return self._log.by_id
+
+    def read(self) -> bool:
+        """Read what is new; False if the topic does not exist.
+
+        Raises AuthorizationFailed, CorruptRecordBatch, BrokerError, BrokerUnreachable.
+        """
+        try:
+            if not self._cluster.exists(self.at.topic, patience_ms=0):
+                self._start_over()
+                return False
+            try:
+                self._read()
+            except (DataLoss, UnknownTopic):  # created again, or truncated
+                self._start_over()
+                self._read()
+        except UnknownTopic:
+            self._start_over()
+            return False
+        return True
+
+    def _start_over(self) -> None:
+        self._log = RecordLog(keep=self._keep, only=self._only)
+        self._position: int | None = None
+        self._topic_id: uuid.UUID | None = None
+
+    def _read(self) -> None:
+        stable, end = _ends(self._cluster, self.at)
+        topic_id = self._cluster.topic(self.at.topic).id
+        if self._position is None or self._position > end or self._topic_id != topic_id:
+            self._start_over()
+            self._position, self._topic_id = _earliest(self._cluster, self.at), topic_id
+        new = OffsetRange(partition=self.at, start=self._position, end=end, topic_id=topic_id)
+        for part in _fetch(self._cluster, new):
+            self._log.take(part, end)
+            self._position = min(part.next_offset, end)
+        self._log.settle(min(stable, end))
+
+
+def _ends(cluster: Cluster, at: TopicPartition) -> tuple[int, int]:
+    """The last stable offset, and the high watermark."""
+    # The stable offset is requested first: then the marker before it is below the high watermark.
+    stable = offsets.latest(cluster, [at])[at]
+    return stable, offsets.latest(cluster, [at], isolation_level="read_uncommitted")[at]
+
+
+def _earliest(cluster: Cluster, at: TopicPartition) -> int:
+    return offsets.earliest(cluster, [at])[at]
+
+
+def _fetch(cluster: Cluster, wanted: OffsetRange) -> Iterator[Fetched]:
+    fetcher = Fetcher(cluster, isolation_level="read_uncommitted", fetch_max_wait_ms=_FETCH_WAIT_MS)
+    yield from fetcher.fetch([wanted])

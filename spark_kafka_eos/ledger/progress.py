@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.ledger_topic import LedgerTopic
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.errors import LedgerRefused
-from spark_kafka_eos.model import LedgerEntry, TopicPartition
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options.client import client_options
-from spark_kafka_eos.options.ledger import SinkLedger
+from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import SOURCE, take
 
 

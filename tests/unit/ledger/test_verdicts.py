@@ -11,17 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from spark_kafka_eos.core.committed_end import CommittedOffsets
-from spark_kafka_eos.core.ledger import digest
-from spark_kafka_eos.core.recovery import Refuse, Skip, Verdict, Write, decide, decide_batch_write
-from spark_kafka_eos.model import (
-    LedgerEntry,
-    MicroBatch,
-    SourceProgress,
-    SourceRange,
-    TopicPartition,
-    offsets_to_json,
-)
+from spark_kafka_eos.ledger.ends import CommittedOffsets
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, digest
+from spark_kafka_eos.ledger.verdicts import Refuse, Skip, Verdict, Write, decide, decide_batch_write
+from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition, offsets_to_json
 
 O0, O1, O2, P0 = (
     TopicPartition("orders", 0),

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.core import ledger
 from spark_kafka_eos.core.lag import Marks
-from spark_kafka_eos.core.ledger import Unreadable
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transactions import TransactionFacts
-from spark_kafka_eos.model import LedgerEntry, OffsetAndMetadata, Offsets, TopicPartition
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.model import OffsetAndMetadata, Offsets, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class SourceLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStatus:
-    """What Kafka knows of a transactional.id that has records in `ledger_topic`.
+    """What Kafka knows of a transactional.id that has records in `ledger.topic`.
 
     `commits` are its last committed records, oldest first; compaction keeps at least one. `pending` is the record of a
     transaction whose outcome is not known yet. `sources` are those of the last commit, in Spark's order, None for a
@@ -159,7 +159,7 @@ def _total(counts: Iterable[int]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """The ledger entry's two copies, the record and the pointer, each None if it is not there. See `core.ledger`."""
+    """The ledger entry's two copies, the record and the pointer, each None if it is not there. See `ledger.entry`."""
 
     record: LedgerEntry | Unreadable | None
     pointer: LedgerEntry | Unreadable | None

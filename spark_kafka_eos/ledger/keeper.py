@@ -11,45 +11,23 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.ledger_topic import LedgerTopic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import ledger, recovery
-from spark_kafka_eos.core.committed_end import CommittedOffsets, sources_of
 from spark_kafka_eos.errors import ConfigurationError, TransactionAborted, UnknownTopic
-from spark_kafka_eos.model import (
-    LedgerEntry,
-    MicroBatch,
-    OffsetAndMetadata,
-    ProducerIdentity,
-    SourceProgress,
-    TopicPartition,
-    Written,
-)
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.decide import Decide
+from spark_kafka_eos.ledger.ends import sources_of
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
+from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-
-
-class Decide(Protocol):
-    """The verdict on a batch: `recovery.decide` or `decide_batch_write`, with the operator's options applied."""
-
-    def __call__(
-        self,
-        entry: LedgerEntry | ledger.Unreadable | None,
-        batch: MicroBatch,
-        committed: CommittedOffsets | None = None,
-        *,
-        clusters: Sequence[str] = (),
-        own: str = "",
-        strangers: Sequence[str] = (),
-        ours: bool = False,
-    ) -> recovery.Verdict: ...
 
 
 MISSING_SOURCE = (
@@ -106,7 +84,7 @@ class LedgerKeeper:
         """Record that `entry` is committed."""
         self._entry = entry
 
-    def verdict(self, decide: Decide, batch: MicroBatch) -> recovery.Verdict:
+    def verdict(self, decide: Decide, batch: MicroBatch) -> verdicts.Verdict:
         """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's
         offsets.
         """

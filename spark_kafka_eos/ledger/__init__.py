@@ -1,0 +1,14 @@
+"""The ledger: which micro-batch was committed last under a transactional.id, and what follows from that.
+
+entry.py        the entry, and its form in the record and in the pointer
+records.py      what the ledger topic holds of each transactional.id; pure: takes what was fetched
+ends.py         compares where the last commit ended with where a batch starts, by source and cluster
+verdicts.py     (entry, batch) -> write, skip or refuse
+decide.py       the same, with the options applied
+topic.py        reads the records from the brokers, and appends the next one
+keeper.py       the entry of one transactional.id: read by its owner, written in each batch's transaction
+progress.py     where a sink's transactions ended, for a source
+diagnosis.py    what would be decided about the next batch, without owning the transactional.id
+
+Only topic, keeper, progress and diagnosis use connections: `make check` verifies it.
+"""

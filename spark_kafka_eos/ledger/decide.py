@@ -1,0 +1,54 @@
+"""The verdict on what an option names: a streaming query's micro-batches, or a batch write. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Protocol
+
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.ends import CommittedOffsets
+from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, digest
+from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.options import SinkOptions
+
+
+class Decide(Protocol):
+    """The verdict on a batch: `verdicts.decide` or `decide_batch_write`, with the operator's options applied."""
+
+    def __call__(
+        self,
+        entry: LedgerEntry | Unreadable | None,
+        batch: MicroBatch,
+        committed: CommittedOffsets | None = None,
+        *,
+        clusters: Sequence[str] = (),
+        own: str = "",
+        strangers: Sequence[str] = (),
+        ours: bool = False,
+    ) -> verdicts.Verdict: ...
+
+
+def decide_micro_batch(options: SinkOptions) -> Decide:
+    """The verdict on a streaming query's micro-batches."""
+    return functools.partial(verdicts.decide, take_over=options.take_over_query, resolve=options.resolve)
+
+
+def batch_write(app_id: str | None, version: int | None, *, run: str = "") -> MicroBatch:
+    """A batch write with these txnAppId and txnVersion; one without them is known by its `run`."""
+    return MicroBatch(
+        query_id=app_id or run,
+        batch_id=version or 0,
+        digest=digest({"txnAppId": app_id, "txnVersion": version}),
+        start={},
+        end={},
+    )
+
+
+def decide_batch_write(options: SinkOptions) -> Decide:
+    """The verdict on a batch write with `txnAppId`, which has no offsets."""
+
+    def decide(entry: LedgerEntry | Unreadable | None, batch: MicroBatch, *_: object, **__: object) -> verdicts.Verdict:
+        return verdicts.decide_batch_write(entry, batch, resolve=options.resolve)
+
+    return decide
