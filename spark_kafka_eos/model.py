@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
@@ -31,7 +31,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
 # No topic's name has the character =. Without partitions, it means nothing to others who read these offsets, such
 # as the built-in source.
-_START = "start="
+_START, _ORIGIN = "start=", "origin="
 
 
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -59,6 +59,87 @@ def recorded_start(end: Mapping[str, object]) -> dict[TopicPartition, int] | Non
     """The start that `with_start` added, None if there is none."""
     names = [name for name in end if name.startswith(_START)]
     return offsets_from_json(names[0].removeprefix(_START)) if names else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which records a source's offsets mean: those of topics with these ids (KIP-516), on the cluster with this id
+    (KIP-78).
+
+    `leader_epochs` has the epoch of each partition's leader when the offsets were planned (KIP-320): a log that was
+    truncated since has other records at them.
+    """
+
+    cluster: str
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def origin_to_json(origin: Origin) -> dict[str, object]:
+    """`{"cluster": id, "topics": {topic: id}, "epochs": {topic: epoch or {epoch: partitions}}}`, sorted."""
+    return {
+        "cluster": origin.cluster,
+        "topics": {name: str(topic_id) for name, topic_id in sorted(origin.topic_ids.items())},
+        "epochs": _epochs_to_json(origin.leader_epochs),
+    }
+
+
+def origin_from_json(value: object) -> Origin:
+    """Inverse of `origin_to_json`. Raises ValueError for any other form."""
+    match value:
+        case {"cluster": str(cluster), "topics": dict(topics), "epochs": dict(epochs)}:
+            ids = {str(name): uuid.UUID(str(topic_id)) for name, topic_id in topics.items()}
+            return Origin(cluster=cluster, topic_ids=ids, leader_epochs=_epochs_from_json(epochs))
+    raise ValueError(f"expected a cluster, topics and epochs, got {value!r}")
+
+
+def _epochs_to_json(epochs: Mapping[TopicPartition, int]) -> dict[str, dict[str, str]]:
+    """`{topic: {epoch: "0-5,7"}}`: most partitions of a topic have the same epoch."""
+    by_topic: dict[str, dict[str, list[int]]] = {}
+    for tp in sorted(epochs):
+        by_topic.setdefault(tp.topic, {}).setdefault(str(epochs[tp]), []).append(tp.partition)
+    return {
+        topic: {epoch: numbers_to_text(partitions) for epoch, partitions in each.items()}
+        for topic, each in by_topic.items()
+    }
+
+
+def _epochs_from_json(value: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, number): int(epoch)
+        for topic, each in value.items()
+        for epoch, partitions in each.items()
+        for number in numbers_from_text(partitions)
+    }
+
+
+def numbers_to_text(numbers: Iterable[int]) -> str:
+    """Numbers as ranges, `0-5,7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def numbers_from_text(text: str) -> list[int]:
+    """Inverse of `numbers_to_text`. Raises ValueError for any other form."""
+    bounds = [part.partition("-") for part in text.split(",")]
+    return [number for first, _, last in bounds for number in range(int(first), int(last or first) + 1)]
+
+
+def with_origin(end: Mapping[str, Mapping[str, int]], origin: Origin) -> dict[str, dict[str, int]]:
+    """`end`, and in the name of a further "topic" without partitions which records it means."""
+    text = json.dumps(origin_to_json(origin), separators=(",", ":"))
+    return {_ORIGIN + text: {}} | {name: dict(partitions) for name, partitions in end.items()}
+
+
+def recorded_origin(end: Mapping[str, object]) -> Origin | None:
+    """The origin that `with_origin` added, None if there is none."""
+    names = [name for name in end if name.startswith(_ORIGIN)]
+    return origin_from_json(json.loads(names[0].removeprefix(_ORIGIN))) if names else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,10 +291,16 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRange:
-    """The offsets `[start, end)` that a micro-batch reads from one Kafka source; `start` is None if unknown."""
+    """The offsets `[start, end)` that a micro-batch reads from one Kafka source; `start` is None if unknown.
+
+    `start_origin` and `origin`, of the end, say which records they mean; None if the source does not say it, as the
+    built-in one. They differ if a topic was created again, or a leader elected, in between.
+    """
 
     start: Offsets | None
     end: Offsets
+    start_origin: Origin | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +315,8 @@ class MicroBatch:
     has each source separately, in the checkpoint's order (with offset log v2: by name), None for a source that is not
     Kafka. It is empty if the sources are unknown, and for a batch write.
 
-    `stateful`: this is a query's first batch, and the query keeps state in its checkpoint.
+    `stateful`: this is a query's first batch, and the query keeps state in its checkpoint. `run_id` is that of the run
+    of the query or job that writes it; None if unknown. `destination` names the output topics of a batch write.
     """
 
     query_id: str
@@ -238,3 +326,5 @@ class MicroBatch:
     end: Offsets
     sources: tuple[SourceRange | None, ...] = ()
     stateful: bool = False
+    run_id: str | None = None
+    destination: str = ""

@@ -34,7 +34,7 @@ from spark_kafka_eos.core.spans import span
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.ledger.diagnosis import diagnose
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
 from spark_kafka_eos.ledger.verdicts import Refuse
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
 from spark_kafka_eos.options import sink_options
@@ -432,15 +432,18 @@ def _ledger_view(found: _Look) -> RenderableType:
     return Group(*parts)
 
 
-def _fields(entry: LedgerEntry | Unreadable | None) -> dict[str, str]:
+def _fields(entry: LedgerEntry | Moved | Unreadable | None) -> dict[str, str]:
     match entry:
         case LedgerEntry():
             return {
                 "commit": str(entry.serial),
                 "batch": str(entry.batch_id) + (" (incomplete)" if entry.incomplete else ""),
                 "query": entry.query_id,
+                "run": entry.run_id or "",
                 "digest": entry.digest,
             }
+        case Moved():
+            return {"commit": str(entry.serial), "moved to": entry.topic}
         case Unreadable():
             return {"unreadable": entry.description}
     return {"": "none"}
@@ -540,15 +543,20 @@ def _commit_json(commit: Commit) -> dict[str, Any]:
     return {**place, **_entry_json(commit.entry)}
 
 
-def _entry_json(entry: LedgerEntry | Unreadable) -> dict[str, Any]:
+def _entry_json(entry: LedgerEntry | Moved | Unreadable) -> dict[str, Any]:
     if isinstance(entry, Unreadable):
         return {"unreadable": entry.description}
+    if isinstance(entry, Moved):
+        return {"serial": entry.serial, "moved": entry.topic}
     written = entry.written
     return {
         "query_id": entry.query_id,
         "batch_id": entry.batch_id,
         "digest": entry.digest,
         "serial": entry.serial,
+        "run_id": entry.run_id,
+        "outputs": {name: topic_id and str(topic_id) for name, topic_id in entry.outputs.items()},
+        "writes": None if entry.writes is None else dict(entry.writes),
         "incomplete": entry.incomplete,
         "records": None if written is None else written.records,
         "dead_letters": None if written is None else written.dead_letters,

@@ -9,6 +9,7 @@ from typing import Protocol
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.ends import CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, digest
+from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 
@@ -27,6 +28,11 @@ class Decide(Protocol):
         strangers: Sequence[str] = (),
         ours: bool = False,
     ) -> verdicts.Verdict: ...
+
+
+def signer_of(options: SinkOptions) -> Signer:
+    """Signs with the option `ledgerKey`, if it is set."""
+    return Signer(options.transactional_id, [key.reveal() for key in options.ledger_key])
 
 
 def decide_micro_batch(options: SinkOptions) -> Decide:

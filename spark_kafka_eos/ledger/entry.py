@@ -1,21 +1,31 @@
 """The ledger: the last committed micro-batch of a transactional.id, in two places, written in one transaction.
 
     the record   in the compacted topic `ledgerTopic`, partition 0, key = transactional.id; it never expires
-                 {"v": 2, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
-                  "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}}, null, …],
-                  "written": {"records": n, "bytes": n, "ms": n, "dead": n}}
+                 {"v": 3, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
+                  "run": id of the run that wrote it, "outputs": {topic: topic id},
+                  "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
+                               "topics": {topic: topic id}, "epochs": {topic: {leader epoch: partitions}}}, null, …],
+                  "writes": {destination: versions}, of batch writes,
+                  "written": {"records": n, "bytes": n, "ms": n, "dead": n},
+                  "mac": signature with ledgerKey}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
-                 metadata: the same fields without "sources" and "written"
+                 metadata: the same fields without "outputs", "sources", "writes" and "written"
 
-`serial` increases by one with each commit, so the later of the two is known if one was lost. An entry of version 1 was
-only in the group: for partition 0 of an output topic, offset = batch id + 1, without serial and sources. It is valid
-until there is an entry of version 2.
+`serial` increases by one with each commit, so the later of the two is known if one was lost.
 
-"written" is for people. Releases up to 0.2.0 neither write nor read it, and nothing is decided by it, so an entry is
-valid without it, and whatever it contains. It has "dead" only if the batch has dead letters.
+A place that the ledger has left (another `ledgerTopic`; partition 0 of an output topic, where version 1 kept its
+pointer) holds {"v": 3, "serial": n, "moved": topic} instead of an entry. Whoever looks there is led on, and a release
+that does not know this version refuses.
 
-Unreadable content is refused, never treated as "no entry". A broker accepts at most 4,096 bytes of metadata
+Earlier versions are read: 2 has no "run", "outputs", "from", "topics", "epochs" and "writes"; 1 was only in the group,
+for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
+
+"written" is for people, and nothing is decided by it, so an entry is valid without it, and whatever it contains. It has
+"dead" only if the batch has dead letters.
+
+Unreadable content is refused, never treated as "no entry"; only a pointer that lost its entry, as when an operator
+resets a group's offsets, gives way to a record that has one. A broker accepts at most 4,096 bytes of metadata
 (`offset.metadata.max.bytes`).
 """
 
@@ -24,14 +34,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import OffsetAndMetadata, Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
+from spark_kafka_eos.model import (
+    OffsetAndMetadata,
+    Offsets,
+    Origin,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+    origin_from_json,
+    origin_to_json,
+)
 
-VERSION = 2
+VERSION = 3
 MAX_METADATA_BYTES = 4_096
 
 _SOURCE_MARK = "kafka-eos transactional.id="
@@ -39,10 +60,16 @@ _SOURCE_MARK = "kafka-eos transactional.id="
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProgress:
-    """The committed `offsets` of one source of a query, on the cluster with this id."""
+    """The committed `offsets` of one source of a query, on the cluster with this id.
+
+    `origin` says which records they mean, None if unknown. `start` is where the batch began, None if unknown: together
+    they let a query that keeps state be computed again exactly as far as it was committed.
+    """
 
     cluster: str
     offsets: Offsets
+    origin: Origin | None = None
+    start: Offsets | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +91,41 @@ class LedgerEntry:
     """The last micro-batch committed under a transactional.id.
 
     `serial` numbers the commits under that id across queries, so the entry with the higher number is the later one; it
-    is 0 in old entries, which had no number. `sources` has each source's progress in Spark's order, None for a source
-    that is not Kafka; it is None if the entry does not contain it. `incomplete`: only some DataFrames of this batch
-    were committed. `written` is for people and decides nothing; None in entries of 0.2.0 and older.
+    is 0 in old entries, which had no number. `run_id` is the run of the query, or of the job, that wrote it. `outputs`
+    are the topics that the batch wrote, with their ids, None if they are unknown. `sources` has each source's progress
+    in Spark's order, None for a source that is not Kafka; it is None if the entry does not contain it. `writes` has the
+    versions of batch writes that are known to be written to each destination, as `numbers_to_text` gives them.
+    `incomplete`: only some DataFrames of this batch were committed. `written` is for people and decides nothing.
+
+    What an older release did not record is None, or empty.
     """
 
     query_id: str
     batch_id: int
     digest: str
     serial: int = 0
+    run_id: str | None = None
+    outputs: Mapping[str, uuid.UUID | None] = field(default_factory=dict)
     sources: tuple[SourceProgress | None, ...] | None = None
+    writes: Mapping[str, str] | None = None
     incomplete: bool = False
     written: Written | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What a place holds that the ledger has left: as of commit `serial`, the entry is in `topic`."""
+
+    serial: int
+    topic: str
+
+
 class NotAnEntry(ValueError):
     """The content is not a ledger entry that this release can read; the text says why."""
+
+
+class Newer(NotAnEntry):
+    """A newer release has written it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,27 +146,17 @@ def digest(batch_range: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def encode_record(entry: LedgerEntry) -> bytes:
+def encode_record(entry: LedgerEntry | Moved, signer: Signer = UNSIGNED) -> bytes:
     """The record's value."""
-    fields = _fields(entry)
-    if entry.sources is not None:
-        fields["sources"] = [
-            None if source is None else {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
-            for source in entry.sources
-        ]
-    if entry.written is not None:
-        size = entry.written
-        fields["written"] = {"records": size.records, "bytes": size.bytes, "ms": size.milliseconds}
-        fields["written"] |= {"dead": size.dead_letters} if size.dead_letters else {}
-    return _json(fields).encode()
+    return _json(signer.signed(_fields(entry) | _more_fields(entry))).encode()
 
 
-def encode_pointer(entry: LedgerEntry, position: int) -> OffsetAndMetadata:
+def encode_pointer(entry: LedgerEntry | Moved, position: int, signer: Signer = UNSIGNED) -> OffsetAndMetadata:
     """The offset and metadata to commit with the record, which is at `position` or after it.
 
     Raises ConfigurationError if the query's id is too long.
     """
-    metadata = _json(_fields(entry))
+    metadata = _json(signer.signed(_fields(entry)))
     if len(metadata) > MAX_METADATA_BYTES:
         raise ConfigurationError(
             "txnAppId",
@@ -130,44 +166,88 @@ def encode_pointer(entry: LedgerEntry, position: int) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset=position, metadata=metadata)
 
 
-def decode_record(value: bytes) -> LedgerEntry:
-    """Inverse of `encode_record`. Raises NotAnEntry for anything that neither this nor an earlier release wrote."""
-    return _decode(value.decode(errors="replace"))
+def decode_record(value: bytes, signer: Signer = UNSIGNED) -> LedgerEntry:
+    """Inverse of `encode_record`. Raises NotAnEntry for anything that neither this nor an earlier release wrote, that
+    was not signed with the signer's key, and where the ledger has moved.
+    """
+    return _entry(_decode_record(value, signer))
 
 
-def decode_committed(committed: OffsetAndMetadata) -> LedgerEntry:
+def decode_committed(committed: OffsetAndMetadata, signer: Signer = UNSIGNED) -> LedgerEntry:
     """A pointer, or an entry of version 1, whose offset must match its batch id. Raises NotAnEntry."""
-    entry = _decode(committed.metadata)
-    if entry.serial == 0 and committed.offset != entry.batch_id + 1:
-        raise NotAnEntry(f"it contains batch {entry.batch_id}, but is not at offset {entry.batch_id + 1}")
-    return entry
+    return _entry(_decode_committed(committed, signer))
 
 
 def newest(
-    record: bytes | None, committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition
-) -> LedgerEntry | Unreadable | None:
-    """The valid entry, from the record and from everything `committed` to the ledger's group; the pointer is at `at`.
+    record: bytes | None,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    at: TopicPartition,
+    signer: Signer = UNSIGNED,
+) -> LedgerEntry | Moved | Unreadable | None:
+    """The valid entry, from the record in `at` and from everything `committed` to the ledger's group.
 
     Record and pointer are written in one transaction, so if one of them is older, it was lost, and the later is valid.
+    The one with the highest serial counts, wherever it is: a ledger that was moved to another topic and back has an old
+    entry in each. `Moved`: the valid entry is in that topic, whose record must be read.
     """
+    found: list[tuple[TopicPartition, LedgerEntry | Moved]] = []
     try:
-        pointer = committed.get(at)
-        entries = [] if record is None else [decode_record(record)]
-        entries += [] if pointer is None else [decode_committed(pointer)]
-        # Earlier releases kept it at an output topic; any of them, so their order does not matter.
-        entries = entries or [decode_committed(entry) for place, entry in sorted(committed.items()) if place != at]
+        if record is not None:
+            found.append((at, _decode_record(record, signer)))
+        for place in sorted(committed, key=lambda place: (place != at, place)):
+            try:
+                found.append((place, _decode_committed(committed[place], signer)))
+            except Newer:
+                raise
+            except NotAnEntry:
+                if not found:  # else an operator reset the group's offsets, and the entry that was found tells more
+                    raise
     except NotAnEntry as error:
         shown = [repr(record)] if record is not None else []
         shown += [f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()]
-        return _unreadable(f"the ledger contains something that is not an entry ({error}): {'; '.join(shown)}")
-    if not entries:
+        return unreadable(f"the ledger contains something that is not an entry ({error}): {'; '.join(shown)}")
+    if not found:
         return None
-    last = max(entries, key=lambda entry: (entry.serial, entry.batch_id))
-    rivals = [entry for entry in entries if entry.serial == last.serial and _contradict(entry, last)]
-    if rivals:
+    # Of two with the same serial the first counts: the record, which has more, before its pointer.
+    place, last = max(found, key=lambda each: _order(each[1]))
+    if isinstance(last, Moved):
+        return last
+    entries = [entry for _, entry in found if isinstance(entry, LedgerEntry)]
+    if any(entry.serial == last.serial and _contradict(entry, last) for entry in entries):
         each = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in entries)
-        return _unreadable(f"the ledger has several entries, and it is unknown which one is the last: {each}")
-    return last
+        return unreadable(f"the ledger has several entries, and it is unknown which one is the last: {each}")
+    return last if place == at or last.serial == 0 else Moved(serial=last.serial, topic=place.topic)
+
+
+def is_lost(pointer: OffsetAndMetadata, signer: Signer = UNSIGNED) -> bool:
+    """Whether a pointer has no entry any more, as after `kafka-consumer-groups --reset-offsets`."""
+    try:
+        _decode_committed(pointer, signer)
+    except NotAnEntry:
+        return True
+    return False
+
+
+def misleading(
+    committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition, signer: Signer = UNSIGNED
+) -> dict[TopicPartition, bool]:
+    """The other places of the ledger's group that do not say that the ledger is `at`; true where its topic has records,
+    too, as it was a ledger topic.
+    """
+    places: dict[TopicPartition, bool] = {}
+    for place, pointer in committed.items():
+        if place == at:
+            continue
+        try:
+            found = _decode_committed(pointer, signer)
+        except NotAnEntry:
+            places[place] = False
+            continue
+        if found.serial == 0 or (isinstance(found, Moved) and found.topic != at.topic):
+            places[place] = False
+        elif isinstance(found, LedgerEntry):
+            places[place] = True
+    return places
 
 
 def source_mark(transactional_id: str) -> str:
@@ -188,6 +268,11 @@ def strangers(committed: Mapping[TopicPartition, OffsetAndMetadata | None], tran
     return sorted(mark for mark in marks if mark is not None and mark != ours)
 
 
+def unreadable(content: str) -> Unreadable:
+    """What to make of `content`, which is not an entry."""
+    return Unreadable(description=content if len(content) <= 600 else f"{content[:600]}…", digest=digest(content))
+
+
 def _contradict(one: LedgerEntry, other: LedgerEntry) -> bool:
     """Whether two entries with the same serial contradict each other. A query may have left several without a
     serial.
@@ -197,38 +282,108 @@ def _contradict(one: LedgerEntry, other: LedgerEntry) -> bool:
     return (one.query_id, one.batch_id, one.digest) != (other.query_id, other.batch_id, other.digest)
 
 
-def _fields(entry: LedgerEntry) -> dict[str, Any]:
+def _fields(entry: LedgerEntry | Moved) -> dict[str, Any]:
+    if isinstance(entry, Moved):
+        return {"v": VERSION, "serial": entry.serial, "moved": entry.topic}
     fields: dict[str, Any] = {"v": VERSION, "serial": entry.serial, "query": entry.query_id, "batch": entry.batch_id}
     fields["digest"] = entry.digest
+    fields |= {} if entry.run_id is None else {"run": entry.run_id}
     return fields | {"incomplete": True} if entry.incomplete else fields
+
+
+def _more_fields(entry: LedgerEntry | Moved) -> dict[str, Any]:
+    """What only the record has."""
+    if isinstance(entry, Moved):
+        return {}
+    fields: dict[str, Any] = {}
+    if entry.outputs:
+        ids = sorted(entry.outputs.items())
+        fields["outputs"] = {name: None if topic_id is None else str(topic_id) for name, topic_id in ids}
+    if entry.sources is not None:
+        fields["sources"] = [None if source is None else _source_fields(source) for source in entry.sources]
+    if entry.writes is not None:
+        fields["writes"] = dict(entry.writes)
+    if entry.written is not None:
+        size = entry.written
+        fields["written"] = {"records": size.records, "bytes": size.bytes, "ms": size.milliseconds}
+        fields["written"] |= {"dead": size.dead_letters} if size.dead_letters else {}
+    return fields
+
+
+def _source_fields(source: SourceProgress) -> dict[str, Any]:
+    fields: dict[str, Any] = {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
+    if source.start is not None:  # a partition that was not read began where it ended
+        moved = {tp: at for tp, at in source.start.items() if source.offsets.get(tp) != at}
+        fields["from"] = offsets_to_json(moved)
+    if source.origin is not None:
+        origin = origin_to_json(source.origin)
+        fields |= {"origin": origin.pop("cluster"), **origin}
+    return fields
 
 
 def _json(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=True)
 
 
-def _decode(text: str) -> LedgerEntry:
+def _entry(found: LedgerEntry | Moved) -> LedgerEntry:
+    if isinstance(found, Moved):
+        raise NotAnEntry(f"the ledger has moved to topic {found.topic!r}")
+    return found
+
+
+def _decode_record(value: bytes, signer: Signer) -> LedgerEntry | Moved:
+    return _decode(value.decode(errors="replace"), signer)
+
+
+def _decode_committed(committed: OffsetAndMetadata, signer: Signer) -> LedgerEntry | Moved:
+    entry = _decode(committed.metadata, signer)
+    if isinstance(entry, LedgerEntry) and entry.serial == 0 and committed.offset != entry.batch_id + 1:
+        raise NotAnEntry(f"it contains batch {entry.batch_id}, but is not at offset {entry.batch_id + 1}")
+    return entry
+
+
+def _decode(text: str, signer: Signer) -> LedgerEntry | Moved:
     try:
         fields = json.loads(text)
         version = fields["v"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NotAnEntry("another program has written it") from None
-    if version not in (1, VERSION):
-        raise NotAnEntry(f"it has format version {version!r}, but this release supports versions up to {VERSION}")
+    if version not in (1, 2, VERSION):
+        raise Newer(f"it has format version {version!r}, but this release supports versions up to {VERSION}")
+    if not signer.accepts(fields):
+        raise NotAnEntry(
+            "it is not signed with ledgerKey: somebody else has written it, or it was written before the key was set"
+        )
     match fields:
+        case {"moved": str(topic), "serial": int(serial)} if version == VERSION:
+            return Moved(serial=serial, topic=topic)
         case {"query": str(query_id), "batch": int(batch_id), "digest": str(range_digest)} if version == 1:
             return LedgerEntry(query_id=query_id, batch_id=batch_id, digest=range_digest)
         case {"query": str(query_id), "batch": int(batch_id), "digest": str(range_digest), "serial": int(serial)}:
+            run_id = fields.get("run")
             return LedgerEntry(
                 query_id=query_id,
                 batch_id=batch_id,
                 digest=range_digest,
                 serial=serial,
+                run_id=run_id if isinstance(run_id, str) else None,
+                outputs=_outputs(fields.get("outputs")),
                 sources=_sources(fields.get("sources")),
+                writes=_writes(fields.get("writes")),
                 incomplete=fields.get("incomplete") is True,
                 written=_written(fields.get("written")),
             )
     raise NotAnEntry("a field is missing")
+
+
+def _outputs(value: object) -> dict[str, uuid.UUID | None]:
+    match value:
+        case None:
+            return {}
+        case dict(outputs):
+            with contextlib.suppress(ValueError):  # raised below, with the value
+                return {str(name): None if each is None else uuid.UUID(str(each)) for name, each in outputs.items()}
+    raise NotAnEntry(f"its outputs are invalid: {value!r}")
 
 
 def _sources(value: object) -> tuple[SourceProgress | None, ...] | None:
@@ -242,10 +397,23 @@ def _sources(value: object) -> tuple[SourceProgress | None, ...] | None:
 
 def _source(value: object) -> SourceProgress:
     match value:
-        case {"cluster": str(cluster), "offsets": dict(offsets)}:
-            with contextlib.suppress(ValueError, TypeError):  # raised below, with the value
-                return SourceProgress(cluster=cluster, offsets=offsets_from_json(offsets))
+        case {"cluster": str(cluster), "offsets": dict(offsets), **more}:
+            with contextlib.suppress(ValueError, TypeError, AttributeError):  # raised below, with the value
+                ends = offsets_from_json(offsets)
+                fields: dict[str, Any] = {str(name): each for name, each in more.items()}
+                start = None if "from" not in fields else ends | offsets_from_json(fields["from"])
+                origin = None if "origin" not in fields else origin_from_json(fields | {"cluster": fields["origin"]})
+                return SourceProgress(cluster=cluster, offsets=ends, origin=origin, start=start)
     raise NotAnEntry(f"a source's progress is invalid: {value!r}")
+
+
+def _writes(value: object) -> dict[str, str] | None:
+    match value:
+        case None:
+            return None
+        case dict(writes):
+            return {str(destination): str(versions) for destination, versions in writes.items()}
+    raise NotAnEntry(f"its batch writes are invalid: {value!r}")
 
 
 def _written(value: object) -> Written | None:
@@ -257,5 +425,5 @@ def _written(value: object) -> Written | None:
     return None
 
 
-def _unreadable(content: str) -> Unreadable:
-    return Unreadable(description=content if len(content) <= 600 else f"{content[:600]}…", digest=digest(content))
+def _order(found: LedgerEntry | Moved) -> tuple[int, int]:
+    return found.serial, found.batch_id if isinstance(found, LedgerEntry) else -1

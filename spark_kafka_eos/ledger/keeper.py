@@ -18,10 +18,10 @@ from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.errors import ConfigurationError, TransactionAborted, UnknownTopic
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
-from spark_kafka_eos.ledger.decide import Decide
+from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import sources_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
-from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 
@@ -44,10 +44,12 @@ class LedgerKeeper:
     def __init__(self, options: SinkOptions, cluster: Cluster, coordinator: TransactionCoordinator) -> None:
         self._options, self._cluster, self._coordinator = options, cluster, coordinator
         self.topic = LedgerTopic(cluster, options.ledger_topic, options.transactional_id)
+        self._signer = signer_of(options)
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
         self._source_group = GroupCoordinator(cluster, options.group_id)
         self._entry: LedgerEntry | ledger.Unreadable | None = None
         self._position = 0  # where the next record of the ledger will be, or after it
+        self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._told: list[tuple[str, Callable[[], object], object]] = []
 
@@ -69,7 +71,7 @@ class LedgerKeeper:
             self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
         )
         self._position = record.position
-        self._entry = ledger.newest(record.value, committed, self.topic.at)
+        self._entry = self._followed(record.value, committed, self._as_owner)
 
     def look(self) -> LedgerEntry | ledger.Unreadable | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
@@ -77,12 +79,28 @@ class LedgerKeeper:
         """
         committed = self._ledger_group.fetch_all()
         record = self.topic.read_settled()
-        self._entry = ledger.newest(None if record is None else record.value, committed, self.topic.at)
+        value = None if record is None else record.value
+        self._entry = self._followed(value, committed, LedgerTopic.read_settled)
         return self._entry
+
+    def _as_owner(self, kept: LedgerTopic) -> LastRecord | None:
+        return kept.read(None) if self._cluster.exists(kept.at.topic, patience_ms=0) else None
+
+    def _followed(
+        self, record: bytes | None, committed: _Offsets, read: Callable[[LedgerTopic], LastRecord | None]
+    ) -> LedgerEntry | ledger.Unreadable | None:
+        """The valid entry, wherever it is."""
+        at, signer = self.topic.at, self._signer
+        found = ledger.newest(record, committed, at, signer)
+        entry, passed = follow(self._cluster, self._options.transactional_id, found, at, read, signer)
+        if record is not None and at in committed and ledger.is_lost(committed[at], signer):
+            _log.warning("the offsets of group %s were reset; the ledger's record counts", self._options.ledger_group)
+        self._left = ledger.misleading(committed, at, signer) | {place: True for place in passed if place != at}
+        return entry
 
     def keep(self, entry: LedgerEntry) -> None:
         """Record that `entry` is committed."""
-        self._entry = entry
+        self._entry, self._left = entry, {}
 
     def verdict(self, decide: Decide, batch: MicroBatch) -> verdicts.Verdict:
         """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's
@@ -133,10 +151,11 @@ class LedgerKeeper:
         """
         clusters = self._clusters(batch)
         entry = self._next_entry(batch, clusters, incomplete, written)
-        pointer = {self.topic.at: ledger.encode_pointer(entry, self._position)}
-        value, now_ms = ledger.encode_record(entry), int(time.time() * 1e3)
+        pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
+        pointers |= self._lead_on(identity, entry)
+        value, now_ms = ledger.encode_record(entry, self._signer), int(time.time() * 1e3)
         with self.topic.append(self._coordinator, identity, value, timestamp_ms=now_ms) as record:
-            self._send_offsets(identity, self._ledger_group, pointer)
+            self._send_offsets(identity, self._ledger_group, pointers)
             if offsets := self._source_offsets(batch, clusters):
                 self._send_offsets(identity, self._source_group, offsets)
             self._confirm_told()
@@ -150,6 +169,22 @@ class LedgerKeeper:
         self._told.clear()
         self._position = max(self._position, acknowledged.base_offset + 1)
         return entry
+
+    def _lead_on(self, identity: ProducerIdentity, entry: LedgerEntry) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Have the places that the ledger has left say where it is, as part of the open transaction; their pointers."""
+        there = self._cluster.existing({place.topic for place in self._left}) if self._left else ()
+        moved = ledger.Moved(serial=entry.serial, topic=self.topic.at.topic)
+        pointers: dict[TopicPartition, OffsetAndMetadata] = {}
+        for place, has_records in sorted(self._left.items()):
+            if place.topic not in there:
+                continue  # with its topic, the group lost its offset, too
+            if has_records:
+                value, now_ms = ledger.encode_record(moved, self._signer), int(time.time() * 1e3)
+                left = LedgerTopic(self._cluster, place.topic, self._options.transactional_id)
+                with left.append(self._coordinator, identity, value, timestamp_ms=now_ms) as record:
+                    record.acknowledged()
+            pointers[place] = ledger.encode_pointer(moved, 0, self._signer)
+        return pointers
 
     def send_source_offsets(self, identity: ProducerIdentity, batch: MicroBatch) -> None:
         """Add only the source offsets, for batches without a ledger entry."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import LedgerRefused
-from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, newest
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
+from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.source import SinkLedger
@@ -25,25 +25,30 @@ def cluster_id(options: Mapping[str, object]) -> str:
         return cluster.cluster_id()
 
 
-def last_entry(cluster: Cluster, topic: str, transactional_id: str, *, ignore_open: bool = False) -> LedgerEntry | None:
+def last_entry(
+    cluster: Cluster, topic: str, transactional_id: str, *, ignore_open: bool = False, signer: Signer = UNSIGNED
+) -> LedgerEntry | None:
     """The ledger's last entry, for processes other than its owner: waits for an open transaction to end.
 
     With `ignore_open`, the entry of an open transaction does not count: the caller is about to abort it. Raises
     LedgerRefused if the record is not a ledger entry, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
-    if ignore_open and not cluster.exists(topic, patience_ms=0):
-        return None
+
+    def read(kept: LedgerTopic) -> LastRecord | None:
+        if not ignore_open:
+            return kept.read_settled()
+        return kept.read(None) if cluster.exists(kept.at.topic, patience_ms=0) else None
+
     kept = LedgerTopic(cluster, topic, transactional_id)
-    record = kept.read(None) if ignore_open else kept.read_settled()
-    if record is None or record.value is None:
-        return None
-    try:
-        return ledger.decode_record(record.value)
-    except ledger.NotAnEntry as error:
+    record = read(kept)
+    found = newest(None if record is None else record.value, {}, kept.at, signer)
+    entry, _ = follow(cluster, transactional_id, found, kept.at, read, signer)
+    if isinstance(entry, Unreadable):
         raise LedgerRefused(
-            f"the last record of {transactional_id!r} in topic {topic!r} is not a ledger entry: {error}",
+            f"the last record of {transactional_id!r} in topic {topic!r} cannot be used: {entry.description}",
             action="Use the release that wrote it, or a later one.",
-        ) from None
+        )
+    return entry
 
 
 def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]:

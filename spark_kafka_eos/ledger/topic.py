@@ -9,7 +9,7 @@ All records are in partition 0, so that added partitions do not matter. `ledger.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -22,7 +22,9 @@ from spark_kafka_eos.broker.topics import create_topic
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
+from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable, newest, unreadable
 from spark_kafka_eos.ledger.records import RecordLog, Records
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.wire import single
 from spark_kafka_eos.wire.record_batch import stamp
@@ -149,6 +151,33 @@ class LedgerTopic:
                 f"--replication-factor {replicas} {config}; or grant Create on it to this principal, once."
             )
             raise error.replaced(action=action) from error
+
+
+def follow(
+    cluster: Cluster,
+    transactional_id: str,
+    found: LedgerEntry | Moved | Unreadable | None,
+    at: TopicPartition,
+    read: Callable[[LedgerTopic], LastRecord | None],
+    signer: Signer = UNSIGNED,
+) -> tuple[LedgerEntry | Unreadable | None, list[TopicPartition]]:
+    """The entry that what was `found` in place `at` leads to, and the places that were passed on the way, `at` first.
+
+    `read` reads a topic's last record, None if the topic does not exist.
+    """
+    passed = [at]
+    while isinstance(found, Moved):
+        place = TopicPartition(found.topic, 0)
+        record = None if place in passed else read(LedgerTopic(cluster, found.topic, transactional_id))
+        onward = None if record is None else newest(record.value, {}, place, signer)
+        if onward is None or (not isinstance(onward, Unreadable) and onward.serial < found.serial):
+            lost = (
+                f"the ledger of {transactional_id!r} is in topic {found.topic!r} since commit {found.serial}, but its"
+            )
+            return unreadable(f"{lost} entry is not there: the topic was deleted, or its records were"), passed
+        passed.append(place)
+        found = onward
+    return found, passed
 
 
 class PendingRecord:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from spark_kafka_eos.errors import ConfigurationError
 
 _PLAIN_KEY = re.compile(r"-----BEGIN (?!ENCRYPTED )[A-Z ]*PRIVATE KEY-----(?!\s*Proc-Type: *4, *ENCRYPTED)")
+
+
+_SHORTEST_KEY = 16
 
 
 class Secret:
@@ -38,6 +43,29 @@ class Secret:
 
     def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
         return Secret, (self._text,)
+
+
+def keys(text: str) -> tuple[Secret, ...]:
+    """Keys separated by commas, each as text, as `env:NAME` of an environment variable, or as `file:PATH`.
+
+    Raises ValueError, which never contains a key.
+    """
+    found = []
+    for each in text.split(","):
+        kind, _, name = each.strip().partition(":")
+        if kind == "env":
+            key = os.environ.get(name, "")
+        elif kind == "file":
+            try:
+                key = Path(name).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise ValueError(f"the file {name!r} cannot be read: {error.strerror}") from None
+        else:
+            key, name = each.strip(), "the text"
+        if len(key) < _SHORTEST_KEY:
+            raise ValueError(f"a key has at least {_SHORTEST_KEY} characters, but {name} has {len(key)}")
+        found.append(Secret(key))
+    return tuple(found)
 
 
 def refuse_plain_keys(options: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.parsers import Limit
+from spark_kafka_eos.options.secret import Secret
 from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, say_without_effect, take
 from spark_kafka_eos.options.unused import Write, unused
 
@@ -56,6 +57,7 @@ class SinkOptions:
     fail_on_data_loss: bool = True
     txn_app_id: str | None = None
     txn_version: int | None = None
+    ledger_key: tuple[Secret, ...] = ()
 
     @property
     def ledger_group(self) -> str:

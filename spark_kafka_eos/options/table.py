@@ -18,7 +18,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
 from spark_kafka_eos.options.sasl import MECHANISMS
-from spark_kafka_eos.options.secret import Secret
+from spark_kafka_eos.options.secret import Secret, keys
 from spark_kafka_eos.options.security import PROTOCOLS
 
 _log = logging.getLogger(__name__)
@@ -152,6 +152,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("ledgerTopic", SINK, p.topic,
            "Compacted topic for the ledger, shared by all queries; default `kafka-eos-ledger`. The sink creates it if "
            "it does not exist."),
+    Option("ledgerKey", SINK, keys,
+           "A key with which the sink signs its ledger entries, so that an entry that somebody else wrote never "
+           "counts. At least 16 characters, as text, `env:NAME` of an environment variable of the driver, or "
+           "`file:PATH` on the driver. To replace a key, set the new and the old one, separated by a comma. Spark "
+           "shows text in query plans, unless `spark.redaction.regex` matches it."),
     Option("kafka.transactional.id", SINK, p.text,
            "Stable name of the query's transactions. Required for exactly-once, except in a batch write, where the "
            "default is txnAppId or else a random name. A new producer with this name fences the previous one."),

@@ -62,6 +62,8 @@ UNUSED: tuple[Unused, ...] = (
     Unused("resolve", Write.AT_LEAST_ONCE, _NO_LEDGER),
     Unused("ledgerTopic", Write.UNREPEATABLE, _NO_LEDGER),
     Unused("ledgerTopic", Write.AT_LEAST_ONCE, _NO_LEDGER),
+    Unused("ledgerKey", Write.UNREPEATABLE, _NO_LEDGER),
+    Unused("ledgerKey", Write.AT_LEAST_ONCE, _NO_LEDGER),
     Unused("kafka.transaction.timeout.ms", Write.AT_LEAST_ONCE, _NO_TRANSACTION),
 )
 

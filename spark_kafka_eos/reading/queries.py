@@ -13,7 +13,7 @@ from spark_kafka_eos.broker.open_transactions import described, listed
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
-from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed
+from spark_kafka_eos.ledger.entry import Moved, NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, Records
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
@@ -67,6 +67,7 @@ class QueryReader:
             for name, topic, records in sorted(found, key=lambda each: each[:2])
             if records.pending or (records.committed and records.committed[-1].value is not None)
         ]
+        statuses = [status for status in statuses if status.commits or status.pending]
         if lag:
             statuses = self._with_lag(statuses, times=times)
         return self._with_owners(statuses) if owners else statuses
@@ -167,22 +168,26 @@ def _is_pointer(committed: OffsetAndMetadata) -> bool:
 
 
 def _status(name: str, topic: str, records: Records) -> QueryStatus:
-    commits = tuple(_commit(record, record.value) for record in records.committed if record.value is not None)
-    pending = next((_commit(record, record.value) for record in records.pending[-1:] if record.value is not None), None)
+    commits = tuple(_commits(records.committed))
+    pending = next(_commits(records.pending[-1:]), None)
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
     told = (status.entry and status.entry.sources) or ()
     sources = tuple(None if each is None else SourceLag(cluster=each.cluster, offsets=each.offsets) for each in told)
     return replace(status, sources=sources)
 
 
-def _commit(record: LedgerRecord, value: bytes) -> Commit:
-    return Commit(
-        entry=entry_of(value),
-        offset=record.offset,
-        at_ms=record.timestamp_ms,
-        producer_id=record.producer_id,
-        epoch=record.epoch,
-    )
+def _commits(records: Iterable[LedgerRecord]) -> Iterator[Commit]:
+    """The commits among the records, without those of a ledger that has moved to another topic."""
+    for record in records:
+        entry = None if record.value is None else entry_of(record.value)
+        if entry is not None and not isinstance(entry, Moved):
+            yield Commit(
+                entry=entry,
+                offset=record.offset,
+                at_ms=record.timestamp_ms,
+                producer_id=record.producer_id,
+                epoch=record.epoch,
+            )
 
 
 def _bounds(

@@ -13,7 +13,7 @@ from spark_kafka_eos.core.lag import Marks
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
 from spark_kafka_eos.model import OffsetAndMetadata, Offsets, TopicPartition
 
 
@@ -145,7 +145,7 @@ class QueryStatus:
         return max(late, default=None)
 
 
-def entry_of(value: bytes) -> LedgerEntry | Unreadable:
+def entry_of(value: bytes) -> LedgerEntry | Moved | Unreadable:
     """A ledger record's value."""
     found = ledger.newest(value, {}, TopicPartition("", 0))
     assert found is not None
@@ -161,9 +161,9 @@ def _total(counts: Iterable[int]) -> int | None:
 class Copies:
     """The ledger entry's two copies, the record and the pointer, each None if it is not there. See `ledger.entry`."""
 
-    record: LedgerEntry | Unreadable | None
-    pointer: LedgerEntry | Unreadable | None
-    valid: LedgerEntry | Unreadable | None
+    record: LedgerEntry | Moved | Unreadable | None
+    pointer: LedgerEntry | Moved | Unreadable | None
+    valid: LedgerEntry | Moved | Unreadable | None
 
     @property
     def agreement(self) -> str:
@@ -171,6 +171,8 @@ class Copies:
         match self.valid, self.record, self.pointer:
             case Unreadable() as unreadable, _, _:
                 return f"The query will be refused: {unreadable.description}."
+            case Moved() as moved, _, _:
+                return f"The ledger is in topic {moved.topic} since commit {moved.serial}; look there."
             case _, None, None:
                 return "There is no entry: nothing was committed under this transactional id."
             case _, _, None:

@@ -25,7 +25,7 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.ledger import entry as ledgers
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.progress import committed_by
-from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.options.source import SinkLedger
@@ -270,7 +270,8 @@ def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
     settled = kept.read_settled()
     value = None if settled is None else settled.value
-    entry = ledgers.newest(value, committed, kept.at)
+    found = ledgers.newest(value, committed, kept.at)
+    entry, _ = follow(cluster, transactional_id, found, kept.at, LedgerTopic.read_settled)
     record, pointer = _entries(value, committed.get(kept.at))
     if isinstance(entry, ledgers.Unreadable):
         if record is None:

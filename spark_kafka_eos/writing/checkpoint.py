@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from spark_kafka_eos.errors import CheckpointUnusable
 from spark_kafka_eos.ledger.entry import digest
@@ -17,10 +18,12 @@ from spark_kafka_eos.model import (
     UNRESOLVED,
     MicroBatch,
     Offsets,
+    Origin,
     SourceRange,
     TopicPartition,
     offsets_from_json,
     offsets_to_json,
+    recorded_origin,
     recorded_start,
 )
 from spark_kafka_eos.writing.files import Files, files_at
@@ -148,7 +151,16 @@ def _query_id(read: ReadFile) -> str:
 
 def _range(start: object, end: object) -> SourceRange | None:
     offsets = _offsets(end)
-    return None if offsets is None else SourceRange(start=_offsets(start), end=offsets)
+    if offsets is None:
+        return None
+    origin = _origin(end)
+    # The start of batch 0 is in its end, from which it was determined.
+    start_origin = origin if recorded_start(cast("Mapping[str, object]", end)) is not None else _origin(start)
+    return SourceRange(start=_offsets(start), end=offsets, start_origin=start_origin, origin=origin)
+
+
+def _origin(offsets: object) -> Origin | None:
+    return recorded_origin(offsets) if isinstance(offsets, Mapping) else None
 
 
 def _merged(sources: Iterable[Offsets]) -> Offsets:

@@ -62,7 +62,7 @@ def test_the_format_of_a_record_stays_readable() -> None:
     assert (
         ledger.encode_record(ENTRY)
         == (
-            f'{{"v":2,"serial":42,"query":"{QUERY}","batch":41,"digest":"0011223344556677",'
+            f'{{"v":3,"serial":42,"query":"{QUERY}","batch":41,"digest":"0011223344556677",'
             '"sources":[{"cluster":"A","offsets":{"orders":{"0":600,"1":0}}},null]}'
         ).encode()
     )
@@ -116,7 +116,7 @@ def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
         '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":7}',
         '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":[{"cluster":"A"}]}',
         '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":[{"cluster":"A","offsets":{"t":7}}]}',
-        '{"v":3,"serial":1,"query":"q","batch":41,"digest":"d"}',
+        '{"v":4,"serial":1,"query":"q","batch":41,"digest":"d"}',
         "consumer metadata",
     ],
 )
@@ -137,9 +137,9 @@ def test_long_foreign_metadata_is_shown_in_part() -> None:
 
 
 def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
-    last = newest(b'{"v":3}', {}, AT)
+    last = newest(b'{"v":4}', {}, AT)
     assert isinstance(last, Unreadable)
-    assert "version 3" in last.description
+    assert "version 4" in last.description
 
 
 def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_not_an_entry() -> None:

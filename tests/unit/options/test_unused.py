@@ -19,6 +19,7 @@ DECIDED = """
     deadLetterTopic           u u u u u       u u x u u
     maxDeadLetters            u u u u u       u u x u u
     ledgerTopic               u w u u u       w w x w w
+    ledgerKey                 u w u u u       w w x w w
     kafka.transactional.id    u u u u u       u u x u u
     deliveryGuarantee         u u u u u       u u x u u
     appendMode                R R R u u       R R x u u
@@ -49,6 +50,7 @@ DECIDED = """
     failOnDataLoss            u w w u u       u w x u u
 """
 VALUES = {
+    "ledgerKey": "a key of 16 letters",
     "deliveryGuarantee": "exactly-once",
     "appendMode": "executors",
     "maxAttempts": "2",
