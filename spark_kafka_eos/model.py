@@ -315,8 +315,11 @@ class MicroBatch:
     has each source separately, in the checkpoint's order (with offset log v2: by name), None for a source that is not
     Kafka. It is empty if the sources are unknown, and for a batch write.
 
-    `stateful`: this is a query's first batch, and the query keeps state in its checkpoint. `run_id` is that of the run
-    of the query or job that writes it; None if unknown. `destination` names the output topics of a batch write.
+    `stateful`: the query keeps state in its checkpoint; None unless it was looked up, for a first batch, and where
+    batches before this one did not call the writer. `run_id` is that of the run of the query or job that writes it;
+    None if unknown. This run has run every batch from `ran_since` on, and made no call of the writer in those from
+    `uncalled_since` on; None if unknown. `is_first_with_data`: the batches before it read nothing. `destination` names
+    the output topics of a batch write.
     """
 
     query_id: str
@@ -325,6 +328,9 @@ class MicroBatch:
     start: Offsets | None
     end: Offsets
     sources: tuple[SourceRange | None, ...] = ()
-    stateful: bool = False
+    stateful: bool | None = None
     run_id: str | None = None
+    ran_since: int | None = None
+    uncalled_since: int | None = None
+    is_first_with_data: bool = False
     destination: str = ""

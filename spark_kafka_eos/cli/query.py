@@ -35,7 +35,7 @@ from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.ledger.diagnosis import diagnose
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
-from spark_kafka_eos.ledger.verdicts import Refuse
+from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import LEDGER_GROUP

@@ -15,11 +15,11 @@ from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.ends import sources_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
-from spark_kafka_eos.ledger.verdicts import Refuse
+from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 
-_VERDICTS = {"Write": "written", "Skip": "skipped", "Refuse": "refused"}
+_VERDICTS = {"Write": "written", "Skip": "skipped", "Repeat": "skipped", "Refuse": "refused"}
 
 
 def diagnosis_view(found: Diagnosis, options: SinkOptions) -> RenderableType:

@@ -34,7 +34,7 @@ from spark_kafka_eos.model import (
     offsets_to_json,
 )
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.writing.append import append, records_by_partition
+from spark_kafka_eos.writing.append import append, records_by_partition, topics_of
 from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.layout import layout, target
@@ -220,6 +220,7 @@ class _Write:
             partitions=len(expected),
             records=expected.total(),
             bytes=sum(ack.bytes for ack in acks),
+            topics=topics_of(expected),
             milliseconds={"append": (time.perf_counter() - started) * 1e3},
         )
 

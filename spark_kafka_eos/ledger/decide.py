@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from spark_kafka_eos.ledger import verdicts
@@ -27,6 +27,7 @@ class Decide(Protocol):
         own: str = "",
         strangers: Sequence[str] = (),
         ours: bool = False,
+        only_markers: bool = False,
     ) -> verdicts.Verdict: ...
 
 
@@ -35,20 +36,37 @@ def signer_of(options: SinkOptions) -> Signer:
     return Signer(options.transactional_id, [key.reveal() for key in options.ledger_key])
 
 
-def decide_micro_batch(options: SinkOptions) -> Decide:
-    """The verdict on a streaming query's micro-batches."""
-    return functools.partial(verdicts.decide, take_over=options.take_over_query, resolve=options.resolve)
+def decide_micro_batch(options: SinkOptions, *, calls: bool = False) -> Decide:
+    """The verdict on a streaming query's micro-batches; `calls`: those of foreachBatch, where a function calls the
+    writer.
+    """
+    return functools.partial(verdicts.decide, take_over=options.take_over_query, resolve=options.resolve, calls=calls)
 
 
-def batch_write(app_id: str | None, version: int | None, *, run: str = "") -> MicroBatch:
-    """A batch write with these txnAppId and txnVersion; one without them is known by its `run`."""
+def batch_write(app_id: str | None, version: int | None, *, run: str = "", destination: str = "") -> MicroBatch:
+    """A batch write with these txnAppId and txnVersion to this destination (`destination_of`); one without them is
+    known by its `run`.
+    """
     return MicroBatch(
         query_id=app_id or run,
         batch_id=version or 0,
-        digest=digest({"txnAppId": app_id, "txnVersion": version}),
+        digest=digest({"txnAppId": app_id, "txnVersion": version, "destination": destination}),
         start={},
         end={},
+        run_id=run or None,
+        destination="" if app_id is None else destination,
     )
+
+
+def destination_of(options: SinkOptions, topics: Iterable[str]) -> str:
+    """Where a batch write goes: to the topics that its options name, or else to those that its rows name, which are
+    among `topics`.
+    """
+    if options.topic is not None:
+        return options.topic
+    if options.output_topics:
+        return ",".join(sorted(options.output_topics))
+    return verdicts.NAMED_BY_ROWS + ",".join(sorted(set(topics) - {options.dead_letter_topic}))
 
 
 def decide_batch_write(options: SinkOptions) -> Decide:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from spark_kafka_eos.core.listing import some
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
 from spark_kafka_eos.model import MicroBatch, Offsets, SourceRange, TopicPartition
 
@@ -45,17 +47,17 @@ class CommittedEnd:
     ) -> CommittedEnd:
         sources = sources_of(batch)
         where = tuple(clusters) or (own,) * len(sources)
-        told = entry.sources if isinstance(entry, LedgerEntry) else None
+        progresses = entry.sources if isinstance(entry, LedgerEntry) else None
         places: dict[_Place, int | None] = {}
-        if told is not None:
-            for progress in filter(None, told):
+        if progresses is not None:
+            for progress in filter(None, progresses):
                 for tp, offset in progress.offsets.items():
                     place = progress.cluster, tp
                     before = places.get(place)
                     places[place] = offset if before is None else min(offset, before)
         else:
             places = {(own, tp): at for tp, at in (committed or {}).items()}
-        return cls(sources=sources, clusters=where, committed=places, entry=told)
+        return cls(sources=sources, clusters=where, committed=places, entry=progresses)
 
     def starts(self) -> dict[_Place, int]:
         return {
@@ -82,6 +84,8 @@ class CommittedEnd:
         if len(set(read)) < len(read):
             twice = next(one for one, following in pairwise(sorted(read)) if one == following)
             return f"two of its sources read {_at(twice)}, and each may have ended at another offset"
+        if again := self._created_again():
+            return again
         known = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
         if not known:
             return "no committed offsets of its partitions are known"
@@ -109,6 +113,8 @@ class CommittedEnd:
         if self.entry is None or len(self.entry) != len(self.sources):
             return None
         differences: list[str] = []
+        if again := self._created_again():
+            differences.append(again)
         for cluster, source, before in zip(self.clusters, self.sources, self.entry, strict=True):
             if source is None or before is None:
                 continue
@@ -124,18 +130,60 @@ class CommittedEnd:
             ]
         return some(differences) or None
 
-    def covers(self) -> bool:
-        """Whether everything that the batch reads is already committed. False for an empty batch at that end: it may
-        still write (when windows close), and it is unknown whether that is committed.
+    def _created_again(self) -> str | None:
+        """Which topic of the batch has another id than the one that was committed."""
+        committed: dict[tuple[str, str], uuid.UUID] = {}
+        for progress in filter(None, self.entry or ()):
+            if progress.origin is not None:
+                committed |= {(progress.cluster, name): each for name, each in progress.origin.topic_ids.items()}
+        for cluster, source in self._each():
+            for name, topic_id in sorted((source.start_origin.topic_ids if source.start_origin else {}).items()):
+                before = committed.get((cluster, name), topic_id)
+                if before != topic_id:
+                    return (
+                        f"topic {name} was created again: its id is {topic_id}, and that of the committed one {before}"
+                    )
+        return None
+
+    def between(self) -> dict[_Place, tuple[int, int]] | None:
+        """From where the last transaction ended to where the batch starts, where these differ; None if it is unknown,
+        or if the batch starts earlier.
         """
-        if self.entry is None or self.unknown() or self.obstacle() is None:
+        if self.entry is None or self.unknown() or self._created_again():
+            return None
+        gaps = {place: (self.committed.get(place) or 0, start) for place, start in self.starts().items()}
+        gaps = {place: (end, start) for place, (end, start) in gaps.items() if end != start}
+        return None if any(end > start for end, start in gaps.values()) else gaps
+
+    def touches(self) -> bool:
+        """Whether the batch starts exactly where the last committed transaction ended, as the ledger knows it."""
+        return self.entry is not None and self.obstacle() is None
+
+    def _was_empty(self) -> bool | None:
+        """Whether the last committed batch read nothing, such as one in which only windows closed; None if unknown."""
+        if self.entry is None or any(progress and progress.start is None for progress in self.entry):
+            return None
+        return all(progress is None or progress.start == progress.offsets for progress in self.entry)
+
+    def _is_empty(self) -> bool:
+        return all(source.start == source.end for _, source in self._each())
+
+    def covers(self) -> bool:
+        """Whether everything that the batch reads is already committed. An empty batch at that end may still write,
+        when windows close: that is committed if the last committed batch was an empty one, too.
+        """
+        if self.entry is None or self.unknown():
             return False
+        if self.obstacle() is None:
+            return self._is_empty() and self._was_empty() is True
         ends = [((cluster, tp), at) for cluster, source in self._each() for tp, at in source.end.items()]
         return all((known := self.committed.get(place)) is not None and at <= known for place, at in ends)
 
     def goes_on(self) -> bool:
-        """Whether the batch reads records and starts exactly where the last committed transaction ended."""
-        return self.obstacle() is None and any(source.start != source.end for _, source in self._each())
+        """Whether the batch starts exactly where the last committed transaction ended, and is not perhaps that of the
+        last commit.
+        """
+        return self.obstacle() is None and (not self._is_empty() or self._was_empty() is False)
 
     def behind(self) -> Iterator[str]:
         """The partitions whose end in the batch is before its start."""
@@ -152,8 +200,3 @@ class CommittedEnd:
 
 def _at(place: _Place) -> str:
     return str(place[1])
-
-
-def some(items: Iterable[str]) -> str:
-    shown = list(items)
-    return ", ".join(shown[:3]) + (" and others" if len(shown) > 3 else "")

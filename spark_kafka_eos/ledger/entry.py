@@ -77,13 +77,14 @@ class Written:
     """What a batch wrote: `records` of the output and the `bytes` of their record batches; none if all were filtered.
 
     `milliseconds` is the wall time of the steps begin, encode and append; the others end after the entry is sent.
-    `dead_letters` are among the records.
+    `dead_letters` are among the records. `topics` are those that have records; the entry keeps them as its outputs.
     """
 
     records: int
     bytes: int
     milliseconds: int
     dead_letters: int = 0
+    topics: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
@@ -19,10 +21,19 @@ from spark_kafka_eos.errors import ConfigurationError, TransactionAborted, Unkno
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
-from spark_kafka_eos.ledger.ends import sources_of
+from spark_kafka_eos.ledger.ends import CommittedEnd, sources_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
+from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
-from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, ProducerIdentity, TopicPartition
+from spark_kafka_eos.model import (
+    MicroBatch,
+    OffsetAndMetadata,
+    OffsetRange,
+    Origin,
+    ProducerIdentity,
+    SourceRange,
+    TopicPartition,
+)
 from spark_kafka_eos.options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -49,6 +60,7 @@ class LedgerKeeper:
         self._source_group = GroupCoordinator(cluster, options.group_id)
         self._entry: LedgerEntry | ledger.Unreadable | None = None
         self._position = 0  # where the next record of the ledger will be, or after it
+        self._ids_here: Mapping[str, uuid.UUID] = {}  # of source topics that were found to be on the sink's cluster
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._told: list[tuple[str, Callable[[], object], object]] = []
@@ -106,25 +118,35 @@ class LedgerKeeper:
         """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's
         offsets.
         """
-        own = self._cluster.cluster_id()
-        clusters = self._clusters(batch)
+        batch = self._known(batch)
+        own, clusters = self._cluster.cluster_id(), self._clusters(batch)
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         known = isinstance(entry, LedgerEntry) and (entry.query_id == batch.query_id or entry.sources is not None)
-        if not known and (asked := _starts(batch, clusters, own)):
+        if not known and (asked := self._starts_here(batch, clusters)):
             ask = functools.partial(self._source_group.fetch_offsets, asked)
             committed = ask(require_stable=True)
             self._note_told(self._source_group, functools.partial(ask, require_stable=False), committed)
         mine = ledger.source_mark(self._options.transactional_id)
-        return decide(
+        verdict_if = functools.partial(
+            decide,
             entry,
             batch,
-            {tp: None if at is None else at.offset for tp, at in committed.items()} if committed else None,
+            {tp: None if at is None else at.offset for tp, at in committed.items()},
             clusters=clusters,
             own=own,
             strangers=ledger.strangers(committed, self._options.transactional_id),
             ours=any(at is not None and at.metadata == mine for at in committed.values()),
         )
+        verdict = verdict_if()
+        if isinstance(verdict, Refuse) and verdict.unless_only_markers:
+            gaps = CommittedEnd.of(entry, batch, clusters, own, None).between()
+            if gaps is not None and all(cluster == own for cluster, _ in gaps):
+                from spark_kafka_eos.ledger.between import has_records  # rarely needed, and loads NumPy
+
+                ranges = [OffsetRange(partition=tp, start=end, end=start) for (_, tp), (end, start) in gaps.items()]
+                verdict = verdict_if(only_markers=not has_records(self._cluster, ranges))
+        return verdict
 
     def _note_told(self, group: GroupCoordinator, ask: Callable[[], object], told: object) -> None:
         self._told.append((group.group_id, ask, told))
@@ -143,12 +165,18 @@ class LedgerKeeper:
     # -- writing
 
     def send(
-        self, identity: ProducerIdentity, batch: MicroBatch, *, incomplete: bool, written: Written | None = None
+        self,
+        identity: ProducerIdentity,
+        batch: MicroBatch,
+        *,
+        incomplete: bool,
+        written: Written | None = None,
     ) -> LedgerEntry:
         """Add the ledger's record, its pointer and the source offsets to the open transaction; return the new entry.
 
         Raises TransactionAborted if the verdict on the batch was based on an outdated answer.
         """
+        batch = self._known(batch)
         clusters = self._clusters(batch)
         entry = self._next_entry(batch, clusters, incomplete, written)
         pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
@@ -191,33 +219,104 @@ class LedgerKeeper:
         if offsets := self._source_offsets(batch, self._clusters(batch)):
             self._send_offsets(identity, self._source_group, offsets)
 
+    def _known(self, batch: MicroBatch) -> MicroBatch:
+        """The batch, with what this cluster knows of it: the ids of a batch write's topics, and of a source's topics
+        that are here, if the source does not say which records it reads.
+        """
+        if batch.destination:
+            return replace(batch, destination=self._destination(batch.destination))
+        own = self._cluster.cluster_id()
+        pairs = zip(sources_of(batch), self._clusters(batch), strict=True)
+        sources = tuple(
+            replace(source, origin=self._origin(source), start_origin=self._origin(source) if self._strict else None)
+            if source is not None and source.origin is None and cluster == own
+            else source
+            for source, cluster in pairs
+        )
+        return replace(batch, sources=sources)
+
+    @property
+    def _strict(self) -> bool:
+        return self._options.fail_on_data_loss
+
+    def _origin(self, source: SourceRange) -> Origin:
+        ids = self._topic_ids({tp.topic for tp in source.end})
+        epochs = {tp: self._cluster.leader_epoch(tp) for tp in source.end if tp.topic in ids}
+        return Origin(cluster=self._cluster.cluster_id(), topic_ids=ids, leader_epochs=epochs)
+
+    def _topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
+        """The ids of those topics that exist on the sink's cluster."""
+        try:
+            self._cluster.look_up(names)
+        except UnknownTopic:
+            names = self._cluster.existing(names, patience_ms=0)
+        return {name: self._cluster.topic(name).id for name in names}
+
+    def _destination(self, topics: str) -> str:
+        """The topics with their ids: one that was created again is another destination."""
+        named = topics.removeprefix(verdicts.NAMED_BY_ROWS)
+        names = [name for name in named.split(",") if name]
+        ids = self._topic_ids(names)
+        return topics[: len(topics) - len(named)] + ",".join(f"{name}@{ids.get(name, '')}" for name in names)
+
     def _clusters(self, batch: MicroBatch) -> tuple[str, ...]:
         """The cluster id of each of the batch's sources."""
         sources = sources_of(batch)
         named, own = self._options.source_clusters, self._cluster.cluster_id()
-        if len(named) <= 1:
-            return ((named[0] if named else "") or own,) * len(sources)
-        if len(named) != len(sources):
+        if len(named) > 1 and len(named) != len(sources):
             raise ConfigurationError(
                 "sourceClusters",
                 f"lists {len(named)} clusters, but the query has {len(sources)} sources",
                 action="Set one cluster for all sources, or one for each source, in their order.",
             )
-        return tuple(name or own for name in named)
+        every = named if len(named) > 1 else (named or ("",)) * len(sources)
+        return tuple(_cluster_of(source, name, own) for source, name in zip(sources, every, strict=True))
+
+    def _is_here(self, source: SourceRange | None, cluster: str) -> Callable[[TopicPartition], bool]:
+        """Whether a partition of this source is on the sink's cluster.
+
+        Two clusters may have the same id, as when a volume was cloned; then a topic of the same name has another id.
+        """
+        if source is None or cluster != self._cluster.cluster_id():
+            return lambda _: False
+        if source.origin is None or not source.origin.topic_ids:
+            return lambda _: True
+        read = source.origin.topic_ids
+        here = self._topic_ids(read.keys()) if read != self._ids_here else read
+        if here == read:
+            self._ids_here = read
+        return lambda tp: tp.topic not in read or here.get(tp.topic) == read[tp.topic]
+
+    def _starts_here(self, batch: MicroBatch, clusters: Sequence[str]) -> list[TopicPartition]:
+        """The partitions that the batch reads from the sink's own cluster."""
+        partitions: set[TopicPartition] = set()
+        for cluster, source in zip(clusters, sources_of(batch), strict=True):
+            partitions.update(filter(self._is_here(source, cluster), (source and source.start) or {}))
+        return sorted(partitions)
 
     def _next_entry(
-        self, batch: MicroBatch, clusters: Sequence[str], incomplete: bool, written: Written | None
+        self,
+        batch: MicroBatch,
+        clusters: Sequence[str],
+        incomplete: bool,
+        written: Written | None,
     ) -> LedgerEntry:
-        last = self._entry
+        outputs = () if written is None else written.topics
+        last = self._entry if isinstance(self._entry, LedgerEntry) else None
         return LedgerEntry(
             query_id=batch.query_id,
             batch_id=batch.batch_id,
             digest=batch.digest,
-            serial=1 + (last.serial if isinstance(last, LedgerEntry) else 0),
+            serial=1 + (0 if last is None else last.serial),
+            run_id=batch.run_id,
+            outputs={**dict.fromkeys(sorted(outputs)), **self._topic_ids(outputs)},
             sources=tuple(
-                None if source is None else SourceProgress(cluster=cluster, offsets=source.end)
+                None
+                if source is None
+                else SourceProgress(cluster=cluster, offsets=source.end, origin=source.origin, start=source.start)
                 for cluster, source in zip(clusters, sources_of(batch), strict=True)
             ),
+            writes=verdicts.written(last, batch) if batch.destination else None,
             incomplete=incomplete,
             written=written,
         )
@@ -225,11 +324,12 @@ class LedgerKeeper:
     def _source_offsets(self, batch: MicroBatch, clusters: Sequence[str]) -> _Offsets:
         """The offsets to commit to the source's group: only those of topics on the sink's cluster."""
         mark = ledger.source_mark(self._options.transactional_id)
-        own = self._cluster.cluster_id()
         ends: dict[TopicPartition, int] = {}
         for cluster, source in zip(clusters, sources_of(batch), strict=True):
-            for tp, offset in source.end.items() if source is not None and cluster == own else ():
-                ends[tp] = min(offset, ends.get(tp, offset))
+            here = self._is_here(source, cluster)
+            for tp, offset in source.end.items() if source is not None else ():
+                if here(tp):
+                    ends[tp] = min(offset, ends.get(tp, offset))
         return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in ends.items()}
 
     def _send_offsets(self, identity: ProducerIdentity, group: GroupCoordinator, offsets: _Offsets) -> None:
@@ -250,15 +350,17 @@ class LedgerKeeper:
                 group.commit_in_transaction(identity, left, transaction_version=version)
 
 
-def _starts(batch: MicroBatch, clusters: Sequence[str], own: str) -> list[TopicPartition]:
-    """The partitions that the batch reads from the sink's own cluster."""
-    partitions = {
-        tp
-        for cluster, source in zip(clusters, sources_of(batch), strict=True)
-        if source is not None and cluster == own
-        for tp in source.start or {}
-    }
-    return sorted(partitions)
+def _cluster_of(source: SourceRange | None, named: str, own: str) -> str:
+    """The cluster that a source reads: as it says itself, or else as the option sourceClusters says."""
+    if source is None or source.origin is None or not source.origin.cluster:
+        return named or own
+    if named not in ("", source.origin.cluster):
+        raise ConfigurationError(
+            "sourceClusters",
+            f"says that the query reads cluster {named}, but its source reads {source.origin.cluster}",
+            action="Omit it: a kafka-eos source says itself which cluster it reads.",
+        )
+    return source.origin.cluster
 
 
 def _shown(told: object) -> str:

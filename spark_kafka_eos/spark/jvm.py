@@ -11,7 +11,9 @@ import functools
 import json
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,10 +30,11 @@ from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.spark.worker import COLLECTOR
-from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
+from spark_kafka_eos.writing.checkpoint import ReadFile, keeps_state, micro_batch, starts_where_the_query_began
 from spark_kafka_eos.writing.files import files_at
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
+_PROCESS = uuid.uuid4().hex
 _STATUS_BUDGET_MS = 10_000
 _BEFORE_SPARK = 100  # Spark's hook has priority 40 (ShutdownHookManager in spark-core); higher ones run first
 _INDETERMINATE = "shuffle map stage with indeterminate output"  # in DAGScheduler's message; there is no error class
@@ -79,7 +82,8 @@ class RunningQuery:
 
     def __init__(self, frame: DataFrame, checkpoint_location: str | None) -> None:
         self._session = frame.sparkSession
-        self._execution = _execution(self._session) if is_classic(self._session) else None
+        classic = is_classic(self._session)
+        self._execution = (_execution(self._session) or _execution_of(self._session)) if classic else None
         location = checkpoint_location if self._execution is None else self._execution.resolvedCheckpointRoot()
         if location is None:
             raise ConfigurationError(
@@ -88,7 +92,10 @@ class RunningQuery:
                 action="Call the writer inside foreachBatch, and set the writer's option checkpointLocation.",
             )
         self.checkpoint_location: str = location
-        self.run_id: str | None = None if self._execution is None else self._execution.runId().toString()
+        # Spark Connect starts a process for each run of a query's function.
+        self.run_id: str | None = None if classic else _PROCESS
+        if self._execution is not None:
+            self.run_id = self._execution.runId().toString()
 
     def micro_batch(self, batch_id: int) -> MicroBatch:
         """The batch as recorded in the checkpoint. The start of batch 0 is read from the running plan.
@@ -98,6 +105,31 @@ class RunningQuery:
         read = _reader(self._session, self.checkpoint_location, self._execution)
         self._require_running(batch_id, read)
         return micro_batch(read, batch_id, first_start=self._planned_starts() if batch_id == 0 else None)
+
+    def ran_since(self, batch_id: int) -> int | None:
+        """The first of the batches up to `batch_id` that Spark knows to have run in this run, without a gap; None if
+        it does not know. It remembers some progress of each run (`spark.sql.streaming.numRecentProgressUpdates`).
+        """
+        if self._execution is None:
+            return None
+        ran = {int(each.batchId()) for each in self._execution.recentProgress()}
+        first = batch_id
+        while first - 1 in ran:
+            first -= 1
+        return first
+
+    def after_others(self, batch: MicroBatch) -> MicroBatch:
+        """The batch, with what is known of those before it, for one that does not follow the last call of the writer.
+
+        A batch's function may return without a call (`if df.isEmpty(): return`).
+        """
+        read = _reader(self._session, self.checkpoint_location, self._execution)
+        return replace(
+            batch,
+            ran_since=self.ran_since(batch.batch_id),
+            is_first_with_data=starts_where_the_query_began(read, batch),
+            stateful=keeps_state(read),
+        )
 
     def collector(self) -> str | None:
         """Where the session's listener hears how a batch ended (`worker.COLLECTOR`); None if there is none."""
@@ -276,6 +308,18 @@ def _execution(session: SparkSession) -> Any:
         return None
     queries = session._jsparkSession.sharedState().activeStreamingQueries()
     return queries.get(_uuid(_jvm(session), query_id))
+
+
+def _execution_of(session: SparkSession) -> Any:
+    """The StreamExecution whose batches run in this session, which foreachBatch's DataFrame has; None if there is none.
+
+    For a thread that the function has started: it does not have the local property that `_execution` reads.
+    """
+    with contextlib.suppress(Py4JError):  # a Spark that has it elsewhere, as platforms may
+        for execution in list(session._jsparkSession.sharedState().activeStreamingQueries().values()):
+            if execution.sparkSessionForStream().equals(session._jsparkSession):
+                return execution
+    return None
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from spark_kafka_eos.core.append_mode import (
     offsets,
 )
 from spark_kafka_eos.core.preflight import refuse_loop
-from spark_kafka_eos.errors import Committed, ConfigurationError, KafkaEosError, ReplayFailed
+from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransactionState, KafkaEosError, ReplayFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import ClientOptions, SinkOptions
@@ -31,7 +31,7 @@ from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.spark.shared_threads import in_shared_thread
 from spark_kafka_eos.writing.append import StagedWrite, append
-from spark_kafka_eos.writing.calls import Attempt, Call, calls_of
+from spark_kafka_eos.writing.calls import Attempt, Call, Calls, calls_of
 from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
 from spark_kafka_eos.writing.layout import layout
 from spark_kafka_eos.writing.observers import observer
@@ -72,25 +72,34 @@ class MicroBatchWriter:
         self._options = options
         self._connect, self._preflight = connect, preflight
         self._running_query, self._session_kind = running_query, session_kind
-        self._calls = calls_of(options)
+        self._calls: Calls | None = None
         self._cluster: Cluster | None = None
+        self._checked = False  # by the preflight
         self._transaction: Committer | None = None
         self._bytes_per_offset: float | None = None  # of the last batch that was committed here
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None}
+        return self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None, "_checked": False}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._calls = calls_of(self._options)
 
     def commit(self, batch_df: DataFrame, batch_id: int, rows: BatchRows) -> CommitReport:
         """Commit `rows` as the output of this batch."""
         query = self._running_query(batch_df, self._options.checkpoint_location)
-        batch = query.micro_batch(batch_id)
+        batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
         call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
-        with self._calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
-            report = self._commit_rows(batch_df.sparkSession, query, batch, rows, attempt)
+        calls = self._known_calls()
+        batch = replace(batch, uncalled_since=calls.uncalled_since(call))
+        if batch_id and batch.uncalled_since != batch_id:
+            batch = query.after_others(batch)
+        with calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
+            try:
+                report = self._commit_rows(batch_df.sparkSession, query, batch, rows, attempt)
+            except IllegalTransactionState as error:
+                if error.committed == "everything":  # according to the ledger
+                    self._note_incomplete(batch, error.committed)
+                raise
         if report.outcome == "committed" and (count := offsets(batch)):
             self._bytes_per_offset = report.bytes / count
         if report.outcome == "skipped" and query.needs_evaluation():
@@ -138,9 +147,9 @@ class MicroBatchWriter:
         way = self._way(session, cluster, rows, choice, staging, folder, batch, leftovers)
 
         def write(identity: ProducerIdentity) -> Appended:
-            attempt.committing = False
+            attempt.appending()
             appended = way(identity)
-            attempt.committing = True
+            attempt.commit_begins()
             return appended
 
         try:
@@ -169,18 +178,31 @@ class MicroBatchWriter:
 
         `staging` is for the preflight: where this batch's tasks will leave files.
         """
-        if self._cluster is None:
-            cluster = self._connect(self._options.client)
+        cluster = self._connected()
+        if not self._checked:
             try:
                 self._preflight(cluster, self._options, staging)
             except BaseException:
                 cluster.close()
+                self._cluster = None
                 raise
-            weakref.finalize(self, cluster.close)
-            self._cluster = cluster
+            self._checked = True
         if self._transaction is None:
-            self._transaction = committer(self._options, self._cluster, decide_micro_batch(self._options))
-        return self._transaction, self._cluster
+            decide = decide_micro_batch(self._options, calls=True)
+            self._transaction = committer(self._options, cluster, decide)
+        return self._transaction, cluster
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._connect(self._options.client)
+            weakref.finalize(self, self._cluster.close)
+        return self._cluster
+
+    def _known_calls(self) -> Calls:
+        if self._calls is None:
+            exactly_once = self._options.delivery_guarantee == "exactly-once"
+            self._calls = calls_of(self._options, self._connected().cluster_id() if exactly_once else "")
+        return self._calls
 
     def _way(
         self,

@@ -25,7 +25,13 @@ from pyspark.sql.types import StructType
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core.preflight import refuse_loop
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
-from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.decide import (
+    Decide,
+    batch_write,
+    decide_batch_write,
+    decide_micro_batch,
+    destination_of,
+)
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.prompt_input import PromptInput
@@ -280,7 +286,9 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the whole write or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
         app_id, version = self._options.txn_app_id, self._options.txn_version
-        batch = batch_write(app_id, version, run=self._run)
+        reports = [message.report for message in messages if isinstance(message, StagedMessage)]
+        topics = {block.partition.topic for report in reports for block in report.blocks}
+        batch = batch_write(app_id, version, run=self._run, destination=destination_of(self._options, topics))
         decide = None if app_id is None else decide_batch_write(self._options)
         self._commit(messages, batch, decide)
         self._staging.clean(self._run)

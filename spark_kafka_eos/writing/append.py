@@ -115,6 +115,11 @@ def records_by_partition(acks: Iterable[Ack]) -> Mapping[TopicPartition, int]:
     return counts
 
 
+def topics_of(partitions: Iterable[TopicPartition]) -> tuple[str, ...]:
+    """The topics of these partitions, sorted."""
+    return tuple(sorted({tp.topic for tp in partitions}))
+
+
 class StagedWrite:
     """Appends the blocks that encode tasks staged, in `appendMode=driver` and in the sink. A retry stamps the same
     blocks.
@@ -172,6 +177,7 @@ class StagedWrite:
             partitions=len(expected),
             records=sum(expected.values()),
             bytes=sum(ack.bytes for ack in acks),
+            topics=topics_of(expected),
             dead_letters=dead,
             milliseconds={
                 "encode": max((report.milliseconds for report in reports), default=0.0),
@@ -280,6 +286,7 @@ def judge(
                 partitions=len(expected),
                 records=records,
                 bytes=sum(report.bytes for report in reports),
+                topics=topics_of(expected),
                 dead_letters=dead,
                 milliseconds={
                     step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)

@@ -1,15 +1,18 @@
 """Allows one call at a time per transactional.id in this process, and one call per micro-batch.
 
-The ledger records that a batch is committed, not by which call. To the ledger, a second call for a batch, with other
-DataFrames, looks like a replay of the batch after a crash: it would be skipped, and the query would succeed without
-these rows. So this module remembers the calls of a run; a replay belongs to another run of the query.
+The ledger knows which run of the query has committed a batch, so it recognises a second call after the first one's
+commit, wherever it comes from: another thread, writer or process, or another address of the same cluster. This module
+knows what the ledger cannot: which calls are running, and which have failed.
 
 | the previous call for the same batch in the same run | the second call |
 |---|---|
 | failed, and nothing was committed | is allowed |
 | committed the batch, or found it committed | is refused: its rows can no longer be added |
 | failed, and it is unknown whether the batch was committed | is refused: the ledger settles this at the next start |
-| is still running, in another thread | is refused, like any other call at that time |
+| is still running, in another thread | is refused, and the first one does not commit: its batch would lack these rows |
+| is just committing, in another thread | waits, and is then like one that comes later |
+
+A replay belongs to another run of the query, and is allowed.
 """
 
 from __future__ import annotations
@@ -18,23 +21,19 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_kafka_eos.errors import Committed, IllegalTransactionState, KafkaEosError
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.writing.transaction import WRITE_ONCE
 
 _EVERYTHING: Committed = "everything"
 _UNKNOWN: Committed = "unknown"
 
-_COLLECT = (
-    "This call's DataFrames are not written. Write all DataFrames of a batch in ONE "
-    "`with writer.transaction(batch_df, batch_id)` block."
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call for one micro-batch. `run_id` is None if the process runs a single run of one query."""
+    """A call for one micro-batch. `run_id` is None if it is unknown which run of the query makes it."""
 
     run_id: str | None
     query_id: str
@@ -48,7 +47,25 @@ class Call:
 class Attempt:
     """A running call. `committing` is set once a commit may have been sent."""
 
+    call: Call
+    lock: threading.Condition
     committing: bool = False
+    contested: bool = field(default=False)
+
+    def appending(self) -> None:
+        """Nothing of this attempt is committed."""
+        with self.lock:
+            self.committing = False
+
+    def commit_begins(self) -> None:
+        """Raises IllegalTransactionState if a second call for the batch was refused meanwhile."""
+        with self.lock:
+            if self.contested:
+                raise IllegalTransactionState(
+                    f"a second call for {self.call} was made while this one was running, so neither is committed",
+                    action=WRITE_ONCE,
+                )
+            self.committing = True
 
     def may_have_committed(self, error: BaseException) -> bool:
         """Whether the batch may be committed although the call failed with `error`."""
@@ -60,9 +77,10 @@ class Calls:
 
     def __init__(self, *, repeatable: bool) -> None:
         self._repeatable = repeatable
-        self._lock = threading.Lock()
-        self._under_way: Call | None = None
+        self._changed = threading.Condition()
+        self._running: Attempt | None = None
         self._last: tuple[Call, Committed] | None = None
+        self._failed: Call | None = None
 
     @contextmanager
     def enter(self, call: Call, *, incomplete: Callable[[Committed], None]) -> Iterator[Attempt]:
@@ -72,39 +90,54 @@ class Calls:
         ("unknown") committed without the call's DataFrames.
         """
         try:
-            self._admit(call)
+            attempt = self._admit(call)
         except IllegalTransactionState as error:
             if error.committed is not None and error.committed != "nothing" and not self._repeatable:
                 incomplete(error.committed)
             raise
-        attempt = Attempt()
         try:
             yield attempt
         except BaseException as error:
-            self._leave((call, _UNKNOWN) if attempt.may_have_committed(error) else None)
+            self._leave(call, _UNKNOWN if attempt.may_have_committed(error) else None)
             raise
         else:
-            self._leave((call, _EVERYTHING))
+            self._leave(call, _EVERYTHING)
 
-    def _leave(self, outcome: tuple[Call, Committed] | None) -> None:
-        with self._lock:
-            self._under_way, self._last = None, outcome or self._last
+    def uncalled_since(self, call: Call) -> int:
+        """The first batch from which on, up to this call's, no call was made in its run in this process."""
+        with self._changed:
+            known = [each for each in (self._failed, self._last and self._last[0]) if each is not None]
+        same = [each for each in known if (each.run_id, each.query_id) == (call.run_id, call.query_id)]
+        return max((each.batch_id + 1 for each in same if each.batch_id < call.batch_id), default=0)
 
-    def _admit(self, call: Call) -> None:
-        with self._lock:
-            if self._under_way == call:
-                raise _second(call, "is still running", _UNKNOWN, _COLLECT)
-            if self._under_way is not None:
+    def _leave(self, call: Call, outcome: Committed | None) -> None:
+        with self._changed:
+            self._running = None
+            if outcome is None:
+                self._failed = call
+            else:
+                self._last = call, outcome
+            self._changed.notify_all()
+
+    def _admit(self, call: Call) -> Attempt:
+        with self._changed:
+            while self._running is not None and self._running.call == call and self._running.committing:
+                self._changed.wait()
+            if self._running is not None and self._running.call == call:
+                self._running.contested = not self._repeatable
+                raise _second(call, "is still running", "nothing", WRITE_ONCE)
+            if self._running is not None:
                 raise IllegalTransactionState(
-                    f"cannot write {call}: a call for {self._under_way} is still running in this process under "
+                    f"cannot write {call}: a call for {self._running.call} is still running in this process under "
                     "the same transactional.id",
                     action="Set a different `kafka.transactional.id` for each query, and write one batch at a time.",
                 )
             if self._last is not None and self._last[0] == call and not self._repeatable:
                 if self._last[1] == _EVERYTHING:
-                    raise _second(call, "completed", _EVERYTHING, f"It contains the first call's rows. {_COLLECT}")
-                raise _second(call, "failed", _UNKNOWN, f"Let the first call's error stop the query. {_COLLECT}")
-            self._under_way = call
+                    raise _second(call, "completed", _EVERYTHING, f"It contains the first call's rows. {WRITE_ONCE}")
+                raise _second(call, "failed", _UNKNOWN, f"Let the first call's error stop the query. {WRITE_ONCE}")
+            self._running = Attempt(call, self._changed)
+            return self._running
 
 
 def _second(call: Call, first: str, committed: Committed, action: str) -> IllegalTransactionState:
@@ -113,13 +146,15 @@ def _second(call: Call, first: str, committed: Committed, action: str) -> Illega
     )
 
 
-def calls_of(options: SinkOptions) -> Calls:
-    """This process's calls under the options' transactional.id, from all writers and threads."""
+def calls_of(options: SinkOptions, cluster_id: str) -> Calls:
+    """This process's calls under the options' transactional.id on this cluster, from all writers and threads."""
     if options.delivery_guarantee == "at-least-once":
         return Calls(repeatable=True)  # nothing is shared except the writer
-    return _calls(frozenset(options.client.bootstrap_servers), options.transactional_id)
+    # Clusters without an id are told apart by their addresses.
+    where = cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
+    return _calls(where, options.transactional_id)
 
 
 @functools.cache
-def _calls(servers: frozenset[tuple[str, int]], transactional_id: str) -> Calls:  # noqa: ARG001 - the cache's key
+def _calls(where: str, transactional_id: str) -> Calls:  # noqa: ARG001 - the cache's key
     return Calls(repeatable=False)

@@ -29,7 +29,14 @@ from spark_kafka_eos.model import (
 from spark_kafka_eos.writing.files import Files, files_at
 from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
-__all__ = ["ReadFile", "micro_batch", "next_batch", "next_batch_at"]
+__all__ = [
+    "ReadFile",
+    "keeps_state",
+    "micro_batch",
+    "next_batch",
+    "next_batch_at",
+    "starts_where_the_query_began",
+]
 
 # When Spark plans the first batch of a query with a stateful operator, it writes one of these files: in the usual
 # format, or in that of transformWithState (OperatorStateMetadata).
@@ -53,8 +60,22 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
         start=None if starts is None else _merged(_offsets(start) or {} for start in starts.values()),
         end=_merged(source.end for source in sources if source is not None),
         sources=sources,
-        stateful=batch_id == 0 and any(read(name) is not None for name in _STATE),
+        stateful=keeps_state(read) if batch_id == 0 else None,
     )
+
+
+def keeps_state(read: ReadFile) -> bool:
+    """Whether the query keeps state in its checkpoint."""
+    return any(read(name) is not None for name in _STATE)
+
+
+def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
+    """Whether the batches before this one read nothing; false if that is unknown, because Spark has removed the first
+    one's file, or its source does not record where it starts.
+    """
+    if batch.start is None or read("offsets/0") is None:
+        return False
+    return batch.start == micro_batch(read, 0).start
 
 
 def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:

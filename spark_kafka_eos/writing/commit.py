@@ -123,6 +123,7 @@ class _Attempts:
             bytes=appended.bytes,
             milliseconds=int(sum(steps.values())),
             dead_letters=sum(appended.dead_letters.values()),
+            topics=appended.topics,
         )
 
     def _abort(self, error: TransactionAborted, max_attempts: int) -> None:

@@ -71,13 +71,14 @@ class EncodeReport:
 class Appended:
     """What one attempt appended to the transaction; every record was acknowledged exactly once.
 
-    `dead_letters` are those among the records, by cause. `choice` is the append mode, if it differs from the one chosen
-    before.
+    `topics` are those with records. `dead_letters` are among the records, by cause. `choice` is the append mode, if it
+    differs from the one chosen before.
     """
 
     partitions: int
     records: int
     bytes: int
+    topics: tuple[str, ...] = ()
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None

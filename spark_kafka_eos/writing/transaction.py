@@ -37,6 +37,7 @@ from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
     Committed,
+    IllegalTransactionState,
     KafkaEosError,
     LedgerRefused,
     ProducerFenced,
@@ -47,12 +48,19 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
+from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.fence import Fence
 from spark_kafka_eos.writing.report import Appended
 
 _log = logging.getLogger(__name__)
+
+# Of a second call in foreachBatch, whose rows can no longer be added.
+WRITE_ONCE = (
+    "This call's DataFrames are not written. Write all DataFrames of a batch in ONE "
+    "`with writer.transaction(batch_df, batch_id)` block."
+)
 
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
@@ -107,8 +115,14 @@ class SharedTransaction:
             self._initialise()
             verdict = self._verdict(batch)
         match verdict:
-            case verdicts.Refuse() as refusal:
+            case Refuse() as refusal:
                 raise self._refused(refusal)
+            case verdicts.Repeat(reason=reason):
+                raise IllegalTransactionState(
+                    f"a second call for batch {batch.batch_id} of query {batch.query_id} in the same run: {reason}",
+                    committed="everything",
+                    action=WRITE_ONCE,
+                )
             case _:
                 if verdict.reason.startswith("resolve="):
                     _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
@@ -175,7 +189,8 @@ class SharedTransaction:
         """Record in the ledger that the committed `batch` lacks DataFrames that came too late. From then on it is
         refused, until an operator resolves that.
         """
-        self.begin(batch)
+        if self._transaction.state is not State.READY:
+            self._initialise()
         self.appending()
         self.commit(batch, incomplete=True)
 
@@ -323,10 +338,10 @@ class SharedTransaction:
                     "is not committed",
                     action="The batch is written again.",
                 ) from error
-            case verdicts.Refuse():
+            case Refuse():
                 raise self._refused(verdict, committed="unknown") from error
 
-    def _refused(self, refusal: verdicts.Refuse, committed: Committed = "nothing") -> LedgerRefused:
+    def _refused(self, refusal: Refuse, committed: Committed = "nothing") -> LedgerRefused:
         remedy = refusal.remedy
         if refusal.ways:
             remedy += f" `kafka-eos query resolve {self._options.transactional_id}` shows both sides and the choices."

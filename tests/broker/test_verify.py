@@ -343,11 +343,11 @@ def ledger_read_before_init(patch):
 def skip_by_batch_id_alone(patch):
     own_entry = ledger_verdicts._own_entry
 
-    def decide(entry, batch, ended):
+    def decide(entry, batch, ended, **more):
         return (
             ledger_verdicts.Skip(reason="its id")
             if entry.batch_id == batch.batch_id
-            else own_entry(entry, batch, ended)
+            else own_entry(entry, batch, ended, **more)
         )
 
     patch.setattr(ledger_verdicts, "_own_entry", decide)

@@ -5,16 +5,29 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_kafka_eos.ledger.ends import CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, digest
-from spark_kafka_eos.ledger.verdicts import Refuse, Skip, Verdict, Write, decide, decide_batch_write
-from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition, offsets_to_json
+from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.verdicts import (
+    MOST_DESTINATIONS,
+    Repeat,
+    Skip,
+    Verdict,
+    Write,
+    decide,
+    decide_batch_write,
+    written,
+)
+from spark_kafka_eos.ledger.versions import MOST_RANGES, added, contains
+from spark_kafka_eos.ledger.versions import last as last_version
+from spark_kafka_eos.model import MicroBatch, Origin, SourceRange, TopicPartition, offsets_to_json
 
 O0, O1, O2, P0 = (
     TopicPartition("orders", 0),
@@ -190,19 +203,210 @@ def test_a_missing_ledger_is_refused_even_if_the_groups_offsets_fit_and_says_so(
     assert "starts at the group's committed offsets" in refused(decide(None, batch(9), START))
 
 
+def wrote(**versions: str) -> LedgerEntry:
+    """The entry of batch writes with these versions by destination."""
+    return replace(entry(max(map(last_version, versions.values()))), writes=versions)
+
+
+def to(destination: str, version: int) -> MicroBatch:
+    return replace(batch(version), destination=destination)
+
+
 @pytest.mark.parametrize(
     ("found", "version", "verdict"),
     [
         (None, 0, Write),
         (None, 20240501, Write),
-        (entry(3), 4, Write),
-        (entry(3), 9, Write),
-        (entry(3), 3, Skip),
-        (entry(3), 1, Skip),
+        (wrote(a="3"), 4, Write),
+        (wrote(a="3"), 9, Write),
+        (wrote(a="3"), 3, Skip),
+        (wrote(a="1,3"), 1, Skip),
+        (wrote(a="1,3"), 2, Refuse),
+        (wrote(a="3"), 1, Refuse),
+        (wrote(a="3", b="7"), 4, Write),
     ],
 )
 def test_a_batch_write_is_done_once_per_version(found: LedgerEntry | None, version: int, verdict: type) -> None:
-    assert isinstance(decide_batch_write(found, batch(version)), verdict)
+    assert isinstance(decide_batch_write(found, to("a", version)), verdict)
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_the_same_version_with_another_destination_is_another_write(version: int) -> None:
+    assert isinstance(decide_batch_write(wrote(a="3"), to("b", version)), Write)
+
+
+def test_a_version_whose_rows_went_to_other_topics_is_refused_where_the_rows_name_them() -> None:
+    found = wrote(**{"*a@1": "3"})
+    assert isinstance(decide_batch_write(found, to("*a@1", 3)), Skip)
+    assert "with rows for a@1" in refused(decide_batch_write(found, to("*b@2", 3)))
+    assert isinstance(decide_batch_write(found, to("*b@2", 4)), Write)
+    assert isinstance(decide_batch_write(found, to("b@2", 3)), Write)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_of_an_earlier_release_it_is_not_known_where_it_wrote_so_its_versions_are_refused(version: int) -> None:
+    verdict = decide_batch_write(entry(3), to("a", version))
+    assert "without recording to which topics" in refused(verdict)
+    assert [word.split(":")[0] for word in words(verdict)] == ["write", "skip"]
+    assert isinstance(decide_batch_write(entry(3), to("a", 4)), Write)
+
+
+def test_what_an_earlier_release_wrote_stays_unknown_after_writes_of_this_one() -> None:
+    after = replace(entry(4), writes=written(entry(3), to("a", 4)))
+    assert isinstance(decide_batch_write(after, to("a", 4)), Skip)
+    assert isinstance(decide_batch_write(after, to("b", 4)), Write)
+    assert isinstance(decide_batch_write(after, to("b", 3)), Refuse)
+
+
+def test_another_destination_is_refused_when_the_ledger_has_no_room_for_it() -> None:
+    full = wrote(**{f"t{number}": "1" for number in range(MOST_DESTINATIONS)})
+    assert "as many as the ledger remembers" in refused(decide_batch_write(full, to("a", 2)))
+    assert isinstance(decide_batch_write(full, to("t7", 2)), Write)
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(0, 60))
+def test_versions_are_kept_as_ranges(numbers: set[int], probe: int) -> None:
+    text = ""
+    for number in numbers:
+        text = added(text, number)
+    assert contains(text, probe) == (probe in numbers)
+    assert last_version(text) == max(numbers, default=-1)
+    assert added(added(text, probe), probe) == added(text, probe)
+
+
+def test_only_so_many_ranges_are_kept_and_the_lowest_are_forgotten_first() -> None:
+    text = ""
+    for number in range(0, 4 * MOST_RANGES, 2):
+        text = added(text, number)
+    assert text.count(",") == MOST_RANGES - 1
+    assert not contains(text, 0) and contains(text, 4 * MOST_RANGES - 2)
+
+
+# Batches that did not call the writer
+
+
+GAP = {O0: 30}
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({}, Refuse),
+        ({"run_id": "r", "uncalled_since": 8}, Write),
+        ({"run_id": "r", "uncalled_since": 0}, Write),
+        ({"run_id": "r", "uncalled_since": 9}, Refuse),
+        ({"run_id": "r"}, Refuse),
+        ({"run_id": "another", "uncalled_since": 0}, Refuse),
+        ({"run_id": "another", "uncalled_since": 0, "ran_since": 8}, Write),
+        ({"run_id": "another", "uncalled_since": 0, "ran_since": 9}, Refuse),
+        ({"uncalled_since": 0, "ran_since": 3}, Write),
+    ],
+)
+def test_batches_whose_function_is_known_to_have_made_no_call_do_not_stop_the_next_one(more, verdict) -> None:
+    found = replace(told(7, GAP), run_id="r")
+    later = replace(ranged(10, {O0: 55}, {O0: 60}), **more)
+    assert isinstance(decide(found, later, own="here", calls=True), verdict)
+
+
+@pytest.mark.parametrize(
+    ("start", "stateful", "markers", "verdict"),
+    [
+        (30, False, False, Write),
+        (30, None, False, Refuse),
+        (30, True, False, Refuse),
+        (55, False, False, Refuse),
+        (55, False, True, Write),
+        (55, True, True, Refuse),
+        (29, False, False, Refuse),
+    ],
+)
+def test_batches_that_read_nothing_do_not_stop_the_next_one_unless_there_is_state(
+    start: int, stateful: bool | None, markers: bool, verdict: type
+) -> None:
+    later = replace(ranged(10, {O0: start}, {O0: 60}), stateful=stateful)
+    assert isinstance(decide(told(7, GAP), later, own="here", only_markers=markers), verdict)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({}, Refuse),
+        ({"ran_since": 0, "uncalled_since": 0}, Write),
+        ({"ran_since": 1, "uncalled_since": 0}, Refuse),
+        ({"ran_since": 0, "uncalled_since": 1}, Refuse),
+        ({"is_first_with_data": True, "stateful": False}, Write),
+        ({"is_first_with_data": True, "stateful": True}, Refuse),
+        ({"is_first_with_data": True}, Refuse),
+    ],
+)
+def test_a_query_whose_first_batches_called_nothing_begins_with_a_later_one(more, verdict) -> None:
+    later = replace(ranged(2, {O0: 30}, {O0: 40}), **more)
+    assert isinstance(decide(None, later, own="here", calls=True), verdict)
+    assert isinstance(decide(None, later, own="here", ours=True, calls=True), Refuse), "the ledger was deleted"
+
+
+def test_the_refusal_of_a_gap_names_the_likeliest_cause_first() -> None:
+    verdict = decide(told(7, GAP), ranged(10, {O0: 55}, {O0: 60}), own="here")
+    assert isinstance(verdict, Refuse)
+    assert verdict.action.startswith("If your foreachBatch function returns without calling the writer")
+
+
+# Second calls
+
+
+@pytest.mark.parametrize(
+    ("entry_run", "batch_run", "calls", "verdict"),
+    [("r", "r", True, Repeat), ("r", "s", True, Skip), (None, "r", True, Skip), ("r", None, True, Skip),
+     (None, None, True, Skip), ("r", "r", False, Skip)],
+)  # fmt: skip
+def test_a_second_call_is_the_same_batch_and_the_same_run(entry_run, batch_run, calls, verdict) -> None:
+    found = replace(entry(3), run_id=entry_run)
+    assert isinstance(decide(found, replace(batch(3), run_id=batch_run), calls=calls), verdict)
+
+
+# Topics that were created again
+
+
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+
+
+def of_topic(topic_id: UUID) -> Origin:
+    return Origin(cluster="here", topic_ids={"orders": topic_id})
+
+
+@pytest.mark.parametrize(("topic_id", "verdict"), [(FIRST, Write), (SECOND, Refuse)])
+@pytest.mark.parametrize("query", ["ours", "a new one"])
+def test_a_topic_that_was_created_again_is_noticed_by_its_id(topic_id: UUID, verdict: type, query: str) -> None:
+    progress = SourceProgress(cluster="here", offsets={O0: 30}, origin=of_topic(FIRST))
+    found = replace(told(7, {O0: 30}), sources=(progress,))
+    number = 8 if query == "ours" else 0
+    source = SourceRange(start={O0: 30}, end={O0: 40}, start_origin=of_topic(topic_id), origin=of_topic(topic_id))
+    following = replace(ranged(number, {O0: 30}, {O0: 40}), query_id=query, sources=(source,), stateful=False)
+    result = decide(found, following, own="here", clusters=("here",))
+    assert isinstance(result, verdict)
+    if verdict is Refuse:
+        assert "topic orders was created again" in refused(result)
+
+
+# An old checkpoint of a query with state
+
+
+@pytest.mark.parametrize(
+    ("began", "verdict"), [(30, Skip), (20, Write)], ids=["the last batch was empty", "it had records"]
+)
+def test_the_same_word_knows_whether_the_windows_of_a_batch_without_records_are_committed(began, verdict) -> None:
+    found = told(7, {O0: 30})
+    found = replace(found, sources=(SourceProgress(cluster="here", offsets={O0: 30}, start={O0: began}),))
+    idle = ranged(6, {O0: 30}, {O0: 30})
+    assert isinstance(decide(found, idle, own="here", resolve="skip-to:ours.7.then"), verdict)
+
+
+def test_a_batch_that_reads_across_the_ledgers_end_is_told_how_to_plan_up_to_it() -> None:
+    found = told(7, {O0: 30})
+    found = replace(found, sources=(SourceProgress(cluster="here", offsets={O0: 30}, start={O0: 20}),))
+    verdict = decide(found, ranged(6, {O0: 15}, {O0: 40}), own="here")
+    assert isinstance(verdict, Refuse)
+    assert "delete `offsets/6`" in verdict.action and "resolve='skip-to:ours.7.then'" in verdict.action
 
 
 def test_a_batch_write_of_another_application_is_refused() -> None:

@@ -29,7 +29,11 @@ def query(tmp_path):
 
 def test_the_last_batch_that_was_planned_is_the_one_that_runs(query):
     assert query.micro_batch(4).batch_id == 4
-    assert query.run_id is None
+
+
+def test_on_spark_connect_the_process_is_the_run(query, tmp_path):
+    assert query.run_id
+    assert query.run_id == RunningQuery(FRAME, str(tmp_path)).run_id
 
 
 def test_a_batch_id_before_it_is_refused(query):

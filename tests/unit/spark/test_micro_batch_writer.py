@@ -21,6 +21,7 @@ from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
     IllegalTransactionState,
     KafkaEosError,
+    LedgerRefused,
     PreflightFailed,
     StagingFull,
 )
@@ -29,6 +30,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
 from spark_kafka_eos.wire.single import encode_record
+from spark_kafka_eos.writing.calls import _calls
 from spark_kafka_eos.writing.files import LocalFiles
 from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
 from spark_kafka_eos.writing.staging import Staging
@@ -83,6 +85,9 @@ class Query:
     def micro_batch(self, number: int) -> MicroBatch:
         start, end = {ORDERS: 10 * number}, {ORDERS: 10 * number + 10}
         return MicroBatch(query_id="q", batch_id=number, digest=f"{number}", start=start, end=end)
+
+    def after_others(self, batch: MicroBatch) -> MicroBatch:
+        return batch
 
     def needs_evaluation(self) -> bool:
         return self.evaluation
@@ -284,23 +289,63 @@ def test_an_interrupt_after_the_append_leaves_the_outcome_open_and_one_before_it
         run(writer, 0)
 
 
-def test_a_second_threads_call_fails_at_once(kafka, writer_of):
-    entered, leave = threading.Event(), threading.Event()
+@pytest.mark.parametrize("address", ["node-0:9092", "localhost:9092"])
+def test_a_second_threads_call_fails_at_once_and_the_first_one_commits_nothing(kafka, writer_of, address):
+    entered, leave, errors = threading.Event(), threading.Event(), []
 
     def hold():
         entered.set()
         leave.wait(30)
 
-    kafka.before("EndTxn", hold)
-    writer = writer_of()
-    thread = threading.Thread(target=run, args=(writer, 0))
+    def first():
+        with pytest.raises(IllegalTransactionState) as raised:
+            run(writer_of(), 0)
+        errors.append(str(raised.value))
+
+    kafka.before("InitProducerId", hold)
+    thread = threading.Thread(target=first)
     thread.start()
     assert entered.wait(30)
     with pytest.raises(IllegalTransactionState, match="still running"):
-        run(writer, 0)
+        run(writer_of(**{"kafka.bootstrap.servers": address}), 0)
     leave.set()
     thread.join()
+    assert "so neither is committed" in errors[0]
+    assert kafka.batches() == []
+
+
+def test_a_second_call_of_another_process_is_known_by_the_ledger(kafka, query, writer_of):
+    run(writer_of(), 0)
+    _calls.cache_clear()  # what this process remembers; another one does not
+    with pytest.raises(IllegalTransactionState, match="this run has committed batch 0 already") as raised:
+        run(writer_of(), 0)
+    assert raised.value.committed == "everything"
+    assert [entry.incomplete for entry in kafka.batches()] == [False, True]
+
+
+def test_a_replay_by_another_run_in_the_same_process_is_skipped(kafka, query, writer_of):
+    run(writer_of(), 0)
+    query.run_id = "the next one"
+    run(writer_of(), 0)
     assert [entry.incomplete for entry in kafka.batches()] == [False]
+
+
+def test_a_function_that_calls_the_writer_only_for_some_batches_goes_on_in_its_run(kafka, query, writer_of):
+    writer = writer_of()
+    for number in (0, 3, 4, 7):
+        run(writer, number)
+    assert kafka.numbers() == [0, 3, 4, 7]
+
+
+def test_a_batch_whose_call_failed_and_was_not_repeated_stops_the_next_one(kafka, query, writer_of):
+    writer = writer_of()
+    run(writer, 0)
+    kafka.meets["TxnOffsetCommit"] = refused(UNAUTHORIZED)
+    with pytest.raises(KafkaEosError):
+        run(writer, 1)
+    kafka.meets.clear()
+    with pytest.raises(LedgerRefused, match="the last committed batch is 0, but the checkpoint is at batch 2"):
+        run(writer, 2)
 
 
 def test_at_least_once_a_batch_may_be_written_in_two_calls(kafka, writer_of):

@@ -31,7 +31,8 @@ def enter(calls, told):
 
     def enter(call: Call = BATCH, error: BaseException | None = None, *, committing: bool = False) -> None:
         with calls.enter(call, incomplete=lambda _: told.append("incomplete")) as attempt:
-            attempt.committing = committing
+            if committing:
+                attempt.commit_begins()
             if error is not None:
                 raise error
 
@@ -115,7 +116,7 @@ def test_a_call_that_committed_nothing_does_not_make_another_batchs_memory_last(
 
 @pytest.mark.parametrize(
     ("second", "committed", "incomplete"),
-    [(BATCH, "unknown", 1), (replace(BATCH, batch_id=8), "nothing", 0), (replace(BATCH, run_id="s"), "nothing", 0)],
+    [(BATCH, "nothing", 0), (replace(BATCH, batch_id=8), "nothing", 0), (replace(BATCH, run_id="s"), "nothing", 0)],
 )
 def test_a_call_while_another_thread_is_in_one_is_refused_at_once(calls, enter, told, second, committed, incomplete):
     entered, leave = threading.Event(), threading.Event()
@@ -136,23 +137,74 @@ def test_a_call_while_another_thread_is_in_one_is_refused_at_once(calls, enter, 
     enter(replace(BATCH, batch_id=9))
 
 
+def test_a_call_whose_batch_had_a_second_call_meanwhile_does_not_commit(calls, enter):
+    with (
+        pytest.raises(IllegalTransactionState, match="so neither is committed") as raised,
+        calls.enter(BATCH, incomplete=lambda _: None) as attempt,
+    ):
+        assert "still running" in str(refused(enter))
+        attempt.commit_begins()
+    assert raised.value.committed == "nothing"
+    enter()
+
+
+def test_a_call_for_another_batch_does_not_keep_the_running_one_from_committing(calls, enter):
+    with calls.enter(BATCH, incomplete=lambda _: None) as attempt:
+        refused(enter, replace(BATCH, batch_id=8))
+        attempt.commit_begins()
+    refused(enter)
+
+
+def test_a_second_call_that_comes_during_the_commit_waits_for_it_and_makes_the_batch_incomplete(calls, told):
+    told_of = threading.Event()
+
+    def second() -> None:
+        with pytest.raises(IllegalTransactionState, match="completed"):
+            calls.enter(BATCH, incomplete=told.append).__enter__()
+        told_of.set()
+
+    with calls.enter(BATCH, incomplete=lambda _: None) as attempt:
+        attempt.commit_begins()
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert not told_of.wait(0.2)
+    thread.join(30)
+    assert told == ["everything"]
+
+
+def test_it_is_known_since_when_a_run_has_made_no_call(calls, enter):
+    assert calls.uncalled_since(BATCH) == 0
+    enter(replace(BATCH, batch_id=3))
+    assert calls.uncalled_since(BATCH) == 4
+    with pytest.raises(InvalidRow):
+        enter(replace(BATCH, batch_id=5), InvalidRow("x"))
+    assert calls.uncalled_since(BATCH) == 6, "a call that failed is one"
+    assert calls.uncalled_since(replace(BATCH, run_id="another")) == 0
+
+
 def options(**more: str):
     return sink_options({"kafka.bootstrap.servers": "a:1,b:2", "kafka.transactional.id": "t", "topic": "x"} | more)
 
 
-def test_writers_of_one_transactional_id_on_one_cluster_share_their_calls():
-    assert calls_of(options()) is calls_of(options(**{"kafka.bootstrap.servers": "b:2,a:1", "topic": "y"}))
-    assert calls_of(options()) is not calls_of(options(**{"kafka.transactional.id": "u"}))
-    assert calls_of(options()) is not calls_of(options(**{"kafka.bootstrap.servers": "c:1"}))
+def test_writers_of_one_transactional_id_on_one_cluster_share_their_calls_whatever_address_they_use():
+    other_address = options(**{"kafka.bootstrap.servers": "c:1", "topic": "y"})
+    assert calls_of(options(), "cluster") is calls_of(other_address, "cluster")
+    assert calls_of(options(), "cluster") is not calls_of(options(**{"kafka.transactional.id": "u"}), "cluster")
+    assert calls_of(options(), "cluster") is not calls_of(options(), "another")
+
+
+def test_clusters_without_an_id_are_told_apart_by_their_addresses():
+    assert calls_of(options(), "") is calls_of(options(**{"kafka.bootstrap.servers": "b:2,a:1"}), "")
+    assert calls_of(options(), "") is not calls_of(options(**{"kafka.bootstrap.servers": "c:1"}), "")
 
 
 def test_at_least_once_a_batch_may_be_written_twice_and_each_writer_is_for_itself():
     relaxed = options(deliveryGuarantee="at-least-once")
-    assert calls_of(relaxed) is not calls_of(relaxed)
+    assert calls_of(relaxed, "cluster") is not calls_of(relaxed, "cluster")
     for _ in range(2):
-        with calls_of(relaxed).enter(BATCH, incomplete=lambda _: None):
+        with calls_of(relaxed, "cluster").enter(BATCH, incomplete=lambda _: None):
             pass
-    calls = calls_of(relaxed)
+    calls = calls_of(relaxed, "cluster")
     for _ in range(2):
         with calls.enter(BATCH, incomplete=lambda _: None):
             pass

@@ -605,8 +605,13 @@ def test_offsets_of_another_cluster_go_to_the_ledger_and_not_to_the_group(kafka)
     settled(options, kafka, sourced(0, SOURCE, TopicPartition("own", 3)))
     assert set(kafka.offsets()) == {TopicPartition("own", 3)}
     assert kafka.entry().sources == (
-        SourceProgress(cluster="there", offsets={SOURCE: 1}),
-        SourceProgress(cluster="model", offsets={TopicPartition("own", 3): 1}),
+        SourceProgress(cluster="there", offsets={SOURCE: 1}, start={SOURCE: 0}),
+        SourceProgress(
+            cluster="model",
+            offsets={TopicPartition("own", 3): 1},
+            start={TopicPartition("own", 3): 0},
+            origin=kafka.entry().sources[1].origin,
+        ),
     )
 
 

@@ -1,0 +1,356 @@
+"""What a refused batch is told: what was found, what it means for the data, and how to resolve it. Pure.
+
+One function for each finding; `ledger.verdicts` decides which one applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from spark_kafka_eos.core.listing import some
+from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.model import MicroBatch
+
+Way = Literal["write", "skip", "skip-to", "take-group"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it.
+
+    `found` identifies it exactly; the operator may resolve it in one of `ways`. `unless_only_markers`: it does not hold
+    if only transaction markers lie between the end of the ledger's entry and the start of the batch.
+    """
+
+    reason: str
+    meaning: str
+    action: str
+    found: str = ""
+    ways: tuple[Way, ...] = ()
+    unless_only_markers: bool = False
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The values of the option `resolve` for this refusal, each with what it does and when it is correct."""
+        return {f"{way}:{self.found}": _MEANS[way] for way in self.ways}
+
+    @property
+    def remedy(self) -> str:
+        """`action`, and the choices."""
+        if not self.ways:
+            return self.action
+        words = "; ".join(f"resolve='{word}' {effect}" for word, effect in self.choices.items())
+        return (
+            f"{self.action} To keep this checkpoint and its state, choose what you know to be correct with the sink's "
+            f"option `resolve`: {words}."
+        ).lstrip()
+
+
+_RESUME = (
+    "start the query with a new checkpointLocation, and set startingOffsets=committed and this sink's "
+    "sink.kafka.transactional.id on its kafka-eos source (on another cluster, also sink.kafka.bootstrap.servers): it "
+    "then starts exactly where the last committed transaction ended (a query with state loses it with the checkpoint, "
+    "and is refused once more because of that)"
+)
+_OWN_ID = "set a different `kafka.transactional.id` for each query"
+_TAKEN_OVER = (
+    "If the query ran with another sink until now, for example the built-in one, and was stopped cleanly, this batch "
+    "has not run yet, and `write` is correct."
+)
+_MEANS: Mapping[Way, str] = {
+    "write": "writes this batch; correct if none of it is in the output (otherwise, those records are repeated)",
+    "skip": "treats this batch as written; correct if all of it is in the output (otherwise, missing records are lost)",
+    "skip-to": "treats every batch that reads only committed offsets as written, and continues after these offsets "
+    "(with a watermark, only correct if batches have the same limits as before, such as maxOffsetsPerTrigger: "
+    "otherwise they close other windows, and some windows are repeated or lost)",
+    "take-group": "uses that group anyway; correct if the other sink is gone for good",
+}
+_RETURNED = (
+    "If your foreachBatch function returns without calling the writer for some batches (`if df.isEmpty(): return`), "
+    "nothing is missing, and `write` is correct. Call the writer for every batch, so that this cannot stop the query: "
+    "an empty DataFrame costs next to nothing"
+)
+
+
+def name_of(entry: LedgerEntry | Unreadable | MicroBatch | None) -> str:
+    """A short name for exactly this entry or batch, for the words of `resolve`."""
+    match entry:
+        case None:
+            return "none"
+        case Unreadable():
+            return f"unreadable.{entry.digest[:8]}"
+    return f"{entry.query_id[:8]}.{entry.batch_id}.{entry.digest[:8]}"
+
+
+# -- the ledger cannot be used
+
+
+def unreadable(entry: Unreadable) -> Refuse:
+    """There is content, but no entry."""
+    return Refuse(
+        reason=entry.description,
+        meaning="It is unknown whether this batch is committed",
+        action="Run this query with the release that wrote the entry, or a later one. Only this sink may write to the "
+        "ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
+        ways=("write", "skip"),
+    )
+
+
+def shared_group(others: str) -> Refuse:
+    """Other sinks' transactions commit offsets to the group."""
+    return Refuse(
+        reason=f"the group's offsets were committed by the transactions of {others!r}",
+        meaning="Two sinks that share a consumer group overwrite each other's offsets: each would resume where the "
+        "other is",
+        action="Set a different `kafka.group.id` for each query (default: the transactional.id).",
+        found=others,
+        ways=("take-group",),
+    )
+
+
+# -- the ledger has no entry
+
+
+def deleted(batch: MicroBatch, obstacle: str | None) -> Refuse:
+    """Batch 0, though this transactional.id has committed before."""
+    return Refuse(
+        reason="the ledger has no entry, but the group's offsets were committed under this transactional.id, and "
+        f"the new query {batch.query_id} does not start there: {obstacle}",
+        meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
+        "records in the output, starting later skips some",
+        action=f"Restore the ledgerTopic of the last run, or {_RESUME}.",
+        ways=("write",),
+    )
+
+
+def never_written(batch: MicroBatch, obstacle: str | None) -> Refuse:
+    """A later batch than 0."""
+    fits = " (it starts at the group's committed offsets)" if obstacle is None else ""
+    return Refuse(
+        reason=f"the ledger has no entry, but the checkpoint is at batch {batch.batch_id}{fits}",
+        meaning="Its earlier batches did not call the writer, or were written with another sink, cluster, "
+        "transactional.id or ledgerTopic, or the ledger topic was deleted; it is unknown whether this batch has been "
+        "written",
+        action=f"{_RETURNED}. If the sink's options were changed by mistake, restore those of the last run. "
+        f"{_TAKEN_OVER}",
+        ways=("write", "skip"),
+    )
+
+
+# -- the entry is this query's
+
+
+def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
+    """A second call for the entry's batch was refused."""
+    return Refuse(
+        reason=f"batch {entry.batch_id} is incomplete: the writer's first call was committed, but a second call "
+        "was refused",
+        meaning="The DataFrames of the second call are not in the output",
+        action="Write all DataFrames of a batch in one `with writer.transaction(...)` block, and write the missing "
+        "ones with a batch job.",
+        ways=("skip",) if entry.batch_id == batch.batch_id else ("write",),
+    )
+
+
+def moved(entry: LedgerEntry, batch: MicroBatch, differences: str) -> Refuse:
+    """The next batch, which does not start where the entry's batch ended."""
+    return Refuse(
+        reason=f"batch {entry.batch_id} is committed, but batch {batch.batch_id} does not start where it ended: "
+        f"{differences}",
+        meaning="The checkpoint was changed, or its sources now read another cluster or other topics; writing this "
+        "batch would repeat or skip records",
+        action=f"Restore the newest checkpoint, or {_RESUME}.",
+        ways=("write", "skip"),
+    )
+
+
+def planned_again(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
+    """The entry's batch, with other offsets."""
+    return Refuse(
+        reason=f"batch {batch.batch_id} is committed, but with other source offsets than in the checkpoint "
+        f"(digest {entry.digest}, now {batch.digest})",
+        meaning="The checkpoint lost this batch's offsets or was restored from an older copy, and the batch was "
+        "planned again; writing it would repeat the records of the committed one",
+        action=f"Restore the newest checkpoint, {'' if covered else _catch_up(entry, batch)}or {_RESUME}.",
+        found=name_of(entry) if covered else "",
+        ways=("skip-to",) if covered else ("write", "skip"),
+    )
+
+
+def rewound(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
+    """An earlier batch than the entry's."""
+    return Refuse(
+        reason=f"the last committed batch is {entry.batch_id}, but this driver is at batch {batch.batch_id}",
+        meaning="The checkpoint was restored from an older copy, or a newer driver replaced this one; "
+        f"{_batches(batch.batch_id, entry.batch_id)} committed, and writing again would repeat records",
+        action="If another driver runs this query, stop this one. Otherwise, restore the newest checkpoint, "
+        f"{'' if covered else _catch_up(entry, batch)}or {_RESUME}.",
+        found=name_of(entry) if covered else "",
+        ways=("skip-to",) if covered else ("write", "skip"),
+    )
+
+
+def gap(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
+    """A later batch than the next one."""
+    missing = _batches(entry.batch_id + 1, batch.batch_id - 1)
+    return Refuse(
+        reason=f"the last committed batch is {entry.batch_id}, but the checkpoint is at batch {batch.batch_id}",
+        meaning=f"According to the checkpoint, {missing} done, but this was not committed under this "
+        "transactional.id: the function did not call the writer, it was written with another sink, cluster or "
+        "transactional.id, or the ledger was reset",
+        action=f"{_RETURNED}. If the sink's options were changed by mistake, restore those of the last run. "
+        f"{_TAKEN_OVER} To write the missing records with this sink, {_RESUME}.",
+        ways=("write", "skip"),
+        unless_only_markers=batch.stateful is False,
+    )
+
+
+# -- the entry is another query's
+
+
+def _last(entry: LedgerEntry) -> str:
+    return f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
+
+
+def shared_id(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
+    """A later batch than 0."""
+    return Refuse(
+        reason=f"{_last(entry)}, but this is batch {batch.batch_id} of query {batch.query_id}",
+        meaning="Two queries use the same transactional.id, or another checkpoint has replaced this one; it is "
+        "unknown whether this batch is already committed",
+        action="If another driver runs this query, stop this one. If this checkpoint was left behind, for example "
+        f"on the disk of a node that returns, or if this query replaces the other, {_RESUME}. To run both queries, "
+        f"{_OWN_ID}.",
+        ways=("write", "skip"),
+    )
+
+
+def unknown_start(entry: LedgerEntry, batch: MicroBatch, why: str) -> Refuse:
+    """Batch 0, whose start the sink does not know."""
+    return Refuse(
+        reason=f"{_last(entry)}, and this is a new query {batch.query_id} {why}",
+        meaning="It is unknown whether it starts where the other one ended; it could repeat or lose records",
+        action=f"If it does, set takeOverQuery={entry.query_id} (a Kafka source with startingOffsets=committed "
+        "does). Otherwise, set another `kafka.transactional.id` for the new query, or restore the old query's "
+        "checkpoint.",
+        ways=("write",),
+    )
+
+
+def outdated(entry: LedgerEntry, batch: MicroBatch, behind: Sequence[str]) -> Refuse:
+    """Batch 0, which starts where the other query ended, but ends before that."""
+    return Refuse(
+        reason=f"{_last(entry)}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
+        f"committed offsets ({some(behind)})",
+        meaning="Its records are already committed. Committing it would reset the group's offsets, and the next "
+        "batch would repeat records",
+        action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}. If instead a topic "
+        f"was created again and failOnDataLoss is false, {_take_over(entry)}.",
+        ways=("skip",),
+    )
+
+
+def state_lost(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
+    """Batch 0, which starts where the other query ended, but without its state."""
+    return Refuse(
+        reason=f"{_last(entry)}, and the new query {batch.query_id} starts exactly where it ended, but without its "
+        "state",
+        meaning="The state was lost with the checkpoint: aggregates, joins and deduplication would begin anew, and "
+        "the output would have wrong results",
+        action="Restore the newest checkpoint. A query with state needs one on storage that survives the driver. "
+        f"To continue without the state, {_take_over(entry)}.",
+        ways=("write",),
+    )
+
+
+def elsewhere(entry: LedgerEntry, batch: MicroBatch, obstacle: str) -> Refuse:
+    """Batch 0, which starts elsewhere."""
+    return Refuse(
+        reason=f"{_last(entry)}, and the new query {batch.query_id} does not start where it ended: {obstacle}",
+        meaning="Starting earlier repeats records in the output, starting later skips some",
+        action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}. If this "
+        f"start is correct, for example because a topic is new, {_take_over(entry)}.",
+        ways=("write",),
+    )
+
+
+# -- batch writes
+
+
+def other_job(entry: LedgerEntry, write: MicroBatch) -> Refuse:
+    """The entry is that of another txnAppId, or of a query."""
+    return Refuse(
+        reason=f"the last write under this transactional.id was version {entry.batch_id} of {entry.query_id!r}, "
+        f"but this one has txnAppId {write.query_id!r}",
+        meaning="The ledger only records the writes of one txnAppId, so it is unknown whether this one was committed "
+        "before",
+        action="Set a different `kafka.transactional.id` for each txnAppId.",
+        ways=("write", "skip"),
+    )
+
+
+def unknown_destination(write: MicroBatch) -> Refuse:
+    """An earlier release did not record where its writes went."""
+    return Refuse(
+        reason=f"txnVersion {write.batch_id} is not greater than the last one that an earlier release has written, "
+        "without recording to which topics",
+        meaning="It is unknown whether this write is committed",
+        action="",
+        ways=("write", "skip"),
+    )
+
+
+def below(write: MicroBatch, last: int) -> Refuse:
+    """A lower version than the last one, which is not known to have run."""
+    return Refuse(
+        reason=f"txnVersion {write.batch_id} is lower than {last}, the last one that was written to this destination, "
+        "and it is not known to be written",
+        meaning="Versions may be skipped, so it is unknown whether this write is late or runs again",
+        action="Give each write a higher version than the one before.",
+        ways=("write", "skip"),
+    )
+
+
+def other_topics(write: MicroBatch, before: str) -> Refuse:
+    """The same version went to other topics, which its rows named."""
+    return Refuse(
+        reason=f"txnVersion {write.batch_id} is committed, with rows for {before}, and now its rows are for others",
+        meaning="It is unknown whether this is the same write with other rows, or another write",
+        action="Set the option topic or outputTopics, which say where a write goes; or give each write a version of "
+        "its own.",
+        ways=("write", "skip"),
+    )
+
+
+def too_many_destinations(write: MicroBatch, most: int) -> Refuse:
+    """The entry has no room for another destination."""
+    return Refuse(
+        reason=f"txnAppId {write.query_id!r} has written to {most} destinations, as many as the ledger remembers",
+        meaning="A further one could not be recognised when it is written again",
+        action="Choose another txnAppId and another `kafka.transactional.id` for further destinations.",
+    )
+
+
+def _take_over(entry: LedgerEntry) -> str:
+    """The way out for a query that has a new checkpoint at each start: a word of `resolve` only fits one checkpoint."""
+    return (
+        f"set takeOverQuery={entry.query_id}, which has an effect until the next commit, also with another checkpoint"
+    )
+
+
+def _catch_up(entry: LedgerEntry, batch: MicroBatch) -> str:
+    """The way out for an old copy of a checkpoint whose next batch reads what is committed, and more."""
+    if entry.sources is None or any(source and source.start is None for source in entry.sources):
+        return ""
+    return (
+        f"or have the query repeat what is committed and then go on, with its state: delete `offsets/{batch.batch_id}` "
+        "from the checkpoint (this batch is planned, and nothing of it is committed), set this sink's "
+        "sink.kafka.transactional.id on the kafka-eos source, which then plans up to the ledger's end, and set "
+        f"resolve='skip-to:{name_of(entry)}' on the sink, "
+    )
+
+
+def _batches(first: int, last: int) -> str:
+    return f"batch {first} is" if first == last else f"batches {first} to {last} are"
