@@ -14,10 +14,10 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transactions import TransactionFacts
-from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
-from spark_kafka_eos.ledger.verdicts import Verdict
+from spark_kafka_eos.ledger.verdicts import NAMED_BY_ROWS, Verdict
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 
@@ -58,9 +58,11 @@ def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagno
     owner = describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
     known = Diagnosis(entry=entry, owner=owner)
     if options.txn_app_id is not None and options.txn_version is not None:
-        write = batch_write(options.txn_app_id, options.txn_version)
+        # Which topics the rows of a write name is only known when it runs.
+        destination = destination_of(options, ())
+        write = batch_write(options.txn_app_id, options.txn_version, destination=destination)
         verdict = keeper.verdict(decide_batch_write(options), write)
-        return replace(known, batch=write, planned=True, verdict=verdict)
+        return replace(known, batch=write, planned=not destination.startswith(NAMED_BY_ROWS), verdict=verdict)
     batch, known_range = planned()
     if batch is None:
         return known

@@ -14,7 +14,7 @@ from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.preflight import TopicFacts
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, LedgerRefused
-from spark_kafka_eos.ledger.decide import decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, TopicPartition
@@ -80,7 +80,7 @@ def test_a_query_whose_groups_have_expired_continues_by_the_record(either_kafka,
 
 def test_a_monthly_job_is_remembered_though_the_group_has_expired(either_kafka, cluster, sink):
     options = sink(txnAppId="monthly", txnVersion=202610)
-    wanted = MicroBatch(query_id="monthly", batch_id=202610, digest="", start={}, end={})
+    wanted = batch_write("monthly", 202610, destination=options.topic)
 
     def run():
         transaction = SharedTransaction(options, cluster, decide_batch_write(options))

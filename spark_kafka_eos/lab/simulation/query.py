@@ -20,7 +20,7 @@ from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
 from spark_kafka_eos.lab.simulation.network import Network
 from spark_kafka_eos.lab.simulation.world import Killed, Process, World
-from spark_kafka_eos.ledger.decide import decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.model import (
     MicroBatch,
@@ -245,7 +245,7 @@ class SimulatedDriver:
         """One write for each version that is not recorded as done: of the record at that offset in both partitions."""
         for version in range(self._records):
             if f"commits/{version}" not in self.checkpoint.files:
-                batch = MicroBatch(query_id="job", batch_id=version, digest=f"version {version}", start={}, end={})
+                batch = batch_write("job", version, destination=TOPIC)
                 self._write(cluster, SharedTransaction(OPTIONS, cluster, decide_batch_write(OPTIONS)), batch)
                 self._noted(version)
 

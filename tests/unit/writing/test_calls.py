@@ -138,12 +138,13 @@ def test_a_call_while_another_thread_is_in_one_is_refused_at_once(calls, enter, 
 
 
 def test_a_call_whose_batch_had_a_second_call_meanwhile_does_not_commit(calls, enter):
-    with (
-        pytest.raises(IllegalTransactionState, match="so neither is committed") as raised,
-        calls.enter(BATCH, incomplete=lambda _: None) as attempt,
-    ):
-        assert "still running" in str(refused(enter))
-        attempt.commit_begins()
+    def first() -> None:
+        with calls.enter(BATCH, incomplete=lambda _: None) as attempt:
+            assert "still running" in str(refused(enter))
+            attempt.commit_begins()
+
+    with pytest.raises(IllegalTransactionState, match="so neither is committed") as raised:
+        first()
     assert raised.value.committed == "nothing"
     enter()
 
@@ -159,8 +160,9 @@ def test_a_second_call_that_comes_during_the_commit_waits_for_it_and_makes_the_b
     told_of = threading.Event()
 
     def second() -> None:
+        call = calls.enter(BATCH, incomplete=told.append)
         with pytest.raises(IllegalTransactionState, match="completed"):
-            calls.enter(BATCH, incomplete=told.append).__enter__()
+            call.__enter__()
         told_of.set()
 
     with calls.enter(BATCH, incomplete=lambda _: None) as attempt:
