@@ -1,0 +1,134 @@
+"""Upgrade and rollback, in both directions: what an older release finds of this one's ledger, and this one of theirs.
+
+The rows of the table in docs/migrating.md. Each older release runs from its commit, in processes of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
+from spark_kafka_eos.core.dead_letters import Cause
+from tests import older_release
+from tests.broker.conftest import expire
+from tests.producing import produce
+from tests.reading import read_committed
+from tests.releases import OLDER, word
+
+pytestmark = pytest.mark.broker
+
+numbers = itertools.count(1)
+FORM_1, RELEASE_0_2, BEFORE_FORM_3 = OLDER
+
+each_release = pytest.mark.parametrize("old", OLDER, ids=lambda release: release.name)
+with_ledger_topic = pytest.mark.parametrize("old", [RELEASE_0_2, BEFORE_FORM_3], ids=lambda release: release.name)
+# The old release's own word for a ledger that it does not know.
+REFUSES = {
+    1: "the ledger entry has format version 3, this release reads version 1",
+    2: "it has format version 3, but this release supports versions up to 2",
+}
+
+
+class Query:
+    """A query that copies ten offsets of `source` in a batch, run by any release."""
+
+    def __init__(self, kafka, outputs=1, **options):
+        self.kafka, number = kafka, next(numbers)
+        self.source = kafka.create_topic(f"rolled-in-{number}")
+        produce(kafka.bootstrap, self.source, [b"x"] * 100)
+        self.outputs = [kafka.create_topic(f"rolled-out-{number}-{each}") for each in range(outputs)]
+        self.name = f"rolled-{number}"
+        where = {"topic": self.outputs[0]} if outputs == 1 else {"outputTopics": ",".join(self.outputs)}
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.transactional.id": self.name}
+        self.options = given | where | options
+
+    def batch(self, number, query="query", start=None, end=None, **options):
+        """The step that writes this batch; without other offsets, those from ten times its number."""
+        start = number * 10 if start is None else start
+        step = {"step": "batch", "options": self.options | options, "query": query, "batch": number}
+        return step | {"source": self.source, "range": [start, start + 10 if end is None else end]}
+
+    def starts(self, group=None):
+        options = {"subscribe": self.source, "startingOffsets": "committed", "kafka.group.id": group or self.name}
+        return {"step": "starts", "options": {"kafka.bootstrap.servers": self.kafka.bootstrap} | options}
+
+    def written(self):
+        """What is in each output, which must be the same."""
+        found = [
+            sorted(int(message.value() or b"") for message in read_committed(self.kafka.bootstrap, output))
+            for output in self.outputs
+        ]
+        assert all(each == found[0] for each in found)
+        return found[0]
+
+    def committed(self):
+        """The query's offset as lag tools see it."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+        [found] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.name)]).values()
+        [partition] = found.result(30).topic_partitions
+        return partition.offset
+
+
+def new(*steps):
+    """The steps' outcomes with this release."""
+    return [older_release.outcome_of(step) for step in steps]
+
+
+COMMITTED, SKIPPED = {"outcome": "committed"}, {"outcome": "skipped"}
+
+
+@pytest.fixture
+def query(kafka):
+    return Query(kafka)
+
+
+@each_release
+def test_this_environment_is_what_the_older_release_depends_on(old):
+    assert old.unmet() == []
+
+
+# -- upgrade
+
+
+@each_release
+def test_after_an_upgrade_a_committed_batch_is_skipped_and_the_next_one_goes_on(query, old):
+    assert old.run(query.batch(0), query.batch(1)) == [COMMITTED, COMMITTED]
+    assert query.committed() == 20
+    assert new(query.batch(1), query.batch(2), query.batch(2)) == [SKIPPED, COMMITTED, SKIPPED]
+    assert query.committed() == 30
+    expire(query.kafka.bootstrap, query.name, f"{query.name}.ledger")
+    assert new(query.batch(2), query.batch(3)) == [SKIPPED, COMMITTED]
+    assert query.written() == list(range(40))
+
+
+@each_release
+def test_after_an_upgrade_a_lost_checkpoint_is_continued_from(query, old):
+    assert old.run(query.batch(0)) == [COMMITTED]
+    (found,) = new(query.starts())
+    assert found == {"starts": {f"{query.source}-0": 10}}
+    (refused,) = new(query.batch(0, "elsewhere", 0))
+    assert "does not start where it ended" in refused["refused"]
+    assert new(query.batch(0, "anew", 10), query.batch(1, "anew", 20)) == [COMMITTED, COMMITTED]
+    assert query.written() == list(range(30))
+
+
+# -- rollback
+
+
+@each_release
+@pytest.mark.parametrize("outputs", [1, 2], ids=["topic", "outputTopics"])
+@pytest.mark.parametrize("commits", [1, 3], ids=["first commit", "later"])
+def test_after_a_rollback_the_older_release_refuses_and_this_one_goes_on(kafka, old, outputs, commits):
+    query = Query(kafka, outputs)
+    assert old.run(query.batch(0)) == [COMMITTED]
+    assert new(*(query.batch(number) for number in range(1, 1 + commits))) == [COMMITTED] * commits
+    again, following = query.batch(commits), query.batch(commits + 1)
+    for refused in old.run(again, following, query.batch(0, "with a new checkpoint", 0)):
+        assert REFUSES[old.form] in refused["refused"]
+    assert query.written() == list(range(10 + commits * 10))
+    assert new(again, following) == [SKIPPED, COMMITTED]
+    assert query.written() == list(range(20 + commits * 10))
