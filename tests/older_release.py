@@ -131,5 +131,8 @@ _STEPS: Mapping[str, Callable[[Step], Outcome]] = {
 }
 
 if __name__ == "__main__":
-    found = {"package": import_module(PACKAGE).__file__, "outcomes": [outcome_of(step) for step in json.load(sys.stdin)]}
+    found = {
+        "package": import_module(PACKAGE).__file__,
+        "outcomes": [outcome_of(step) for step in json.load(sys.stdin)],
+    }
     json.dump(found, sys.stdout)
