@@ -61,7 +61,8 @@ class LedgerKeeper:
         self.topic.ensure()
         committed = self._ledger_group.fetch_all()
         pointer = committed.get(self.topic.at)
-        record = self.topic.read(None if pointer is None else pointer.offset)
+        lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
+        record = self.topic.read(None if pointer is None or lost else pointer.offset)
         if pointer is None and record.value is not None:
             # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
             # this waits for it.
@@ -213,7 +214,7 @@ class LedgerKeeper:
             query_id=batch.query_id,
             batch_id=batch.batch_id,
             digest=batch.digest,
-            serial=1 + (last.serial if isinstance(last, LedgerEntry) else 0),
+            serial=1 + (0 if last is None else last.serial),
             sources=tuple(
                 None if source is None else SourceProgress(cluster=cluster, offsets=source.end)
                 for cluster, source in zip(clusters, sources_of(batch), strict=True)
