@@ -8,16 +8,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
 from spark_kafka_eos.core.dead_letters import Cause
-from tests import older_release
 from tests.broker.conftest import expire
 from tests.producing import produce
 from tests.reading import read_committed
 from tests.releases import OLDER, word
+from tests.stepped import COMMITTED, SKIPPED, Query, new
 
 pytestmark = pytest.mark.broker
 
@@ -39,54 +37,6 @@ REFUSES = {
     1: "the ledger entry has format version 3, this release reads version 1",
     2: "it has format version 3, but this release supports versions up to 2",
 }
-
-
-class Query:
-    """A query that copies ten offsets of `source` in a batch, run by any release."""
-
-    def __init__(self, kafka, outputs=1, **options):
-        self.kafka, number = kafka, next(numbers)
-        self.source = kafka.create_topic(f"rolled-in-{number}")
-        produce(kafka.bootstrap, self.source, [b"x"] * 100)
-        self.outputs = [kafka.create_topic(f"rolled-out-{number}-{each}") for each in range(outputs)]
-        self.name = f"rolled-{number}"
-        where = {"topic": self.outputs[0]} if outputs == 1 else {"outputTopics": ",".join(self.outputs)}
-        given = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.transactional.id": self.name}
-        self.options = given | where | options
-
-    def batch(self, number, query="query", start=None, end=None, **options):
-        """The step that writes this batch; without other offsets, those from ten times its number."""
-        start = number * 10 if start is None else start
-        step = {"step": "batch", "options": self.options | options, "query": query, "batch": number}
-        return step | {"source": self.source, "range": [start, start + 10 if end is None else end]}
-
-    def starts(self, group=None):
-        options = {"subscribe": self.source, "startingOffsets": "committed", "kafka.group.id": group or self.name}
-        return {"step": "starts", "options": {"kafka.bootstrap.servers": self.kafka.bootstrap} | options}
-
-    def written(self):
-        """What is in each output, which must be the same."""
-        found = [
-            sorted(int(message.value() or b"") for message in read_committed(self.kafka.bootstrap, output))
-            for output in self.outputs
-        ]
-        assert all(each == found[0] for each in found)
-        return found[0]
-
-    def committed(self):
-        """The query's offset as lag tools see it."""
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        [found] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.name)]).values()
-        [partition] = found.result(30).topic_partitions
-        return partition.offset
-
-
-def new(*steps):
-    """The steps' outcomes with this release."""
-    return [older_release.outcome_of(step) for step in steps]
-
-
-COMMITTED, SKIPPED = {"outcome": "committed"}, {"outcome": "skipped"}
 
 
 @pytest.fixture
