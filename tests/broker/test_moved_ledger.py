@@ -107,7 +107,7 @@ def test_a_pointer_that_was_reset_to_the_end_heals_after_an_aborted_transaction_
     assert new(query.batch(0)) == [COMMITTED]
     at = TopicPartition(LEDGER_TOPIC, 0)
     with Cluster(options_of(query.kafka.bootstrap)) as cluster:
-        end = offsets.latest(cluster, [at])[at]
+        end = offsets.latest(cluster, [at], isolation_level="read_uncommitted")[at]
         GroupCoordinator(cluster, f"{query.name}.ledger").commit_offsets({at: OffsetAndMetadata(offset=end)})
         coordinator = TransactionCoordinator(cluster, query.name, 60_000)
         identity = coordinator.init_producer_id()
