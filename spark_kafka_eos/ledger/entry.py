@@ -24,6 +24,8 @@ for partition 0 of an output topic, offset = batch id + 1, without serial and so
 "written" is for people, and nothing is decided by it, so an entry is valid without it, and whatever it contains. It has
 "dead" only if the batch has dead letters.
 
+"from" only has partitions that were read, and those that are new in this batch, at -1.
+
 Unreadable content is refused, never treated as "no entry"; only a pointer that lost its entry, as when an operator
 resets a group's offsets, gives way to a record that has one. A broker accepts at most 4,096 bytes of metadata
 (`offset.metadata.max.bytes`).
@@ -35,7 +37,7 @@ import contextlib
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +58,7 @@ VERSION = 3
 MAX_METADATA_BYTES = 4_096
 
 _SOURCE_MARK = "kafka-eos transactional.id="
+_NEW = -1  # where a partition began that the batch's start does not have, because it is new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +134,13 @@ class Newer(NotAnEntry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """Ledger content that is not an entry: `description` is for people, `digest` identifies it exactly."""
+    """Ledger content that is not an entry: `description` is for people, `digest` identifies it exactly. `serial` is the
+    highest that was found anywhere; a commit after it, by the operator's word, gets a higher one.
+    """
 
     description: str
     digest: str
+    serial: int = 0
 
 
 def digest(batch_range: object) -> str:
@@ -192,21 +198,28 @@ def newest(
     entry in each. `Moved`: the valid entry is in that topic, whose record must be read.
     """
     found: list[tuple[TopicPartition, LedgerEntry | Moved]] = []
+    doubts: list[NotAnEntry] = []
     try:
-        if record is not None:
-            found.append((at, _decode_record(record, signer)))
-        for place in sorted(committed, key=lambda place: (place != at, place)):
-            try:
-                found.append((place, _decode_committed(committed[place], signer)))
-            except Newer:
-                raise
-            except NotAnEntry:
-                if not found:  # else an operator reset the group's offsets, and the entry that was found tells more
-                    raise
+        found += [] if record is None else [(at, _decode_record(record, signer))]
     except NotAnEntry as error:
+        doubts.append(error)
+    record_is_broken = bool(doubts)
+    for place in sorted(committed, key=lambda place: (place != at, place)):
+        try:
+            found.append((place, _decode_committed(committed[place], signer)))
+        except NotAnEntry as error:
+            doubts.append(error)
+    # An operator's reset of the group's offsets breaks its pointers only. What is here, or leads on, tells more than
+    # they did; but an entry elsewhere may be older than what a broken pointer led to.
+    healed = not record_is_broken and any(place == at or isinstance(each, Moved) for place, each in found)
+    newer = [doubt for doubt in doubts if isinstance(doubt, Newer)]
+    if newer or (doubts and not healed):
+        error = (newer or doubts)[0]
         shown = [repr(record)] if record is not None else []
         shown += [f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()]
-        return unreadable(f"the ledger contains something that is not an entry ({error}): {'; '.join(shown)}")
+        return unreadable(
+            f"the ledger contains something that is not an entry ({error}): {'; '.join(shown)}", _highest(found)
+        )
     if not found:
         return None
     # Of two with the same serial the first counts: the record, which has more, before its pointer.
@@ -216,7 +229,9 @@ def newest(
     entries = [entry for _, entry in found if isinstance(entry, LedgerEntry)]
     if any(entry.serial == last.serial and _contradict(entry, last) for entry in entries):
         each = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in entries)
-        return unreadable(f"the ledger has several entries, and it is unknown which one is the last: {each}")
+        return unreadable(
+            f"the ledger has several entries, and it is unknown which one is the last: {each}", _highest(found)
+        )
     return last if place == at or last.serial == 0 else Moved(serial=last.serial, topic=place.topic)
 
 
@@ -224,6 +239,8 @@ def is_lost(pointer: OffsetAndMetadata, signer: Signer = UNSIGNED) -> bool:
     """Whether a pointer has no entry any more, as after `kafka-consumer-groups --reset-offsets`."""
     try:
         _decode_committed(pointer, signer)
+    except Newer:
+        return False
     except NotAnEntry:
         return True
     return False
@@ -269,9 +286,14 @@ def strangers(committed: Mapping[TopicPartition, OffsetAndMetadata | None], tran
     return sorted(mark for mark in marks if mark is not None and mark != ours)
 
 
-def unreadable(content: str) -> Unreadable:
-    """What to make of `content`, which is not an entry."""
-    return Unreadable(description=content if len(content) <= 600 else f"{content[:600]}…", digest=digest(content))
+def unreadable(content: str, serial: int) -> Unreadable:
+    """What to make of `content`, which is not an entry, if the highest serial found is `serial`."""
+    shown = content if len(content) <= 600 else f"{content[:600]}…"
+    return Unreadable(description=shown, digest=digest(content), serial=serial)
+
+
+def _highest(found: Iterable[tuple[TopicPartition, LedgerEntry | Moved]]) -> int:
+    return max((each.serial for _, each in found), default=0)
 
 
 def _contradict(one: LedgerEntry, other: LedgerEntry) -> bool:
@@ -315,7 +337,8 @@ def _source_fields(source: SourceProgress) -> dict[str, Any]:
     fields: dict[str, Any] = {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
     if source.start is not None:  # a partition that was not read began where it ended
         moved = {tp: at for tp, at in source.start.items() if source.offsets.get(tp) != at}
-        fields["from"] = offsets_to_json(moved)
+        new = dict.fromkeys(source.offsets.keys() - source.start.keys(), _NEW)
+        fields["from"] = offsets_to_json(moved | new)
     if source.origin is not None:
         origin = origin_to_json(source.origin)
         fields |= {"origin": origin.pop("cluster"), **origin}
@@ -403,6 +426,7 @@ def _source(value: object) -> SourceProgress:
                 ends = offsets_from_json(offsets)
                 fields: dict[str, Any] = {str(name): each for name, each in more.items()}
                 start = None if "from" not in fields else ends | offsets_from_json(fields["from"])
+                start = start and {tp: at for tp, at in start.items() if at != _NEW}
                 origin = None if "origin" not in fields else origin_from_json(fields | {"cluster": fields["origin"]})
                 return SourceProgress(cluster=cluster, offsets=ends, origin=origin, start=start)
     raise NotAnEntry(f"a source's progress is invalid: {value!r}")

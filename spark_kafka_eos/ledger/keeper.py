@@ -73,7 +73,8 @@ class LedgerKeeper:
         self.topic.ensure()
         committed = self._ledger_group.fetch_all()
         pointer = committed.get(self.topic.at)
-        record = self.topic.read(None if pointer is None else pointer.offset)
+        lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
+        record = self.topic.read(None if pointer is None or lost else pointer.offset)
         if pointer is None and record.value is not None:
             # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
             # this waits for it.
@@ -307,7 +308,7 @@ class LedgerKeeper:
             query_id=batch.query_id,
             batch_id=batch.batch_id,
             digest=batch.digest,
-            serial=1 + (0 if last is None else last.serial),
+            serial=1 + (0 if self._entry is None else self._entry.serial),
             run_id=batch.run_id,
             outputs={**dict.fromkeys(sorted(outputs)), **self._topic_ids(outputs)},
             sources=tuple(

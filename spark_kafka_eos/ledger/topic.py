@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -174,9 +174,11 @@ def follow(
             lost = (
                 f"the ledger of {transactional_id!r} is in topic {found.topic!r} since commit {found.serial}, but its"
             )
-            return unreadable(f"{lost} entry is not there: the topic was deleted, or its records were"), passed
+            gone = f"{lost} entry is not there: the topic was deleted, or its records were"
+            return unreadable(gone, found.serial), passed
         passed.append(place)
-        found = onward
+        least = found.serial
+        found = replace(onward, serial=max(onward.serial, least)) if isinstance(onward, Unreadable) else onward
     return found, passed
 
 

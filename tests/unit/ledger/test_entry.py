@@ -7,8 +7,18 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.entry import LedgerEntry, NotAnEntry, SourceProgress, Unreadable, Written, newest
-from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.ledger.entry import (
+    LedgerEntry,
+    Moved,
+    NotAnEntry,
+    SourceProgress,
+    Unreadable,
+    Written,
+    misleading,
+    newest,
+)
+from spark_kafka_eos.ledger.signing import Signer
+from spark_kafka_eos.model import OffsetAndMetadata, Origin, TopicPartition
 
 QUERY = "8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11"
 AT = TopicPartition("kafka-eos-ledger", 0)
@@ -18,12 +28,21 @@ WRITTEN = Written(records=600, bytes=54_321, milliseconds=812)
 V1 = OffsetAndMetadata(offset=42, metadata=f'{{"v":1,"query":"{QUERY}","batch":41,"digest":"0011223344556677"}}')
 
 COUNT = st.integers(0, 2**62)
+TOPIC = st.text("abc.-", min_size=1)
+PLACE = st.builds(TopicPartition, TOPIC, st.integers(0, 999))
+OFFSETS = st.dictionaries(PLACE, COUNT)
+origins = st.builds(
+    Origin,
+    cluster=st.text(max_size=30),
+    topic_ids=st.dictionaries(TOPIC, st.uuids()),
+    leader_epochs=st.dictionaries(PLACE, st.integers(-1, 2**31 - 1)),
+)
 progress = st.builds(
     SourceProgress,
     cluster=st.text(max_size=30),
-    offsets=st.dictionaries(
-        st.builds(TopicPartition, st.text("abc.-", min_size=1), st.integers(0, 999)), st.integers(0, 2**62)
-    ),
+    offsets=OFFSETS,
+    origin=st.none() | origins,
+    start=st.none() | OFFSETS,
 )
 entries = st.builds(
     LedgerEntry,
@@ -31,9 +50,12 @@ entries = st.builds(
     batch_id=st.integers(0, 2**62),
     digest=st.text("0123456789abcdef", max_size=64),
     serial=st.integers(1, 2**62),
+    run_id=st.none() | st.text(max_size=40),
+    outputs=st.dictionaries(TOPIC, st.none() | st.uuids()),
+    writes=st.none() | st.dictionaries(st.text(max_size=30), st.text("0123456789,-")),
     sources=st.none() | st.lists(st.none() | progress, max_size=3).map(tuple),
     incomplete=st.booleans(),
-    written=st.none() | st.builds(Written, records=COUNT, bytes=COUNT, milliseconds=COUNT),
+    written=st.none() | st.builds(Written, records=COUNT, bytes=COUNT, milliseconds=COUNT, dead_letters=COUNT),
 )
 
 
@@ -51,11 +73,34 @@ def test_a_record_survives_the_round_trip(one: LedgerEntry) -> None:
     assert ledger.decode_record(ledger.encode_record(one)) == one
 
 
-def test_a_pointer_says_the_same_but_for_the_sources() -> None:
-    pointer = ledger.encode_pointer(ENTRY, 1234)
-    assert pointer.offset == 1234
-    last = ledger.decode_committed(pointer)
-    assert (last.query_id, last.batch_id, last.serial, last.sources) == (QUERY, 41, 42, None)
+@given(entries, COUNT)
+def test_a_pointer_says_the_same_but_for_what_may_be_long(one: LedgerEntry, position: int) -> None:
+    try:
+        pointer = ledger.encode_pointer(one, position)
+    except ConfigurationError:
+        return  # see below
+    assert pointer.offset == position
+    short = replace(one, outputs={}, sources=None, writes=None, written=None)
+    assert ledger.decode_committed(pointer) == short
+
+
+def test_a_partition_that_is_new_in_the_batch_has_no_start_and_one_that_was_not_read_keeps_its() -> None:
+    old, unread, new = (TopicPartition("orders", number) for number in range(3))
+    moved = replace(PROGRESS, offsets={old: 9, unread: 5, new: 7}, start={old: 3, unread: 5})
+    record = ledger.encode_record(replace(ENTRY, sources=(moved,)))
+    assert json.loads(record)["sources"][0]["from"] == {"orders": {"0": 3, "2": -1}}
+    assert ledger.decode_record(record).sources == (moved,)
+
+
+@given(st.integers(0, 2**62), st.text(max_size=20))
+def test_where_the_ledger_has_moved_survives_the_round_trip_and_is_no_entry(serial: int, topic: str) -> None:
+    moved = Moved(serial=serial, topic=topic)
+    record, pointer = ledger.encode_record(moved), ledger.encode_pointer(moved, 0)
+    assert newest(record, {}, AT) == newest(None, {AT: pointer}, AT) == moved
+    with pytest.raises(NotAnEntry, match="has moved to topic"):
+        ledger.decode_record(record)
+    with pytest.raises(NotAnEntry, match="has moved to topic"):
+        ledger.decode_committed(pointer)
 
 
 def test_the_format_of_a_record_stays_readable() -> None:
@@ -199,6 +244,102 @@ def test_entries_of_version_1_of_two_queries_are_unreadable_since_nothing_tells_
 def test_entries_of_version_1_no_longer_count_once_there_is_one_of_version_2() -> None:
     left = {TopicPartition("a", 0): v1(999), TopicPartition("b", 0): v1(7, "other")}
     assert newest(ledger.encode_record(ENTRY), left, AT) == ENTRY
+
+
+# -- several places
+
+OTHER, THIRD, OUT = (TopicPartition(topic, 0) for topic in ("other-ledger", "third-ledger", "out"))
+RESET = OffsetAndMetadata(offset=0)  # what kafka-consumer-groups --reset-offsets leaves
+
+
+def pointer(one: LedgerEntry | Moved) -> OffsetAndMetadata:
+    return ledger.encode_pointer(one, 0)
+
+
+def to(place: TopicPartition, serial: int) -> Moved:
+    return Moved(serial=serial, topic=place.topic)
+
+
+@pytest.mark.parametrize("elsewhere", [3, 8])
+def test_of_two_places_the_one_with_the_higher_serial_counts(elsewhere: int) -> None:
+    here, there = entry(5, batch_id=9), entry(elsewhere, batch_id=1)
+    found = newest(ledger.encode_record(here), {OTHER: pointer(there)}, AT)
+    assert found == (here if elsewhere < 5 else to(OTHER, 8))
+
+
+def test_where_the_ledger_has_left_it_leads_on_and_where_it_came_back_it_counts() -> None:
+    left, back = to(OTHER, 5), entry(9)
+    assert newest(ledger.encode_record(left), {}, AT) == left
+    assert newest(None, {AT: pointer(left)}, AT) == left
+    assert newest(ledger.encode_record(back), {OTHER: pointer(to(AT, 9))}, AT) == back
+    assert newest(ledger.encode_record(back), {AT: pointer(left), OTHER: pointer(to(AT, 9))}, AT) == back
+    assert newest(ledger.encode_record(left), {OTHER: pointer(entry(7))}, AT) == to(OTHER, 7)
+
+
+def test_a_ledger_that_is_said_to_be_here_and_whose_entry_is_older_leads_on_and_not_to_that_entry() -> None:
+    assert newest(ledger.encode_record(entry(4)), {OTHER: pointer(to(AT, 9))}, AT) == to(AT, 9)
+
+
+def test_pointers_that_were_reset_give_way_to_the_record_however_many_they_are() -> None:
+    record = ledger.encode_record(ENTRY)
+    assert newest(record, {AT: RESET, OTHER: RESET, OUT: RESET}, AT) == ENTRY
+    assert newest(record, {AT: RESET, OTHER: pointer(to(AT, 42)), OUT: RESET}, AT) == ENTRY
+    left = ledger.encode_record(to(OTHER, 5))
+    assert newest(left, {AT: RESET, OTHER: RESET}, AT) == to(OTHER, 5)
+
+
+@pytest.mark.parametrize("committed", [{AT: RESET}, {OTHER: RESET}, {AT: RESET, OTHER: RESET, OUT: RESET}])
+def test_a_pointer_that_was_reset_is_not_taken_for_no_entry(committed: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    last = newest(None, committed, AT)
+    assert isinstance(last, Unreadable)
+    assert "offset 0, metadata ''" in last.description
+
+
+@pytest.mark.parametrize("broken", [AT, OTHER, THIRD])
+def test_an_entry_elsewhere_may_be_older_than_what_a_reset_pointer_led_to(broken: TopicPartition) -> None:
+    valid = OTHER if broken is THIRD else THIRD
+    committed = {broken: RESET, valid: pointer(entry(9))}
+    last = newest(None, committed, AT)
+    assert isinstance(last, Unreadable)
+    assert last.serial == 9
+
+
+@pytest.mark.parametrize("place", [AT, OTHER, OUT])
+def test_an_entry_of_a_later_version_is_refused_wherever_it_is(place: TopicPartition) -> None:
+    newer = OffsetAndMetadata(offset=1, metadata='{"v":4,"serial":1}')
+    last = newest(ledger.encode_record(ENTRY), {OUT: RESET, AT: RESET, place: newer}, AT)
+    assert isinstance(last, Unreadable)
+    assert "version 4" in last.description
+    assert not ledger.is_lost(newer)
+    assert ledger.is_lost(RESET)
+
+
+def test_a_broken_record_is_refused_whatever_the_pointers_say_and_the_next_serial_is_above_theirs() -> None:
+    last = newest(b"junk", {AT: pointer(ENTRY), OUT: pointer(to(AT, 99))}, AT)
+    assert isinstance(last, Unreadable)
+    assert last.serial == 99
+
+
+def test_an_unsigned_pointer_gives_way_to_a_signed_record_and_an_unsigned_record_is_refused() -> None:
+    signer = Signer("orders", ["key"])
+    forged = pointer(entry(99))
+    assert newest(ledger.encode_record(ENTRY, signer), {AT: forged}, AT, signer) == ENTRY
+    assert isinstance(newest(ledger.encode_record(ENTRY), {}, AT, signer), Unreadable)
+
+
+def test_every_other_place_that_does_not_lead_here_misleads() -> None:
+    committed = {
+        AT: pointer(ENTRY),
+        OUT: v1(41),
+        OTHER: pointer(entry(41)),
+        THIRD: pointer(to(OTHER, 3)),
+        TopicPartition("fourth", 0): pointer(to(AT, 42)),
+        TopicPartition("fifth", 0): RESET,
+    }
+    # Only where an entry of form 2 or 3 is, there are records; of a reset pointer nobody knows, and an output topic is
+    # nothing to write to.
+    assert misleading(committed, AT) == {OUT: False, OTHER: True, THIRD: False, TopicPartition("fifth", 0): False}
+    assert misleading({AT: pointer(ENTRY)}, AT) == misleading({}, AT) == {}
 
 
 def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:

@@ -1,0 +1,138 @@
+"""Commits batches with whatever release of this package comes first on the path: run by `releases`, or imported.
+
+Reads a JSON list of steps from its standard input, and prints where the package is and the steps' outcomes.
+
+    {"step": "batch", "options": the sink's, "query": id, "batch": id, "source": topic, "range": [start, end]}
+        writes one record for each offset, its number, to partition 0 of each output topic
+    {"step": "write", "options": the sink's, with txnAppId and txnVersion, "range": [start, end]}
+    {"step": "starts", "options": the source's}     where a new query starts
+    {"step": "replay", "options": the sink's, "id": transactional.id, "topic": of dead letters}
+
+An outcome is {"outcome": "committed" or "skipped"}, {"refused": message}, {"starts": {partition: offset}} or
+{"sent": records}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+
+PACKAGE = "spark_kafka_eos"
+
+Step = Mapping[str, Any]
+Outcome = dict[str, Any]
+
+
+def outcome_of(step: Step) -> Outcome:
+    """What comes of one step. A refusal is an outcome; any other error is raised."""
+    try:
+        return _STEPS[step["step"]](step)
+    except _name("errors", "LedgerRefused") as error:
+        return {"refused": str(error)}
+
+
+def _name(module: str, name: str) -> Any:
+    return getattr(import_module(f"{PACKAGE}.{module}"), name)
+
+
+def _is_there(module: str) -> bool:
+    room = module.partition(".")[0]
+    return find_spec(f"{PACKAGE}.{room}") is not None and find_spec(f"{PACKAGE}.{module}") is not None
+
+
+def _first(name: str, *modules: str) -> Any:
+    """`name` from the first of these modules that this release has."""
+    return _name(next(module for module in modules if _is_there(module)), name)
+
+
+def _is_0_1() -> bool:
+    return _is_there("eos")
+
+
+def _decide(name: str) -> Any:
+    return _first(name, "ledger.decide", "writing.transaction", "eos.distributed")
+
+
+def _batch(step: Step) -> Outcome:
+    tp = _name("model", "TopicPartition")(step["source"], 0)
+    start, end = ({tp: offset} for offset in step["range"])
+    # 0.1 only knows the sources of a batch together.
+    more = {} if _is_0_1() else {"sources": (_name("model", "SourceRange")(start=start, end=end),)}
+    digest = f"{step['source']} {step['range']}"
+    batch = _name("model", "MicroBatch")(
+        query_id=step["query"], batch_id=step["batch"], digest=digest, start=start, end=end, **more
+    )
+    return _commit(step, batch, _decide("decide_micro_batch"))
+
+
+def _write(step: Step) -> Outcome:
+    app_id, version = step["options"]["txnAppId"], int(step["options"]["txnVersion"])
+    batch = _name("model", "MicroBatch")(query_id=app_id, batch_id=version, digest="d", start={}, end={})
+    decide = _decide("decide_batch_write")
+    return _commit(step, batch, (lambda _: decide) if _is_0_1() else decide)
+
+
+def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
+    options = _name("options", "sink_options")(step["options"])
+    encode, append = _name("wire.encode", "encode"), _first("append", "writing.append", "eos.appending")
+    appended = _first("Appended", "eos.settle", "writing.report")
+    values = [b"%d" % number for number in range(*step["range"])]
+    topics = options.output_topics or (options.topic,)
+
+    def write(identity: Any) -> Any:
+        blocks = [
+            (
+                _name("model", "TopicPartition")(topic, 0),
+                len(values),
+                encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), int(time.time() * 1e3)),
+            )
+            for topic in topics
+        ]
+        append(cluster, identity, blocks)
+        return appended(partitions=len(blocks), records=len(blocks) * len(values), bytes=0)
+
+    with _name("broker.cluster", "Cluster")(options.client) as cluster:
+        transaction = _first("SharedTransaction", "writing.transaction", "eos.distributed")(
+            options, cluster, decide(options)
+        )
+        if _is_0_1():
+            report = _name("eos.settle", "settle")(transaction, batch, write, max_tries=2, append_mode="driver")
+        else:
+            commit_batch = _name("writing.commit", "commit_batch")
+            report = commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
+    return {"outcome": report.outcome}
+
+
+def _starts(step: Step) -> Outcome:
+    options = _name("options", "source_options")(step["options"])
+    with _first("Positions", "reading.positions", "eos.positions")(options) as positions:
+        return {"starts": {str(tp): offset for tp, offset in positions.starting().items()}}
+
+
+def _replay(step: Step) -> Outcome:
+    plan, run = (_name("dead_letters.replay", name) for name in ("plan", "run"))
+    client = _name("options", "sink_options")(step["options"] | {"kafka.transactional.id": step["id"]}).client
+    with _name("broker.cluster", "Cluster")(client) as cluster:
+        return {"sent": run(cluster, plan(cluster, step["topic"], step["options"], step["id"]))}
+
+
+_STEPS: Mapping[str, Callable[[Step], Outcome]] = {
+    "batch": _batch,
+    "write": _write,
+    "starts": _starts,
+    "replay": _replay,
+}
+
+if __name__ == "__main__":
+    found = {
+        "package": import_module(PACKAGE).__file__,
+        "outcomes": [outcome_of(step) for step in json.load(sys.stdin)],
+    }
+    json.dump(found, sys.stdout)
