@@ -22,7 +22,7 @@ from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
 from spark_kafka_eos.cli.shown import AsJsonOnce, moment, size
 from spark_kafka_eos.core.replays import Stream
-from spark_kafka_eos.dead_letters.replay import Plan, plan, run
+from spark_kafka_eos.dead_letters.replay import Plan, plan, require_named, run
 from spark_kafka_eos.dead_letters.stored import Progress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.model import OffsetRange
 from spark_kafka_eos.options import sink_options
@@ -111,6 +111,14 @@ def replay_(
         str | None,
         typer.Option(help="Send all of them to this topic. Default: each to where it came from, or could not go."),
     ] = None,
+    destination: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="A topic that they may return to; can be repeated. Needed with --yes, unless --to names one: headers "
+            "say where they go, and anybody may write those.",
+        ),
+    ] = None,
     transactional_id: Annotated[
         str | None,
         typer.Option(help="Its ledgers say what was sent. Another one starts anew. Default: TOPIC.replay"),
@@ -156,6 +164,8 @@ def replay_(
                 ranges=ranges,
             )
         sends = bool(planned.records) and not dry_run
+        if sends and (yes or destination):
+            require_named(planned, [*(destination or ()), *([to] if to else [])])
         if sends and not yes:
             Console(stderr=True, highlight=False).print(parts(planned))
             typer.confirm("Send them?", abort=True, err=True)
