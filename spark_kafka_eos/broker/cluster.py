@@ -215,9 +215,10 @@ class Cluster:
         """
         if (why := reserved.why_reserved(topic, ledger_topic)) is not None:
             return why
-        self.look_up([topic, *([ledger_topic] if ledger_topic else [])])
         if self.topic(topic).internal:
             return reserved.INTERNAL
+        if ledger_topic and ledger_topic not in self._topics:
+            self.existing([ledger_topic], patience_ms=0)  # the first batch creates it, and tasks may be earlier
         topic_id = self.topic(topic).id
         ledgers = (self._topics[name][1].id for name in {ledger_topic, LEDGER_TOPIC} if name in self._topics)
         return reserved.LEDGER if topic_id.int and topic_id in set(ledgers) else None

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
-from rich.text import Text
 
 from spark_kafka_eos.cli.bars import Bars
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
@@ -22,6 +20,7 @@ from spark_kafka_eos.cli.query_options import (
     SourceProperties,
     client_of,
 )
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Progress as OnProgress
