@@ -25,7 +25,8 @@ from spark_kafka_eos.core.error_codes import Reaction, failure
 from spark_kafka_eos.core.metadata import PartitionDescription, TopicDescription, newest
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.options import ClientOptions, reserved
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 
 _log = logging.getLogger(__name__)
 
@@ -177,7 +178,9 @@ class Cluster:
                 p.partition_index: PartitionDescription(leader=p.leader_id, leader_epoch=p.leader_epoch)
                 for p in topic.partitions
             }
-            description = TopicDescription(name=topic.name, id=topic.topic_id, partitions=partitions)
+            description = TopicDescription(
+                name=topic.name, id=topic.topic_id, partitions=partitions, internal=bool(topic.is_internal)
+            )
             self._topics[topic.name] = now, newest(before.get(topic.name), description)
         return sorted(topic.name for topic in described)
 
@@ -203,6 +206,22 @@ class Cluster:
     def leader_epoch(self, partition: TopicPartition) -> int:
         """The epoch of the leader as last looked up, -1 if unknown."""
         return self._partition(partition).leader_epoch
+
+    def why_reserved(self, topic: str, ledger_topic: str = "") -> str | None:
+        """Why no record of a query may go to `topic`, None if it may; `ledger_topic` is the query's own, "" for none.
+
+        By name, by what the brokers call internal, and by topic id: a gateway may give a ledger topic a second name.
+        The id of the default ledger topic only counts if it was looked up. Raises UnknownTopic.
+        """
+        if (why := reserved.why_reserved(topic, ledger_topic)) is not None:
+            return why
+        if self.topic(topic).internal:
+            return reserved.INTERNAL
+        if ledger_topic and ledger_topic not in self._topics:
+            self.existing([ledger_topic], patience_ms=0)  # the first batch creates it, and tasks may be earlier
+        topic_id = self.topic(topic).id
+        ledgers = (self._topics[name][1].id for name in {ledger_topic, LEDGER_TOPIC} if name in self._topics)
+        return reserved.LEDGER if topic_id.int and topic_id in set(ledgers) else None
 
     def _partition(self, partition: TopicPartition) -> PartitionDescription:
         partitions = self.topic(partition.topic).partitions

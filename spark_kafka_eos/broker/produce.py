@@ -16,7 +16,7 @@ from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan
-from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.errors import BrokerUnreachable, InvalidRow
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 
 
@@ -32,6 +32,8 @@ class Appender:
 
     `identity` must be that of the batches: transactional, idempotent (empty transactional_id), or None for neither.
     `transaction_version` is the transaction's (by default the cluster's); another one would mix protocols.
+    `ledger_topic` is the query's own, "" if it keeps none: to that and to any other topic that `Cluster.why_reserved`
+    names nothing is sent, except by the `ledger` itself.
     `max_in_flight` limits a partition's requests in flight: by default 5 (KIP-98), and 1 without idempotence, where
     more could change the order when one is sent again.
     `max_held_bytes` limits what is queued and in flight; `append` blocks above it. Up to `linger_bytes` are collected
@@ -53,6 +55,8 @@ class Appender:
         max_in_flight: int | None = None,
         max_held_bytes: int = 32 << 20,
         linger_bytes: int = 4 << 20,
+        ledger_topic: str = "",
+        ledger: bool = False,
     ) -> None:
         self._cluster, self._acks = cluster, acks
         self._transactional_id = identity.transactional_id or None if identity else None
@@ -66,6 +70,8 @@ class Appender:
             max_held_bytes=max_held_bytes,
             linger_bytes=linger_bytes,
         )
+        self._ledger_topic, self._ledger = ledger_topic, ledger
+        self._allowed: set[str] = set()
         self._flights: deque[_InFlight] = deque()
         self._acks_in: list[Ack] = []
         self._budget = cluster.budget(cluster.options.delivery_timeout_ms)
@@ -119,6 +125,7 @@ class Appender:
             try:
                 sendable = self._plan.sendable()
                 self._cluster.look_up(tp.topic for tp in sendable)
+                self.allow({tp.topic for tp in sendable})
                 requests = self._plan.requests({tp: self._cluster.leader(tp) for tp in sendable})
                 if not requests:
                     return
@@ -126,6 +133,20 @@ class Appender:
                     self._send_to(self._cluster.connection(*request.way), request)
             except BrokerUnreachable as error:
                 self._recover(self._plan.unreachable(error))
+
+    def allow(self, topics: set[str]) -> None:
+        """Raise InvalidRow for a topic that only the ledger or the brokers may write. What is sent is checked anyway;
+        on TV1, this comes before its partitions are part of the transaction.
+        """
+        if self._ledger:
+            return
+        for topic in sorted(topics - self._allowed):
+            if (why := self._cluster.why_reserved(topic, self._ledger_topic)) is not None:
+                raise InvalidRow(
+                    f"a record for topic {topic!r} was not sent: it {why}",
+                    action="Correct the topic that the option, the row or the dead letter names.",
+                )
+            self._allowed.add(topic)
 
     def _send_to(self, connection: Connection, request: Request) -> None:
         self._plan.sent(request)

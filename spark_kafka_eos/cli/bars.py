@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from spark_kafka_eos.cli.terminal import Console
 
 
 class Bars:

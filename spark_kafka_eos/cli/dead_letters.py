@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Column, Table
-from rich.text import Text
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.cli.bars import Bars
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
 from spark_kafka_eos.cli.shown import AsJsonOnce, moment, size
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.core.replays import Stream
-from spark_kafka_eos.dead_letters.replay import Plan, plan, run
+from spark_kafka_eos.dead_letters.replay import Plan, plan, require_named, run
 from spark_kafka_eos.dead_letters.stored import Progress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.model import OffsetRange
 from spark_kafka_eos.options import sink_options
@@ -111,6 +111,14 @@ def replay_(
         str | None,
         typer.Option(help="Send all of them to this topic. Default: each to where it came from, or could not go."),
     ] = None,
+    destination: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="A topic that they may return to; can be repeated. Needed with --yes, unless --to names one: headers "
+            "say where they go, and anybody may write those.",
+        ),
+    ] = None,
     transactional_id: Annotated[
         str | None,
         typer.Option(help="Its ledgers say what was sent. Another one starts anew. Default: TOPIC.replay"),
@@ -156,6 +164,8 @@ def replay_(
                 ranges=ranges,
             )
         sends = bool(planned.records) and not dry_run
+        if sends and (yes or destination):
+            require_named(planned, [*(destination or ()), *([to] if to else [])])
         if sends and not yes:
             Console(stderr=True, highlight=False).print(parts(planned))
             typer.confirm("Send them?", abort=True, err=True)
@@ -244,12 +254,12 @@ def listing(shown: Sequence[StoredLetter], found: int, *, values: bool) -> Rende
     for each in shown:
         letter = each.letter
         where = "unknown" if letter.topic is None else f"{letter.topic}-{letter.partition}@{letter.offset}"
-        said = printable(letter.message or "")
+        said = letter.message or ""
         if letter.output_topic is not None:
-            said = f"{said} (to {printable(letter.output_topic)})".lstrip()
+            said = f"{said} (to {letter.output_topic})".lstrip()
         if values:
             said += f"\nkey: {_text(each.key)}\nvalue: {_text(each.value)}"
-        cells = printable(letter.cause), printable(where), moment(each.timestamp), size(each.size), said
+        cells = letter.cause, where, moment(each.timestamp), size(each.size), said
         table.add_row(*map(Text, cells), end_section=values)
     told = f"Dead letters: {found:,}" + (f", shown: the newest {len(shown):,}." if found > len(shown) else ".")
     return Group(table, Text(told))
@@ -263,7 +273,7 @@ def counts(rows: Sequence[Counted]) -> RenderableType:
         Column("last", overflow="fold"),
     )
     for row in rows:
-        named = (printable(text or "unknown") for text in (row.cause, row.topic, row.query_id))
+        named = (text or "unknown" for text in (row.cause, row.topic, row.query_id))
         numbers = f"{row.records:,}", size(row.bytes), moment(row.last)
         table.add_row(*map(Text, (*named, *numbers)))
     return Group(table, Text(f"Dead letters: {sum(row.records for row in rows):,}."))
@@ -277,7 +287,7 @@ def parts(planned: Plan) -> Table:
     )
     for part in planned.parts:
         for topic, records in sorted(part.targets.items()):
-            table.add_row(*map(Text, (*_stream(part.stream), printable(topic), f"{records:,}")))
+            table.add_row(*map(Text, (*_stream(part.stream), topic, f"{records:,}")))
     for stream, records in sorted(planned.left.items()):
         table.add_row(*map(Text, (*_stream(stream), "left", f"{records:,}")))
     return table
@@ -285,7 +295,7 @@ def parts(planned: Plan) -> Table:
 
 def _stream(stream: Stream) -> tuple[str, str]:
     before = "never" if stream.replays == 0 else "once" if stream.replays == 1 else f"{stream.replays} times"
-    return printable(stream.cause), before
+    return stream.cause, before
 
 
 def said(planned: Plan, *, dry_run: bool) -> str:
@@ -315,11 +325,6 @@ def to_json(each: StoredLetter, *, values: bool) -> dict[str, Any]:
         content = {"key": each.key, "value": each.value}
         told |= {k: None if v is None else base64.b64encode(v).decode() for k, v in content.items()}
     return told
-
-
-def printable(text: str) -> str:
-    """`text` without control characters: anybody may write into a topic."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _text(content: bytes | None) -> str:

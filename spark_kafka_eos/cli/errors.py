@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, ToolFailed
 
 FAILED, USAGE, NOT_CHECKED, INTERRUPTED = 1, 2, 3, 130

@@ -8,9 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
-from rich.text import Text
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.cli import acls
@@ -24,6 +22,7 @@ from spark_kafka_eos.cli.query_options import (
     client_of,
     parse_options,
 )
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.core.preflight import Finding, Severity, loop
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
 from spark_kafka_eos.writing.preflight import examine, examine_source, examine_staging, service_of

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Column, Table
-from rich.text import Text
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.cli.errors import FAILED
@@ -29,6 +28,7 @@ from spark_kafka_eos.cli.query_options import (
 )
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view, owner_words, state_words
 from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.spans import span
 from spark_kafka_eos.core.transactions import TransactionFacts

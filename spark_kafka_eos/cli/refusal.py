@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
-from rich.text import Text
 
+from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.spans import span
 from spark_kafka_eos.core.transactions import TransactionFacts

@@ -10,10 +10,11 @@ from time import sleep
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 
 from spark_kafka_eos.cli.errors import show
+from spark_kafka_eos.cli.terminal import Console
 from spark_kafka_eos.errors import BrokerUnreachable
 
 T = TypeVar("T")

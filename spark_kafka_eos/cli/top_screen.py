@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import ClassVar, Literal
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
@@ -15,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from spark_kafka_eos.cli import query, top_rows, transaction_tables
+from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.cli.top_rows import MOST_ROWS, Columns, Picture, Row
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
-from rich.text import Text
 
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.cli.timeline import heading, html, svg
 from spark_kafka_eos.core.trace import Phase, Rpc, trigger_phases
 from spark_kafka_eos.errors import ToolFailed

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.describe import transaction as describe_transaction
@@ -21,6 +20,7 @@ from spark_kafka_eos.cli import transaction_tables as tables
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.cli.shown import AsJson, Watch, watch
+from spark_kafka_eos.cli.terminal import Console, printable
 from spark_kafka_eos.core.abort import Verdict, abort_part, abort_whole
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transactions import OpenPart, Survey, TransactionFacts
@@ -170,7 +170,7 @@ def abort(
         )
         verdict = target.judge()
         if verdict.abort and not (dry_run or yes):
-            typer.confirm(f"{target.plan()}\nReally?", abort=True, err=True)
+            typer.confirm(f"{printable(target.plan())}\nReally?", abort=True, err=True)
             verdict = target.judge()  # it may have ended, or gone on, in the meantime
         if verdict.abort and not dry_run:
             target.abort()

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
-from rich.text import Text
 
 from spark_kafka_eos.cli.bars import Bars
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
@@ -22,6 +20,8 @@ from spark_kafka_eos.cli.query_options import (
     SourceProperties,
     client_of,
 )
+from spark_kafka_eos.cli.terminal import Console, Text
+from spark_kafka_eos.options.secret import keys
 from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Progress as OnProgress
@@ -63,6 +63,10 @@ def verify(
         str | None, typer.Option(help="As its kafka.group.id, if that is not the transactional id.")
     ] = None,
     ledger_topic: Annotated[str, typer.Option(help="The query's ledgerTopic.")] = LEDGER_TOPIC,
+    ledger_key: Annotated[
+        str | None,
+        typer.Option(metavar="env:NAME|file:PATH", help="The query's ledgerKey: only entries signed with it count."),
+    ] = None,
     history: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="File with JSON lines: what drivers planned and did."),
@@ -97,6 +101,15 @@ def verify(
         given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
         raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=given)
 
+    if ledger_key is not None:
+        if not ledger_key.startswith(("env:", "file:")):
+            raise typer.BadParameter(
+                "is not env:NAME or file:PATH: processes show command lines", param_hint="--ledger-key"
+            )
+        try:
+            keys(ledger_key)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--ledger-key") from None
     client = client_of("--bootstrap-servers", bootstrap_servers, properties)
     source_client = None
     if elsewhere:
@@ -112,6 +125,7 @@ def verify(
             transactional_id=transactional_id,
             group=group,
             ledger_topic=ledger_topic,
+            ledger_key=ledger_key,
             history=history or (),
             wait_s=wait,
             witness_records=witness_records,

@@ -22,11 +22,12 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic; `id` changes when it is deleted and created again (KIP-516)."""
+    """A topic; `id` changes when it is deleted and created again (KIP-516). `internal`: only brokers may write it."""
 
     name: str
     id: uuid.UUID
     partitions: Mapping[int, PartitionDescription]
+    internal: bool = False
 
 
 def newest(before: TopicDescription | None, found: TopicDescription) -> TopicDescription:

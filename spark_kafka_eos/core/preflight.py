@@ -5,7 +5,7 @@ Errors, if no batch could succeed or another process uses the group or the ledge
 - kafka.transaction.timeout.ms above the brokers' transaction.max.timeout.ms;
 - min.insync.replicas above the replication factor;
 - a group to which the sink commits offsets has active members, or offsets committed by another sink's transactions;
-- the ledger topic is not compacted: its entries would be deleted;
+- the ledger topic has a retention, compacted or not: its entries would be deleted;
 - an output topic or the ledger topic is diskless.
 
 Warnings, if committed data could be lost:
@@ -14,7 +14,7 @@ output
   topics, the ledger topic, and Kafka's internal topics with the offsets and the outcome of transactions;
 - the transactional.id has an open transaction: that of a crashed predecessor looks like that of a live producer;
 - the protocol before KIP-890; offsets that expire within days, transactional ids that expire within an hour;
-- a topic that stores record batches in another compression;
+- a topic that stores record batches in another compression; a ledger topic that is never compacted;
 - facts that could not be read because of a missing ACL that the query itself does not need.
 """
 
@@ -39,7 +39,8 @@ BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
 TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy")
 # Those that not every release, or not every service, has.
 OPTIONAL_BROKER_SETTINGS = ("transactional.id.expiration.ms",)
-OPTIONAL_TOPIC_SETTINGS = ("compression.type", *DISKLESS_SETTINGS)
+_RETENTION_SETTINGS = ("retention.ms", "retention.bytes")
+OPTIONAL_TOPIC_SETTINGS = ("compression.type", *_RETENTION_SETTINGS, *DISKLESS_SETTINGS)
 
 _SHORT_RETENTION_MINUTES = 3 * 24 * 60  # lag tools should still know a query that was stopped over a weekend
 _SHORT_EXPIRATION_MS = 60 * 60_000
@@ -401,12 +402,34 @@ def _ledger(topic: TopicFacts | Unread | None) -> Iterator[_Judgement]:
     yield from _access(topic, [("Write", "writing to"), ("Read", "reading the ledger from")])
     if not isinstance(topic, TopicFacts):
         return
-    if not isinstance(topic.settings, Unread) and "compact" not in topic.settings["cleanup.policy"]:
+    if not isinstance(topic.settings, Unread):
+        yield from _cleanup(topic.settings)
+
+
+def _cleanup(settings: Settings) -> Iterator[_Judgement]:
+    """Whether the brokers delete ledger entries. Compaction keeps the last record of each transactional.id, whatever
+    the other settings are: delete.retention.ms is only about tombstones and transaction markers, the compaction lags
+    about when. With `delete` as well, retention removes whole segments, the last records in them included. With
+    neither (as of Kafka 4.2), nothing is deleted. Source: Kafka's topic settings.
+    """
+    policy = settings["cleanup.policy"]
+    policies = {each.strip() for each in policy.split(",")}
+    limits = {name: settings.get(name, "unknown") for name in _RETENTION_SETTINGS}
+    if "delete" in policies and any(limit != "-1" for limit in limits.values()):
+        shown = ", ".join(f"{name} {limit}" for name, limit in limits.items())
         yield _Judgement(
             Severity.ERROR,
-            f"cleanup.policy is {topic.settings['cleanup.policy']}",
-            "Retention would delete ledger entries, and a query that was stopped for a long time would be refused",
+            f"cleanup.policy is {policy} ({shown})",
+            "Retention would delete ledger entries. A query that was stopped for a long time would then be refused, or "
+            "write a batch again",
             "Set cleanup.policy=compact if only the ledger uses this topic; else set another ledgerTopic",
+        )
+    elif "compact" not in policies:
+        yield _Judgement(
+            Severity.WARNING,
+            f"cleanup.policy is {policy or 'empty'}",
+            "The topic grows with each commit of each query, and a start may have to read all of it",
+            "Set cleanup.policy=compact",
         )
 
 

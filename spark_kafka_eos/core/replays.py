@@ -19,22 +19,23 @@ from spark_kafka_eos.model import TopicPartition
 
 REPLAYS = "__kafka_eos.replays"
 _WITHOUT_TOPIC = frozenset({Cause.NO_TOPIC, Cause.TOPIC_NOT_ALLOWED})
+MOST = 10  # replays that are told apart, so that headers, which anybody may write, make few streams
 _DIGITS = 9  # what is longer is no number of replays
 
 Place = tuple[TopicPartition, int]  # a dead letter's partition and offset
 
 
 class Stream(NamedTuple):
-    """Dead letters of one cause that were replayed `replays` times before."""
+    """Dead letters of one cause that were replayed `replays` times before; `MOST` stands for all greater numbers."""
 
     cause: str
     replays: int
 
 
 def replays_of(headers: Iterable[Header]) -> int:
-    """How often the record was replayed; 0 if no header says so."""
+    """How often the record was replayed, at most `MOST`; 0 if no header says so."""
     last = next((value for name, value in reversed([*headers]) if name == REPLAYS), None) or b""
-    return int(last) if last.isdigit() and len(last) <= _DIGITS else 0
+    return min(int(last), MOST) if last.isdigit() and len(last) <= _DIGITS else 0
 
 
 def replayed_headers(headers: Sequence[Header]) -> list[Header]:

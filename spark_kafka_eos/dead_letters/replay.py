@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -21,9 +21,10 @@ from spark_kafka_eos.core import replays
 from spark_kafka_eos.core.replays import Place, Stream
 from spark_kafka_eos.dead_letters.stored import Progress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
-from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest
 from spark_kafka_eos.ledger.progress import last_entry
+from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.model import (
     MicroBatch,
     OffsetRange,
@@ -34,6 +35,7 @@ from spark_kafka_eos.model import (
     offsets_to_json,
 )
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.reserved import why_reserved
 from spark_kafka_eos.writing.append import append, records_by_partition, topics_of
 from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.writing.commit import commit_batch
@@ -73,6 +75,11 @@ class Plan:
     def records(self) -> int:
         return sum(len(part.places) for part in self.parts)
 
+    @property
+    def destinations(self) -> list[str]:
+        """The topics that it sends to, sorted."""
+        return sorted({topic for part in self.parts for topic in part.targets})
+
 
 def plan(
     cluster: Cluster,
@@ -89,13 +96,17 @@ def plan(
     """Read the topic once, and compare it with the ledgers. Writes nothing.
 
     `options` are the sink's, without a transactional.id. Raises ToolFailed if it is unknown where a dead letter goes,
-    or if that is the topic itself.
+    or if that is the topic itself, a ledger topic or one of Kafka's own: the headers that say so are anybody's.
     """
+    ledger_topic = sink_options({**options, "kafka.transactional.id": transactional_id}).ledger_topic
+    known = LedgerReader(cluster, ledger_topic)
+    known.read()  # once, however many streams the headers make: those without a record have no entry
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
     query_id = f"replay of {topic} ({cluster.topic(topic).id})"
     parts: dict[Stream, Part] = {}
     left: Counter[Stream] = Counter()
     nowhere: list[StoredLetter] = []
+    reserved: dict[str, str | None] = {}
     for each in letters(cluster, ranges, progress):
         stream = _stream(each)
         if causes and stream.cause not in causes:
@@ -106,7 +117,15 @@ def plan(
             parts[stream] = Part(
                 stream=stream,
                 options=sink,
-                entry=last_entry(cluster, sink.ledger_topic, sink.transactional_id, ignore_open=True),
+                entry=last_entry(
+                    cluster,
+                    sink.ledger_topic,
+                    sink.transactional_id,
+                    ignore_open=True,
+                    signer=signer_of(sink),
+                )
+                if sink.transactional_id in known.by_id
+                else None,
             )
         part = parts[stream]
         if each.offset < _position(part.entry, query_id).get(each.partition, 0):
@@ -115,13 +134,15 @@ def plan(
             left[stream] += 1
             continue
         where = replays.destination(each.letter, to)
-        if where is None or where == topic:
+        if where is not None and where not in reserved:
+            reserved[where] = _why_reserved(cluster, where, ledger_topic)
+        if where is None or where == topic or reserved[where] is not None:
             nowhere.append(each)
             continue
         part.targets[where] += 1
         part.places.append((each.partition, each.offset))
     if nowhere:
-        raise _refused(topic, nowhere, to)
+        raise _refused(topic, nowhere, to, reserved)
     return Plan(
         query_id=query_id,
         ends={wanted.partition: wanted.end for wanted in ranges},
@@ -130,10 +151,33 @@ def plan(
     )
 
 
-def _refused(topic: str, nowhere: Sequence[StoredLetter], to: str | None) -> ToolFailed:
+def require_named(planned: Plan, named: Collection[str]) -> None:
+    """Raise ToolFailed if dead letters go to a topic that is not `named`: their headers are anybody's."""
+    if others := [topic for topic in planned.destinations if topic not in named]:
+        raise ToolFailed(
+            f"the headers of dead letters send them to {', '.join(map(repr, others))}, which was not named; nothing "
+            "was sent",
+            action="Name each topic that they may return to with --destination, or one for all of them with --to.",
+        )
+
+
+def _why_reserved(cluster: Cluster, topic: str, ledger_topic: str) -> str | None:
+    """Why no dead letter may go there. A topic that does not exist is the preflight's to refuse."""
+    if (why := why_reserved(topic, ledger_topic)) is not None:
+        return why
+    return cluster.why_reserved(topic, ledger_topic) if cluster.exists(topic, patience_ms=0) else None
+
+
+def _refused(
+    topic: str, nowhere: Sequence[StoredLetter], to: str | None, reserved: Mapping[str, str | None]
+) -> ToolFailed:
     first = f"{nowhere[0].partition}@{nowhere[0].offset}"
-    if to == topic or replays.destination(nowhere[0].letter, to) == topic:
+    where = replays.destination(nowhere[0].letter, to)
+    if where == topic:
         why = f"{len(nowhere):,} of the dead letters would be sent to {topic} itself, the first at {first}"
+    elif where is not None:
+        same = sum(replays.destination(each.letter, to) == where for each in nowhere)
+        why = f"{same:,} of the dead letters would be sent to {where}, which {reserved[where]}, the first at {first}"
     else:
         why = f"it is unknown where {len(nowhere):,} of the dead letters belong, the first at {first}"
     return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
@@ -208,7 +252,14 @@ class _Write:
                 yield block.partition, block.records, block.data
 
         timeout_ms = self._options.transaction_timeout_ms
-        acks = append(self._cluster, identity, blocks(), transaction_timeout_ms=timeout_ms, batch_id=self._batch_id)
+        acks = append(
+            self._cluster,
+            identity,
+            blocks(),
+            transaction_timeout_ms=timeout_ms,
+            batch_id=self._batch_id,
+            ledger_topic=self._options.ledger_topic,
+        )
         if records_by_partition(acks) != expected:
             raise TransactionAborted(f"not all of {expected.total()} records were acknowledged once")
         if expected.total() != len(self._places):
@@ -228,7 +279,7 @@ class _Write:
         encoder = BlockEncoder(
             layout(self._options, None, self._cluster),
             0,
-            lambda topic: target(self._cluster, topic),
+            lambda topic: target(self._cluster, topic, self._options.ledger_topic),
             lambda: int(time.time() * 1e3),
         )
         rows: list[dict[str, object]] = []

@@ -212,13 +212,13 @@ def newest(
     # An operator's reset of the group's offsets breaks its pointers only. What is here, or leads on, tells more than
     # they did; but an entry elsewhere may be older than what a broken pointer led to.
     healed = not record_is_broken and any(place == at or isinstance(each, Moved) for place, each in found)
-    newer = [doubt for doubt in doubts if isinstance(doubt, Newer)]
+    newer = [each for each in doubts if isinstance(each, Newer)]
     if newer or (doubts and not healed):
-        error = (newer or doubts)[0]
+        doubt = (newer or doubts)[0]
         shown = [repr(record)] if record is not None else []
         shown += [f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()]
         return unreadable(
-            f"the ledger contains something that is not an entry ({error}): {'; '.join(shown)}", _highest(found)
+            f"the ledger contains something that is not an entry ({doubt}): {'; '.join(shown)}", _highest(found)
         )
     if not found:
         return None

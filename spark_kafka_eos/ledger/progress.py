@@ -31,7 +31,8 @@ def last_entry(
     """The ledger's last entry, for processes other than its owner: waits for an open transaction to end.
 
     With `ignore_open`, the entry of an open transaction does not count: the caller is about to abort it. Raises
-    LedgerRefused if the record is not a ledger entry, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    LedgerRefused if the record is not a ledger entry that `signer` accepts, AuthorizationFailed, BrokerError,
+    BrokerUnreachable.
     """
 
     def read(kept: LedgerTopic) -> LastRecord | None:
@@ -46,18 +47,25 @@ def last_entry(
     if isinstance(entry, Unreadable):
         raise LedgerRefused(
             f"the last record of {transactional_id!r} in topic {topic!r} cannot be used: {entry.description}",
-            action="Use the release that wrote it, or a later one.",
+            action="Use the release that wrote it, or a later one. With ledgerKey, use the key of the sink that wrote "
+            "it, and let that sink commit a batch with the key first.",
         )
     return entry
+
+
+def signer_at(sink: SinkLedger) -> Signer:
+    """Accepts what was signed with the keys that the ledger is read with."""
+    return Signer(sink.transactional_id, [key.reveal() for key in sink.keys])
 
 
 def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]:
     """The offsets up to which the sink has committed the topics of the cluster with this id; empty if there are none.
 
-    Raises LedgerRefused if two of its sources read the same partition and are at different offsets.
+    Raises what `last_entry` raises, and LedgerRefused if two of its sources read the same partition and are at
+    different offsets.
     """
     with Cluster(sink.client) as cluster:
-        entry = last_entry(cluster, sink.topic, sink.transactional_id)
+        entry = last_entry(cluster, sink.topic, sink.transactional_id, signer=signer_at(sink))
     offsets: dict[TopicPartition, int] = {}
     for source in (entry and entry.sources) or ():
         if source is None or source.cluster != cluster_id:

@@ -109,7 +109,8 @@ class LedgerTopic:
         coordinator.add_partitions(identity, [self.at])
         batch = single.encode_record(self._name.encode(), value, timestamp_ms)
         stamp(batch, producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=0, transactional=True)
-        appender = Appender(self._cluster, identity, transaction_version=identity.transaction_version, linger_bytes=0)
+        version = identity.transaction_version
+        appender = Appender(self._cluster, identity, transaction_version=version, linger_bytes=0, ledger=True)
         appender.append(self.at, batch, records=1, base_sequence=0)
         return PendingRecord(appender)
 

@@ -6,6 +6,7 @@
     java_regex.py                     subscribePattern, from Java's syntax to Python's
     client.py source.py sink.py       the parsed values, and constraints between options
     unused.py                         where an option of the sink has no effect
+    reserved.py                       topics that no record may go to
     security.py                       TLS and SASL together
     sasl.py jaas.py                   credentials of every SASL mechanism, also in Java's format
     tokens.py msk_iam.py kerberos.py  OAUTHBEARER's tokens, AWS MSK IAM, GSSAPI

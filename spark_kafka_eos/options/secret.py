@@ -60,6 +60,8 @@ def keys(text: str) -> tuple[Secret, ...]:
                 key = Path(name).read_text(encoding="utf-8").strip()
             except OSError as error:
                 raise ValueError(f"the file {name!r} cannot be read: {error.strerror}") from None
+            except UnicodeDecodeError:
+                raise ValueError(f"the file {name!r} contains no text in UTF-8") from None
         else:
             key, name = each.strip(), "the text"
         if len(key) < _SHORTEST_KEY:

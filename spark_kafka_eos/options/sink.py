@@ -9,6 +9,7 @@ from typing import Literal
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.parsers import Limit
+from spark_kafka_eos.options.reserved import why_reserved
 from spark_kafka_eos.options.secret import Secret
 from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, say_without_effect, take
 from spark_kafka_eos.options.unused import Write, unused
@@ -98,8 +99,11 @@ def sink_options(
     # A batch write that cannot be repeated needs no ledger entry.
     remembered = transactional and (default_transactional_id is None or "txn_app_id" in values)
     values["ledger_topic"] = values.get("ledger_topic", LEDGER_TOPIC) if remembered else ""
-    if values["ledger_topic"] in {topic, *allowed, values.get("dead_letter_topic")}:
-        raise _writes_to_the_ledger(values["ledger_topic"])
+    _check_written("topic", [topic] if topic else [], values["ledger_topic"])
+    _check_written("outputTopics", allowed, values["ledger_topic"])
+    _check_written(
+        "deadLetterTopic", [aside] if (aside := values.get("dead_letter_topic")) else [], values["ledger_topic"]
+    )
     sink = SinkOptions(client=client, **values)
     if sink.transactional_id and sink.group_id == sink.ledger_group:
         raise ConfigurationError("kafka.group.id", f"{sink.group_id} is reserved for the ledger")
@@ -128,9 +132,17 @@ def output_topics_of(options: SinkOptions, given: str | Iterable[str] | None) ->
             f"{', '.join(options.output_topics)}",
             action="Add the topic to the writer's outputTopics, or correct the transaction's.",
         )
-    if options.ledger_topic in declared:
-        raise _writes_to_the_ledger(options.ledger_topic)
+    _check_written("outputTopics", declared, options.ledger_topic)
     return declared
+
+
+def _check_written(option: str, topics: Iterable[str], ledger_topic: str) -> None:
+    """Raise ConfigurationError for a topic that no record may go to."""
+    for topic in topics:
+        if topic == ledger_topic:
+            raise _writes_to_the_ledger(topic)
+        if (why := why_reserved(topic, ledger_topic)) is not None:
+            raise ConfigurationError(option, f"names {topic}, but that {why}", action="Name another topic.")
 
 
 def _writes_to_the_ledger(topic: str) -> ConfigurationError:

@@ -110,7 +110,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("sink.kafka.transactional.id", SOURCE, p.text,
            "With startingOffsets=committed: start where this `kafka-eos` sink's last transaction ended, according to "
            "its ledger, which never expires. If the sink is on another cluster, set `sink.kafka.bootstrap.servers` "
-           "and its security options, too; if its ledger topic is not the default, set `sink.ledgerTopic`."),
+           "and its security options, too; if its ledger topic is not the default, set `sink.ledgerTopic`, and if it "
+           "signs its entries, `sink.ledgerKey`."),
     Option("commitOffsets", SOURCE, p.flag,
            "Commit the offsets of completed micro-batches to `kafka.group.id`, for lag tools, if the sink is not "
            "`kafka-eos`."),

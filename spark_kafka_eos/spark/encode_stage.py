@@ -127,7 +127,7 @@ def _refused(task: int, error: KafkaEosError) -> EncodeReport:
 
 def _encoder(client: ClientOptions, layout: Layout, task: int) -> BlockEncoder:
     def lookup(topic: str) -> Target:
-        return target(shared_cluster(client), topic)
+        return target(shared_cluster(client), topic, layout.ledger_topic)
 
     return BlockEncoder(layout, task, lookup, lambda: time.time_ns() // 1_000_000)
 

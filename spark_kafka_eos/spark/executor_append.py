@@ -77,5 +77,6 @@ class _AppendTask(PromptInput):
             attempt=context.attemptNumber(),
             transaction_timeout_ms=self.options.transaction_timeout_ms,
             batch_id=self.batch_id,
+            ledger_topic=self.options.ledger_topic,
         )
         yield report_row(report)

@@ -24,10 +24,12 @@ from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.ledger import entry as ledgers
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.ledger.progress import committed_by
+from spark_kafka_eos.ledger.progress import committed_by, signer_at
+from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.options.secret import keys
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.verify import history as histories
@@ -108,6 +110,7 @@ def verify(
     transactional_id: str | None = None,
     group: str | None = None,
     ledger_topic: str = LEDGER_TOPIC,
+    ledger_key: str | None = None,
     history: Sequence[HistoryEntry] | Path = (),
     followers: Iterable[Follower] = (),
     readers: Mapping[str, Mapping[TopicPartition, Seen]] = MappingProxyType({}),
@@ -122,27 +125,29 @@ def verify(
     source's cluster if that is another one; then only the ledger is used. Records are identified by the provenance in
     their values, dead letters in one of several topics by their headers, or all by their contents. `copy`: the output
     is a plain copy, so that any difference is a violation.
-    `transactional_id` identifies the ledger, in `ledger.topic`. `history`: entries, or their file. `followers` are
+    `transactional_id` identifies the ledger, in `ledger.topic`; with the sink's `ledger_key`, in the form of that
+    option, an entry that was not signed with it is an error. `history`: entries, or their file. `followers` are
     stopped, and what they read is checked, as is what other `readers`, by name, have read. Topics with at most
     `witness_records` are also read through librdkafka. Waits `wait_s` for open transactions. Raises UnknownTopic,
-    BrokerUnreachable and the like; ToolFailed for an invalid history, ValueError for `copy` without `source`.
+    BrokerUnreachable and the like; ToolFailed for an invalid history, ValueError for `copy` without `source`
+    and for an invalid `ledger_key`.
     """
     if copy and source is None:
         raise ValueError("copy requires source")
     topics = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
     started = time.monotonic()
     options = _options(client)
+    ledger = None
+    if transactional_id is not None:
+        signed = () if ledger_key is None else keys(ledger_key)
+        ledger = SinkLedger(client=options, transactional_id=transactional_id, topic=ledger_topic, keys=signed)
     entries = _read_history(history) if isinstance(history, Path) else list(history)
     with Cluster(options) as cluster, Cluster(_options(source_client or options)) as origin:
         # Before the output is read, because the output need not contain newer records of the source.
         due: Mapping[TopicPartition, int] = {}
         if source is not None:
             read = _partitions(origin, source)
-            due = (
-                _committed(cluster, origin, read, group, transactional_id, ledger_topic)
-                or _ended(entries)
-                or offsets.latest(origin, read)
-            )
+            due = _committed(cluster, origin, read, group, ledger) or _ended(entries) or offsets.latest(origin, read)
         partitions = [tp for each in topics for tp in _partitions(cluster, each)]
         end, stable = _ends(cluster, partitions, wait_s)
         earliest = offsets.earliest(cluster, partitions)
@@ -172,7 +177,7 @@ def verify(
             copy=copy,
             readers=seen,
             history=entries,
-            ledger=None if transactional_id is None else _ledger(cluster, transactional_id, ledger_topic),
+            ledger=None if ledger is None else _ledger(cluster, ledger),
         )
     records = dict.fromkeys(topics, 0)
     for log in logs:
@@ -238,23 +243,21 @@ def _committed(
     origin: Cluster,
     partitions: Sequence[TopicPartition],
     group: str | None,
-    transactional_id: str | None,
-    ledger_topic: str,
+    ledger: SinkLedger | None,
 ) -> Mapping[TopicPartition, int]:
     """The offsets up to which the query has committed these partitions of its source; empty if unknown.
 
     The group on the sink's cluster only has topics of that cluster; another cluster may have topics of the same name.
     """
-    group = group or transactional_id
+    group = group or (None if ledger is None else ledger.transactional_id)
     if group is not None and origin.cluster_id() == cluster.cluster_id():
         committed = GroupCoordinator(cluster, group).fetch_offsets(partitions)
         standing = {tp: at.offset for tp, at in committed.items() if at is not None}
         if standing:
             return standing
-    if transactional_id is None:
+    if ledger is None:
         return {}
-    sink = SinkLedger(client=cluster.options, transactional_id=transactional_id, topic=ledger_topic)
-    progress = committed_by(sink, origin.cluster_id())
+    progress = committed_by(ledger, origin.cluster_id())
     return {tp: progress[tp] for tp in partitions if tp in progress}
 
 
@@ -264,15 +267,16 @@ def _ended(history: Sequence[HistoryEntry]) -> Mapping[TopicPartition, int]:
     return next(ends, {})
 
 
-def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
-    kept = LedgerTopic(cluster, topic, transactional_id)
+def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
+    transactional_id, signer = of.transactional_id, signer_at(of)
+    kept = LedgerTopic(cluster, of.topic, transactional_id)
     # In this order, so that a commit in between only makes the pointer older, which is not a violation.
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
     settled = kept.read_settled()
     value = None if settled is None else settled.value
-    found = ledgers.newest(value, committed, kept.at)
-    entry, _ = follow(cluster, transactional_id, found, kept.at, LedgerTopic.read_settled)
-    record, pointer = _entries(value, committed.get(kept.at))
+    found = ledgers.newest(value, committed, kept.at, signer)
+    entry, _ = follow(cluster, transactional_id, found, kept.at, LedgerTopic.read_settled, signer)
+    record, pointer = _entries(value, committed.get(kept.at), signer)
     if isinstance(entry, ledgers.Unreadable):
         if record is None:
             raise ToolFailed(entry.description)
@@ -286,12 +290,14 @@ def _ledger(cluster: Cluster, transactional_id: str, topic: str) -> Ledger:
     )
 
 
-def _entries(value: bytes | None, committed: OffsetAndMetadata | None) -> tuple[LedgerEntry | None, LedgerEntry | None]:
+def _entries(
+    value: bytes | None, committed: OffsetAndMetadata | None, signer: Signer
+) -> tuple[LedgerEntry | None, LedgerEntry | None]:
     """The record and its pointer; None for both if one of them is unreadable, which `newest` reports."""
     try:
         return (
-            None if value is None else ledgers.decode_record(value),
-            None if committed is None else ledgers.decode_committed(committed),
+            None if value is None else ledgers.decode_record(value, signer),
+            None if committed is None else ledgers.decode_committed(committed, signer),
         )
     except ledgers.NotAnEntry:
         return None, None

@@ -50,13 +50,14 @@ def append(
     partitions: Iterable[TopicPartition] = (),
     transaction_timeout_ms: int = 60_000,
     batch_id: int | None = None,
+    ledger_topic: str = "",
 ) -> list[Ack]:
     """Append `(partition, records, block)` tuples under `identity`, with sequence numbers from 0, and wait for all
     acknowledgements.
 
     The blocks are stamped in place. On TV1, `partitions` that are known beforehand are added to the transaction in one
-    request, others when they occur. Raises what `Appender` raises, and StagingLost for a block that was damaged
-    since it was encoded; nothing is visible before the commit.
+    request, others when they occur. `ledger_topic` is the query's own, to which no block may go. Raises what `Appender`
+    raises, and StagingLost for a block that was damaged since it was encoded; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
     transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
@@ -67,16 +68,17 @@ def append(
     added: set[TopicPartition] = set()
 
     def add(wanted: set[TopicPartition]) -> None:
+        appender.allow({tp.topic for tp in wanted})
         if transactional and (missing := wanted - added):
             coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
             added.update(missing)
 
-    add(set(partitions))
-    failpoints.failpoint("partitions added", batch_id)
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
     producer = identity if identity.is_idempotent else None
-    with Appender(cluster, producer, transaction_version=version) as appender:
+    with Appender(cluster, producer, transaction_version=version, ledger_topic=ledger_topic) as appender:
+        add(set(partitions))
+        failpoints.failpoint("partitions added", batch_id)
         for number, (partition, records, block) in enumerate(blocks):
             if number == 1 and failpoints.armed("half appended"):
                 acks += appender.flush()
@@ -167,6 +169,7 @@ class StagedWrite:
                 partitions=expected,
                 transaction_timeout_ms=self._options.transaction_timeout_ms,
                 batch_id=self._batch_id,
+                ledger_topic=self._options.ledger_topic,
             )
         if records_by_partition(acks) != expected:
             raise TransactionAborted(
@@ -196,6 +199,7 @@ def append_attempt(
     attempt: int,
     transaction_timeout_ms: int,
     batch_id: int,
+    ledger_topic: str = "",
     append: Callable[..., list[Ack]] = append,
 ) -> AppendReport:
     """One attempt of the append task of `slot`. Only the first attempt appends its blocks. The encode tasks' reports
@@ -231,6 +235,7 @@ def append_attempt(
                 partitions=expected,
                 transaction_timeout_ms=transaction_timeout_ms,
                 batch_id=batch_id,
+                ledger_topic=ledger_topic,
             )
         except KafkaEosError as error:
             # The report of a straggler is lost, so its executor's log is the only trace.

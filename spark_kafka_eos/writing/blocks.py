@@ -33,6 +33,7 @@ from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.partitioner import Partitioner, out_of_range
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.reserved import why_reserved
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS, without_key
 from spark_kafka_eos.writing.dead_letters import NUMBER, SOURCE, DeadLetters, DeadLetterTopic
@@ -69,11 +70,12 @@ class Block:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """An output topic. `max_message_bytes` is its limit of a block's size, None if the principal may not describe
-    it.
+    it. `reserved`: why no record may go there, None if it may.
     """
 
     partitions: int
     max_message_bytes: int | None = None
+    reserved: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +83,15 @@ class Layout:
     """Where rows may be written. The driver fixes it for the micro-batch, so that all tasks agree.
 
     `targets` has the topics that were looked up already. `output_topics` lists the allowed topics (KIP-609's
-    pre-registration); if it is empty, any topic is allowed. `links` is the number of headers to sample
+    pre-registration); if it is empty, any topic is allowed. `ledger_topic` is the query's own, "" without a ledger:
+    no row may go there. `links` is the number of headers to sample
     (`writing.links`). Without `dead_letters`, a row that cannot be written is an error.
     """
 
     topic: str | None
     targets: Mapping[str, Target]
     output_topics: tuple[str, ...] = ()
+    ledger_topic: str = ""
     partitioner: str = "murmur2"
     compression_type: str = "none"
     max_request_size: int = 1_048_576
@@ -225,14 +229,18 @@ class BlockEncoder:
             )
         if aside is not None and topic == aside.topic:
             return Cause.TOPIC_NOT_ALLOWED, InvalidRow(f"a row without an error has the dead-letter topic {topic!r}")
+        if (why := why_reserved(topic, self._layout.ledger_topic)) is not None:
+            return Cause.TOPIC_NOT_ALLOWED, _reserved(topic, why)
         if topic not in self._unknown:
             try:
-                self._target(topic)
+                why = self._target(topic).reserved
             except UnknownTopic as error:
                 if topic in self._allowed:
                     raise  # an option is wrong, and not the row
                 self._unknown[topic] = error
-        return (Cause.UNKNOWN_TOPIC, self._unknown[topic]) if topic in self._unknown else None
+        if topic in self._unknown:
+            return Cause.UNKNOWN_TOPIC, self._unknown[topic]
+        return None if why is None else (Cause.TOPIC_NOT_ALLOWED, _reserved(topic, why))
 
     def _target(self, topic: str) -> Target:
         if topic not in self._targets:
@@ -242,7 +250,10 @@ class BlockEncoder:
     def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Block]:
         if not rows.num_rows:
             return
-        count = self._target(topic).partitions
+        target = self._target(topic)
+        if (why := target.reserved or why_reserved(topic, self._layout.ledger_topic)) is not None:
+            raise _reserved(topic, why)  # an option names it
+        count = target.partitions
         explicit = rows.column("partition") if "partition" in rows.schema.names else None
         numbers = self._partitioner.partition(topic, rows.column("key"), count, explicit)
         sizes = _sizes(rows)
@@ -389,6 +400,13 @@ class BlockEncoder:
             rows.column("headers") if "headers" in names else None,
             compression_type=self._layout.compression_type,
         )
+
+
+def _reserved(topic: str, why: str) -> InvalidRow:
+    return InvalidRow(
+        f"a row has topic {topic!r}, but it {why}",
+        action="Correct the row's topic. With deadLetterTopic, such rows are put aside there.",
+    )
 
 
 def _each(rows: pa.RecordBatch, names: pa.DictionaryArray) -> Iterator[tuple[str, pa.RecordBatch]]:

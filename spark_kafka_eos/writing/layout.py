@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.writing.blocks import Layout, Target
 from spark_kafka_eos.writing.dead_letters import DeadLetterTopic
@@ -22,8 +23,8 @@ def layout(
     """The layout for rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
     `query_id` and `batch_id` are for the headers of dead letters.
 
-    With a `cluster`, the topics are looked up here (raises UnknownTopic), so that all tasks agree; without one, each
-    task looks them up.
+    With a `cluster`, the topics are looked up here (raises UnknownTopic, and ConfigurationError for one that no record
+    may go to), so that all tasks agree; without one, each task looks them up.
     """
     named = {name for name in (topic, options.dead_letter_topic, *options.output_topics) if name is not None}
     dead_letters = options.dead_letter_topic and DeadLetterTopic(
@@ -32,10 +33,18 @@ def layout(
         batch_id=batch_id,
         transactional_id=options.transactional_id or None,
     )
+    found = {} if cluster is None else targets(cluster, named, options.ledger_topic)
+    for name, each in found.items():
+        if each.reserved is not None:
+            option = (
+                "topic" if name == topic else "outputTopics" if name in options.output_topics else "deadLetterTopic"
+            )
+            raise ConfigurationError(option, f"names {name}, but that {each.reserved}", action="Name another topic.")
     return Layout(
         topic=topic,
-        targets={} if cluster is None else targets(cluster, named),
+        targets=found,
         output_topics=options.output_topics,
+        ledger_topic=options.ledger_topic,
         partitioner=options.partitioner,
         compression_type=options.compression_type,
         max_request_size=options.max_request_size,
@@ -44,16 +53,20 @@ def layout(
     )
 
 
-def target(cluster: Cluster, topic: str) -> Target:
-    """Look up an output topic. Raises UnknownTopic."""
-    return targets(cluster, [topic])[topic]
+def target(cluster: Cluster, topic: str, ledger_topic: str) -> Target:
+    """Look up an output topic of a query with this `ledger_topic`, "" for none. Raises UnknownTopic."""
+    return targets(cluster, [topic], ledger_topic)[topic]
 
 
-def targets(cluster: Cluster, topics: Collection[str]) -> dict[str, Target]:
+def targets(cluster: Cluster, topics: Collection[str], ledger_topic: str) -> dict[str, Target]:
     """Look up output topics, with two requests for all of them. Raises UnknownTopic."""
     cluster.look_up(topics)
     limits = describe.max_message_bytes(cluster, topics)
     return {
-        name: Target(partitions=len(cluster.topic(name).partitions), max_message_bytes=limits[name])
+        name: Target(
+            partitions=len(cluster.topic(name).partitions),
+            max_message_bytes=limits[name],
+            reserved=cluster.why_reserved(name, ledger_topic),
+        )
         for name in sorted(topics)
     }

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
 from spark_kafka_eos.core.dead_letters import Cause
-from spark_kafka_eos.core.replays import REPLAYS
+from spark_kafka_eos.core.replays import MOST, REPLAYS
+from spark_kafka_eos.dead_letters import replay
 from tests.producing import produce, transact
 from tests.reading import read_committed
 
@@ -36,6 +37,7 @@ class Aside:
         self.kafka = kafka
         self.source = kafka.create_topic(f"letters-in-{number}", 2)
         self.dead = kafka.create_topic(f"letters-dead-{number}")
+        self.others = []
 
     def put(self, value, cause=Cause.UNDECODABLE, *, headers=(), key=None, **letter):
         where = {"topic": self.source, "partition": 1, "offset": next(numbers), "query_id": "q"}
@@ -50,9 +52,13 @@ class Aside:
 
     def refusal(self, *more):
         """What a replay says that cannot be done."""
-        exit_code, shown = self.ask("replay", "--yes", *more)
+        exit_code, shown = self.ask("replay", "--yes", *self.named(), *more)
         assert exit_code == 3, shown
         return " ".join(shown.split())
+
+    def named(self):
+        """The topics that dead letters may return to."""
+        return [each for topic in (self.source, *self.others) for each in ("--destination", topic)]
 
     def json(self, command, *more):
         exit_code, shown = self.ask(command, "--json", *more)
@@ -61,7 +67,7 @@ class Aside:
 
     def replay(self, *more):
         """The exit code, and what the JSON says was sent: by cause and earlier replays the number."""
-        exit_code, shown = self.json("replay", "--yes", *more)
+        exit_code, shown = self.json("replay", "--yes", *self.named(), *more)
         return exit_code, {(part["cause"], part["replays"]): sum(part["to"].values()) for part in shown["parts"]}
 
     def returned(self, topic=None):
@@ -108,6 +114,9 @@ def test_they_return_to_where_they_came_from_or_could_not_go_each_once(aside):
     aside.put(b"1", key=b"k", headers=[("trace", b"t")])
     aside.put(None, Cause.NOT_FRAMED, partition=0)
     aside.put(b"large", Cause.TOO_LARGE, output_topic=other)
+    assert f"send them to '{other}', which was not named; nothing was sent" in aside.refusal()
+    assert aside.returned() == aside.returned(other) == []
+    aside.others.append(other)
     assert aside.ask("replay", "--dry-run")[1].endswith("Dead letters that would be sent back: 3.\n")
     assert aside.returned() == []
     assert aside.replay("--cause", "not-framed") == (0, {("not-framed", 0): 1})
@@ -126,13 +135,30 @@ def test_they_return_to_where_they_came_from_or_could_not_go_each_once(aside):
 def test_a_record_that_comes_back_each_time_is_left_and_can_still_be_sent(aside):
     aside.put(b"hopeless", headers=[times(2)])
     aside.put(b"once", headers=[times(1)])
-    exit_code, shown = aside.json("replay", "--yes")
+    exit_code, shown = aside.json("replay", "--yes", *aside.named())
     assert (exit_code, shown["records"]) == (1, 1)
     assert shown["left"] == [{"cause": "undecodable", "replays": 2, "records": 1}]
     assert aside.replay("--max-replays", "3") == (0, {("undecodable", 2): 1})
     assert [(value, headers) for _, _, value, headers in aside.returned()] == [
         (b"hopeless", [times(3)]), (b"once", [times(2)])
     ]  # fmt: skip
+
+
+def test_numbers_in_headers_make_few_ledgers_to_look_up(aside, monkeypatch):
+    """Each number was a ledger of its own, and each ledger a look at the whole topic."""
+    looked = []
+    monkeypatch.setattr(replay, "last_entry", lambda *given, **more: looked.append(given[2]))
+    for number in range(3, 203):
+        aside.put(b"1", headers=[times(number)])
+    aside.put(b"2")
+    exit_code, shown = aside.json("replay", "--dry-run")
+    assert looked == [], "none of them was ever replayed"
+    assert (exit_code, shown["records"]) == (1, 1)
+    assert sum(each["records"] for each in shown["left"]) == 200 and len(shown["left"]) == MOST - 2
+    monkeypatch.undo()
+    assert aside.replay("--max-replays", str(MOST + 1))[0] == 0
+    assert len(aside.returned()) == 201
+    assert aside.replay("--max-replays", str(MOST + 1)) == (0, {}), "each once"
 
 
 def test_nothing_is_sent_if_a_record_would_go_nowhere_or_round_in_a_circle(aside):
@@ -166,7 +192,7 @@ def test_a_replay_that_is_killed_is_continued_by_the_next_one(aside, tmp_path, p
     values = [b"%04d" % number for number in range(2_500)]
     produce(aside.kafka.bootstrap, aside.dead, values, headers=error)
     command = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "dead-letters", "replay"]
-    command += [aside.dead, "--yes", "--bootstrap-servers", aside.kafka.bootstrap]
+    command += [aside.dead, "--yes", *aside.named(), "--bootstrap-servers", aside.kafka.bootstrap]
     command += ["--option", "kafka.max.request.size=16000"]  # several record batches
     env = os.environ | {"KAFKA_EOS_FAILPOINT": f"{point}@1", "KAFKA_EOS_FAILPOINT_DIR": str(tmp_path)}
     with subprocess.Popen(command, env=env) as process:

@@ -73,6 +73,26 @@ def test_nothing_is_wrong_with_a_new_query(sink, topic):
     assert wrong(sink(topic("out", 3))) == []
 
 
+@pytest.mark.parametrize(("retention", "refused"), [("86400000", True), ("-1", False)])
+def test_a_ledger_topic_that_is_compacted_and_deletes_is_refused_unless_it_keeps_everything(
+    either_kafka, sink, topic, name, retention, refused
+):
+    settings = {"cleanup.policy": "compact,delete", "retention.ms": retention, "retention.bytes": "-1"}
+    books = either_kafka.create_topic(f"{name}-books", 1, settings)
+    options = sink(topic("out"), ledgerTopic=books)
+    if not refused:
+        assert wrong(options) == []
+        return
+    assert (
+        only_error(options).found == f"cleanup.policy is compact,delete (retention.ms {retention}, retention.bytes -1)"
+    )
+    with (
+        Cluster(options.client) as cluster,
+        pytest.raises(PreflightFailed, match="Retention would delete ledger entries"),
+    ):
+        preflight(cluster, options)
+
+
 def test_a_single_replica_is_a_warning_for_outputs_and_internal_topics_alike_and_so_is_the_older_protocol(sink, topic):
     options = sink(topic("out"), ledgerTopic="none-yet")
     with Cluster(options.client) as cluster:

@@ -149,7 +149,9 @@ def batches(job: Job) -> Any:
                 checkpoint.plan(number, {tp: min(job.end, offset + step) for tp, offset in before.items()})
             batch = micro_batch(checkpoint.read, number, [json.dumps(offsets_to_json(start))])
             where = layout(options, job.target, cluster)
-            encoder = BlockEncoder(where, 0, lambda topic: target(cluster, topic), lambda: int(time.time() * 1000))
+            encoder = BlockEncoder(
+                where, 0, lambda topic: target(cluster, topic, options.ledger_topic), lambda: int(time.time() * 1000)
+            )
             rows = (rows_read if job.source_bootstrap else rows_of)(batch, before, job)
             blocks = [*encoder.add(rows), *encoder.finish()] if rows.num_rows else []
             staged = staging.stage(folder := folder_of(number), 0, blocks)

@@ -225,10 +225,34 @@ def test_a_ledger_topic_that_is_not_there_yet_is_fine_since_the_first_batch_crea
     assert wrong(replace(HEALTHY, topics={**HEALTHY.topics, "books": None}), options) == []
 
 
-def test_a_ledger_topic_that_deletes_by_age_is_an_error():
-    severity, subject, found = only(with_topic("kafka-eos-ledger", settings=SETTINGS))
-    assert (severity, subject) == (Severity.ERROR, "topic kafka-eos-ledger")
-    assert found.found == "cleanup.policy is delete"
+@pytest.mark.parametrize(
+    ("policy", "settings", "severity"),
+    [
+        ("compact", {}, None),
+        ("compact", {"retention.ms": "1", "retention.bytes": "1", "delete.retention.ms": "0"}, None),
+        ("compact", {"max.compaction.lag.ms": "1", "min.compaction.lag.ms": "0"}, None),
+        ("compact,delete", {"retention.ms": "-1", "retention.bytes": "-1"}, None),
+        ("delete, compact", {"retention.ms": "-1", "retention.bytes": "-1"}, None),
+        ("compact,delete", {"retention.ms": "604800000", "retention.bytes": "-1"}, Severity.ERROR),
+        ("delete,compact", {"retention.ms": "-1", "retention.bytes": "1000000"}, Severity.ERROR),
+        ("compact,delete", {"retention.ms": "-1"}, Severity.ERROR),
+        ("compact,delete", {}, Severity.ERROR),
+        ("delete", {"retention.ms": "604800000", "retention.bytes": "-1"}, Severity.ERROR),
+        ("delete", {"retention.ms": "-1", "retention.bytes": "-1"}, Severity.WARNING),
+        ("", {}, Severity.WARNING),
+        ("none", {}, Severity.WARNING),
+    ],
+)
+def test_a_ledger_topic_must_not_delete_entries_and_should_be_compacted(policy, settings, severity):
+    found = wrong(with_topic("kafka-eos-ledger", settings=SETTINGS | {"cleanup.policy": policy} | settings))
+    assert [(each.severity, each.subject) for each in found] == [(severity, "topic kafka-eos-ledger")] * bool(severity)
+    assert all(f"cleanup.policy is {policy or 'empty'}" in each.found for each in found)
+
+
+def test_the_limits_that_delete_ledger_entries_are_named():
+    settings = SETTINGS | {"cleanup.policy": "compact,delete", "retention.ms": "86400000", "retention.bytes": "-1"}
+    _, _, found = only(with_topic("kafka-eos-ledger", settings=settings))
+    assert found.found == "cleanup.policy is compact,delete (retention.ms 86400000, retention.bytes -1)"
 
 
 def test_a_ledger_topic_with_one_replica_is_a_warning():

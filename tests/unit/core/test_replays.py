@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
-from spark_kafka_eos.core.replays import REPLAYS, batches, destination, partition_of, replayed_headers, replays_of
+from spark_kafka_eos.core.replays import MOST, REPLAYS, batches, destination, partition_of, replayed_headers, replays_of
 from spark_kafka_eos.model import TopicPartition
 
 READ = DeadLetter(cause="undecodable", topic="orders", partition=3, offset=7)
@@ -40,6 +40,12 @@ def test_each_replay_is_counted_and_the_records_own_headers_stay():
     assert once == [*own, (REPLAYS, b"1")]
     assert replays_of([*once, *headers_of(READ)]) == 1
     assert replayed_headers([*once, *headers_of(READ)]) == [*own, (REPLAYS, b"2")]
+
+
+def test_numbers_that_anybody_may_write_are_not_told_apart_beyond_the_most():
+    assert [replays_of([(REPLAYS, str(number).encode())]) for number in (MOST - 1, MOST, MOST + 1, 999_999)] == [
+        MOST - 1, MOST, MOST, MOST
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [None, b"", b"-1", b"x", b"9" * 10])

@@ -12,7 +12,15 @@ import traceback
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import Secret, Security, refuse_plain_keys
+from spark_kafka_eos.options import (
+    Secret,
+    Security,
+    SinkOptions,
+    SourceOptions,
+    refuse_plain_keys,
+    sink_options,
+    source_options,
+)
 
 WORD = "correct horse battery staple"
 
@@ -106,3 +114,46 @@ def test_a_private_key_in_the_clear_is_refused_in_any_position(name, kind):
 )
 def test_an_encrypted_key_a_certificate_and_a_path_may_pass(text):
     refuse_plain_keys({"kafka.ssl.keystore.key": text})
+
+
+@pytest.mark.parametrize("side", ["sink", "source"])
+def test_ledger_keys_are_read_where_they_are_and_shown_nowhere(side, monkeypatch, tmp_path):
+    (tmp_path / "key").write_text(f"{WORD} of the file\n")
+    monkeypatch.setenv("LEDGER_KEY", f"{WORD} of the environment")
+    options: SinkOptions | SourceOptions
+    given = f"{WORD} as text, env:LEDGER_KEY,file:{tmp_path / 'key'}"
+    if side == "sink":
+        sink = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "ledgerKey": given})
+        options, keys = sink, sink.ledger_key
+    else:
+        of_sink = {"sink.kafka.transactional.id": "t", "sink.ledgerKey": given}
+        source = source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **of_sink})
+        assert source.sink is not None
+        options, keys = source, source.sink.keys
+    assert [key.reveal() for key in keys] == [f"{WORD} as text", f"{WORD} of the environment", f"{WORD} of the file"]
+    assert WORD not in repr(options) + str(dataclasses.asdict(options)) + pprint.pformat(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("sh0rt", "the text has 5"),
+        (f"{WORD},sh0rt", "the text has 5"),
+        ("env:SHORT_KEY", "SHORT_KEY has 5"),
+        ("env:NO_SUCH_KEY", "NO_SUCH_KEY has 0"),
+        ("file:{short}", "has 5"),
+        ("file:{binary}", "contains no text in UTF-8"),
+        ("file:{none}", "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_refused_without_its_text(given, said, monkeypatch, tmp_path):
+    monkeypatch.setenv("SHORT_KEY", "sh0rt")
+    paths = {name: tmp_path / name for name in ("short", "binary", "none")}
+    paths["short"].write_text("sh0rt")
+    paths["binary"].write_bytes(b"sh0rt\xff" * 10)
+    options = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "ledgerKey": given.format(**paths)}
+    with pytest.raises(ConfigurationError, match="option 'ledgerKey'") as caught:
+        sink_options(options)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert said in shown
+    assert "sh0rt" not in shown and WORD not in shown

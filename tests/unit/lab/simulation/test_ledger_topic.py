@@ -17,7 +17,7 @@ from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.writing.append import append
 from tests.transacting import ModelSide
 
-TOPIC = "kafka-eos-ledger"
+TOPIC = "books"  # append() writes no ledger
 KEY = b"id"
 LEDGER = TopicPartition(TOPIC, 2)
 
