@@ -113,7 +113,7 @@ class MicroBatchWriter:
             if isinstance(transaction, SharedTransaction):
                 transaction.note_incomplete(batch)
         except KafkaEosError as error:
-            self._transaction = None
+            self._start_anew()
             _log.warning("cannot record in the ledger that batch %d is incomplete: %s", batch.batch_id, error)
 
     def _commit_rows(
@@ -154,8 +154,7 @@ class MicroBatchWriter:
                 observe=observer(self._options, query.collector()),
             )
         except BaseException:
-            # The state of the producer is unknown now, so the next attempt starts with InitProducerId.
-            self._transaction = None
+            self._start_anew()
             raise
         finally:
             if choice.mode == "driver":
@@ -163,6 +162,10 @@ class MicroBatchWriter:
         if choice.mode == "driver":
             staging.clean_before(batch.batch_id)
         return report
+
+    def _start_anew(self) -> None:
+        """After an error: what this process knows of the transactional.id's owner stays known."""
+        self._transaction = self._transaction and self._transaction.anew()
 
     def _own(self, staging: Staging | None = None) -> tuple[Committer, Cluster]:
         """The owner of the next batches, with connections of this writer; created when they are first needed.
