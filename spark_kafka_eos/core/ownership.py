@@ -24,20 +24,10 @@ _EXHAUSTED = 2**15 - 2  # the last epoch of a producer id in which a transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose a transactional.id was at some time; -1 and -1 if its coordinator did not know it. `was_open`: a
-    transaction was.
-    """
+    """Whose a transactional.id was at some time; -1 and -1 if its coordinator did not know it."""
 
     producer_id: int = -1
     epoch: int = -1
-    was_open: bool = False
-
-
-def owner_in(facts: TransactionFacts | None) -> Owner:
-    """The owner that the coordinator tells of; None is what it tells of an id that it does not know."""
-    if facts is None:
-        return Owner()
-    return Owner(producer_id=facts.producer_id, epoch=facts.epoch, was_open=facts.is_open)
 
 
 def is_prepared(facts: TransactionFacts) -> bool:
@@ -72,14 +62,6 @@ def is_left_by_commit(
     return exhausted or (now.producer_id == producer_id and now.epoch in left)
 
 
-def taken_since(then: Owner, now: TransactionFacts | None) -> bool:
-    """Whether somebody took the id since it was `then`'s. The end of a transaction that was open then tells nothing:
-    its producer may have ended it, or its timeout.
-    """
-    if now is None or (now.producer_id, now.epoch) == (then.producer_id, then.epoch):
-        return False
-    ended = then.was_open and now.state in ("PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
-    if not ended:
-        return True
-    exhausted = then.epoch >= _EXHAUSTED and now.epoch == 0
-    return not (exhausted or (now.producer_id == then.producer_id and now.epoch == then.epoch + 1))
+def taken_since(then: Owner, now: TransactionFacts) -> bool:
+    """Whether somebody took the id since it was `then`'s, and is about to write, or writing."""
+    return now.state in ("Empty", "Ongoing") and (now.producer_id, now.epoch) != (then.producer_id, then.epoch)

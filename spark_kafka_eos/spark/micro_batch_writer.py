@@ -143,6 +143,7 @@ class MicroBatchWriter:
             attempt.committing = True
             return appended
 
+        earlier = staging.folders_before(batch.batch_id) if choice.mode == "driver" else []
         try:
             report = commit_batch(
                 transaction,
@@ -159,8 +160,8 @@ class MicroBatchWriter:
         finally:
             if choice.mode == "driver":
                 staging.clean(folder)
-        if choice.mode == "driver":
-            staging.clean_before(batch.batch_id)
+        if report.outcome == "committed":  # a late driver, whose batch is skipped, leaves the live one's files alone
+            staging.clean_all(earlier)
         return report
 
     def _start_anew(self) -> None:

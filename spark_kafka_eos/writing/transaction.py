@@ -13,8 +13,8 @@ Not obvious:
   what is committed:
   - A process that holds an epoch knows whose the id must be (`_require_held`).
   - One that does not, as the sink's commit process, goes by the ledger: if its own run committed the last entry, the id
-    must be as that commit left it. If another run did, this one starts, and takes the id, unless the id was taken
-    since the write was planned (`planned_under`).
+    must be as that commit left it. If another run did, this one starts, and takes the id. A batch write has no
+    earlier commit, but knows whose the id was when Spark planned it (`planned_under`).
   Only what happens between the answer and InitProducerId remains unseen. Then the last one that takes the id wins, and
   the other one is fenced.
 - The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
@@ -85,6 +85,23 @@ _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
 
 _Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
 _ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was when the ledger was read
+
+
+def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
+    """Whose the id is now; None if the coordinator does not tell."""
+    facts = _described(cluster, transactional_id)
+    if isinstance(facts, Unread):
+        return None
+    return Owner() if facts is None else Owner(producer_id=facts.producer_id, epoch=facts.epoch)
+
+
+def _described(cluster: Cluster, transactional_id: str) -> _Facts:
+    try:
+        return describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+    except BrokerError as error:
+        if error.code != UNSUPPORTED_VERSION:
+            raise
+        return Unread(reason="the brokers lack DescribeTransactions")
 
 
 class SharedTransaction:
@@ -330,12 +347,7 @@ class SharedTransaction:
             )
 
     def _facts(self) -> _Facts:
-        try:
-            return describe.transaction(self._cluster, self._options.transactional_id, now_ms=int(time.time() * 1e3))
-        except BrokerError as error:
-            if error.code != UNSUPPORTED_VERSION:
-                raise
-            return Unread(reason="the brokers lack DescribeTransactions")
+        return _described(self._cluster, self._options.transactional_id)
 
     def _settled_facts(self) -> _Facts:
         """The same, after the end of a transaction that is already decided: only then the ledger shows it.
