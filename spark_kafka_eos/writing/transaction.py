@@ -160,6 +160,8 @@ class SharedTransaction:
             if isinstance(verdict, verdicts.Write):
                 self._identity = None
                 verdict = verdict if self._initialise(read_under) else self._verdict(batch)
+                if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
+                    self._require_held()
         match verdict:
             case verdicts.Refuse() as refusal:
                 raise self._refused(refusal)
