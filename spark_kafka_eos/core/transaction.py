@@ -6,6 +6,7 @@
     COMMITTED --initialised--> INITIALISED                older brokers: InitProducerId for every batch
     APPENDING, APPENDED, OFFSETS_SENT --initialised--> INITIALISED    an abort
     COMMITTING --commit in doubt--> UNKNOWN --initialised--> INITIALISED    then the ledger decides
+    UNKNOWN --commit answered--> COMMITTED                the coordinator shows what the commit left behind
 
 Not obvious:
 - An epoch is used for one transaction: nothing leads back to APPENDING without a new epoch. The records of a second
@@ -52,7 +53,7 @@ class Event(Enum):
     ALL_APPENDED = "the barrier has confirmed every append"
     OFFSETS_SENT = "TxnOffsetCommit was answered for every group"
     COMMIT = "EndTxn(commit) is about to be sent"
-    COMMIT_ANSWERED = "EndTxn(commit) was answered without error"
+    COMMIT_ANSWERED = "EndTxn(commit) was answered without error, or described as applied"
     COMMIT_IN_DOUBT = "EndTxn(commit) was not answered, or failed"
     FENCED = "a broker answered that a newer producer exists"
 
@@ -76,6 +77,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.COMMITTED, Event.NEXT_EPOCH): State.READY,
     (State.COMMITTED, Event.INITIALISED): State.INITIALISED,
     (State.UNKNOWN, Event.INITIALISED): State.INITIALISED,
+    (State.UNKNOWN, Event.COMMIT_ANSWERED): State.COMMITTED,
     **{(state, Event.FENCED): State.FENCED for state in State},
 }
 

@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
@@ -47,6 +47,19 @@ MISSING_SOURCE = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """The last committed entry, and the producer id and epoch of its transaction, -1 if unknown. `pending`: the ledger
+    has a later record whose transaction has not ended. `there`: the ledger topic exists.
+    """
+
+    entry: LedgerEntry | ledger.Unreadable | None
+    there: bool = False
+    pending: bool = False
+    producer_id: int = -1
+    epoch: int = -1
+
+
 class LedgerKeeper:
     """Not thread-safe. Call `read` first; `verdict` and `send` use the entry that it found, or that of the last
     `keep`.
@@ -64,18 +77,24 @@ class LedgerKeeper:
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._told: list[tuple[str, Callable[[], object], object]] = []
+        self._waits = True  # for pending offsets; not where they may be those of another one's open transaction
 
     # -- reading
 
     def read(self) -> None:
         """Read the last entry. Call it after InitProducerId: before, another entry could still be committed."""
         self._told.clear()
+        self._waits = True
         self.topic.ensure()
-        committed = self._ledger_group.fetch_all()
+        self._read_places()
+
+    def _read_places(self) -> tuple[LastRecord, LedgerEntry | ledger.Unreadable | None]:
+        """The last committed record, and the entry in record and pointer together."""
+        committed = self._ledger_group.fetch_all(require_stable=self._waits)
         pointer = committed.get(self.topic.at)
         lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
         record = self.topic.read(None if pointer is None or lost else pointer.offset)
-        if pointer is None and record.value is not None:
+        if pointer is None and record.value is not None and self._waits:
             # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
             # this waits for it.
             self._ledger_group.fetch_offsets([self.topic.at])
@@ -85,6 +104,7 @@ class LedgerKeeper:
         )
         self._position = record.position
         self._entry = self._followed(record.value, committed, self._as_owner)
+        return record, self._entry
 
     def look(self) -> LedgerEntry | ledger.Unreadable | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
@@ -95,6 +115,34 @@ class LedgerKeeper:
         value = None if record is None else record.value
         self._entry = self._followed(value, committed, LedgerTopic.read_settled)
         return self._entry
+
+    def glance(self, *, open_transaction: bool) -> Glance:
+        """The last committed entry, for one who is about to take the transactional.id: it waits for no open transaction
+        and creates nothing. `verdict` then uses the entry.
+
+        `open_transaction`: one may be open, so its offsets are not waited for. `read` must follow InitProducerId,
+        unless nobody can have committed in between.
+        """
+        self._told.clear()
+        self._waits = not open_transaction
+        if not self.topic.exists():
+            committed = self._ledger_group.fetch_all(require_stable=self._waits)
+            self._entry = self._followed(None, committed, self._as_owner)
+            return Glance(entry=self._entry)
+        record, entry = self._read_places()
+        of_record = isinstance(entry, LedgerEntry) and self._is_in(record, entry)
+        return Glance(
+            entry=entry,
+            there=True,
+            pending=record.pending,
+            producer_id=record.producer_id if of_record else -1,
+            epoch=record.epoch if of_record else -1,
+        )
+
+    def _is_in(self, record: LastRecord, entry: LedgerEntry) -> bool:
+        """Whether the entry is that of this record, and not of a later pointer or of another place."""
+        found = None if record.value is None else ledger.newest(record.value, {}, self.topic.at, self._signer)
+        return isinstance(found, LedgerEntry) and found.serial == entry.serial
 
     def _as_owner(self, kept: LedgerTopic) -> LastRecord | None:
         return kept.read(None) if self._cluster.exists(kept.at.topic, patience_ms=0) else None
@@ -126,7 +174,7 @@ class LedgerKeeper:
         known = isinstance(entry, LedgerEntry) and (entry.query_id == batch.query_id or entry.sources is not None)
         if not known and (asked := self._starts_here(batch, clusters)):
             ask = functools.partial(self._source_group.fetch_offsets, asked)
-            committed = ask(require_stable=True)
+            committed = ask(require_stable=self._waits)
             self._note_told(self._source_group, functools.partial(ask, require_stable=False), committed)
         mine = ledger.source_mark(self._options.transactional_id)
         verdict_if = functools.partial(

@@ -42,10 +42,17 @@ SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """The value of the last committed record, None if there is none, and the offset up to which the topic was read."""
+    """The value of the last committed record, None if there is none, and the offset up to which the topic was read.
+
+    `producer_id` and `epoch` are those of its transaction, -1 without one. `pending`: the outcome of a later record is
+    not known yet.
+    """
 
     value: bytes | None
     position: int
+    producer_id: int = -1
+    epoch: int = -1
+    pending: bool = False
 
 
 class LedgerTopic:
@@ -69,6 +76,11 @@ class LedgerTopic:
             self._cluster.refresh([self.at.topic])
         self._there = True
 
+    def exists(self) -> bool:
+        """Whether the topic exists; asks until it does."""
+        self._there = self._there or self._cluster.exists(self.at.topic, patience_ms=0)
+        return self._there
+
     def read(self, since: int | None) -> LastRecord:
         """The last committed record, for the owner of the transactional.id. The record is at offset `since` or after
         it; None reads everything.
@@ -76,7 +88,7 @@ class LedgerTopic:
         scan = self._scan(since)
         if since is not None and scan.found is None:  # the topic was created again or truncated
             scan = self._scan(None)
-        return LastRecord(value=scan.last, position=scan.position)
+        return scan.last_record()
 
     def read_settled(self) -> LastRecord | None:
         """The same for other readers: waits for the outcome of the last record. None if the topic does not exist."""
@@ -92,7 +104,7 @@ class LedgerTopic:
                 self._cluster.sleep(delay)
         except UnknownTopic:
             return None
-        return LastRecord(value=scan.last, position=scan.position)
+        return scan.last_record()
 
     def follows(self, position: int, acknowledged: Ack) -> bool:
         """Whether no record of this id was committed between `position` and the one just appended."""
@@ -210,11 +222,17 @@ class _Scan:
     position: int
     found: Records | None
 
-    @property
-    def last(self) -> bytes | None:
-        """The value of the last committed record."""
-        record = None if self.found is None else self.found.last
-        return None if record is None else record.value
+    def last_record(self) -> LastRecord:
+        last, pending = (None, False) if self.found is None else (self.found.last, bool(self.found.pending))
+        if last is None:
+            return LastRecord(value=None, position=self.position, pending=pending)
+        return LastRecord(
+            value=last.value,
+            position=self.position,
+            producer_id=last.producer_id,
+            epoch=last.epoch,
+            pending=pending,
+        )
 
 
 class LedgerReader:

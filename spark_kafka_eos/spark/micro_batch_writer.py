@@ -122,7 +122,7 @@ class MicroBatchWriter:
             if isinstance(transaction, SharedTransaction):
                 transaction.note_incomplete(batch)
         except KafkaEosError as error:
-            self._transaction = None
+            self._start_anew()
             _log.warning("cannot record in the ledger that batch %d is incomplete: %s", batch.batch_id, error)
 
     def _commit_rows(
@@ -152,6 +152,7 @@ class MicroBatchWriter:
             attempt.commit_begins()
             return appended
 
+        earlier = staging.folders_before(batch.batch_id) if choice.mode == "driver" else []
         try:
             report = commit_batch(
                 transaction,
@@ -163,15 +164,18 @@ class MicroBatchWriter:
                 observe=observer(self._options, query.collector()),
             )
         except BaseException:
-            # The state of the producer is unknown now, so the next attempt starts with InitProducerId.
-            self._transaction = None
+            self._start_anew()
             raise
         finally:
             if choice.mode == "driver":
                 staging.clean(folder)
-        if choice.mode == "driver":
-            staging.clean_before(batch.batch_id)
+        if report.outcome == "committed":  # a late driver, whose batch is skipped, leaves the live one's files alone
+            staging.clean_all(earlier)
         return report
+
+    def _start_anew(self) -> None:
+        """After an error: what this process knows of the transactional.id's owner stays known."""
+        self._transaction = self._transaction and self._transaction.anew()
 
     def _own(self, staging: Staging | None = None) -> tuple[Committer, Cluster]:
         """The owner of the next batches, with connections of this writer; created when they are first needed.
@@ -189,7 +193,8 @@ class MicroBatchWriter:
             self._checked = True
         if self._transaction is None:
             decide = decide_micro_batch(self._options, calls=True)
-            self._transaction = committer(self._options, cluster, decide)
+            unsure = self._known_calls().failed
+            self._transaction = committer(self._options, cluster, decide, unsure=unsure)
         return self._transaction, cluster
 
     def _connected(self) -> Cluster:

@@ -2,9 +2,15 @@
 
 Executors encode and stage; the commit appends what their messages refer to and ends the transaction. Spark runs the
 commit in a separate process, on a new writer, without a session: the writer knows the batch id, the options and the
-messages, and reads the rest from the checkpoint. So every micro-batch starts with InitProducerId and the ledger. Spark
-also plans each micro-batch in a separate process, so imports that only executors need are made there. The preflight
-runs when Spark plans a write, before its tasks.
+messages, and reads the rest from the checkpoint. So every micro-batch starts with a look at the ledger and the owner of
+the transactional.id, then InitProducerId. Spark also plans each micro-batch in a separate process, so imports that only
+executors need are made there. The preflight runs when Spark plans a write, before its tasks.
+
+The plan that the tasks worked for is the one that is committed, or nothing is. In a store that lets two drivers replace
+each other's files, `offsets/<batch>` may change while the batch runs. So the planning process notes its digest, which
+travels with the tasks' messages, and the commit compares. What remains is the moment between Spark's write of the plan
+and the planning of the write: no code of ours runs in between, and neither process sees the plan that Spark has in
+memory. TransactionalWriter does, and has no such moment.
 
 A batch write is one transaction, too. With `txnAppId` and `txnVersion` (Delta's names), a rerun of the same job writes
 nothing twice.
@@ -23,8 +29,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.core.ownership import Owner
 from spark_kafka_eos.core.preflight import refuse_loop
-from spark_kafka_eos.errors import ConfigurationError, StagingLost
+from spark_kafka_eos.errors import CheckpointUnusable, ConfigurationError, StagingLost
 from spark_kafka_eos.ledger.decide import (
     Decide,
     batch_write,
@@ -40,28 +47,42 @@ from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.worker import COLLECTOR, raising_when_ended
 from spark_kafka_eos.writing.append import StagedWrite
-from spark_kafka_eos.writing.checkpoint import ReadFile, micro_batch
+from spark_kafka_eos.writing.checkpoint import Plan, ReadFile, micro_batch, newest_plan, plan_of
 from spark_kafka_eos.writing.commit import commit_batch, committer
 from spark_kafka_eos.writing.files import files_at, through_spark
 from spark_kafka_eos.writing.observers import observer
-from spark_kafka_eos.writing.report import EncodeReport
+from spark_kafka_eos.writing.report import CommitReport, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
 from spark_kafka_eos.writing.temporary import TemporaryStaging
+from spark_kafka_eos.writing.transaction import owner_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_JOB_GROUP = "spark.jobGroup.id"  # StreamExecution sets it to the id of the query's run
+
+
+def _uuid(text: str | None) -> str | None:
+    """The text if it is a UUID, as a run's id is: a platform's own job group may be the same in each run."""
+    try:
+        return str(uuid.UUID(text or ""))
+    except ValueError:
+        return None
+
+
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
     """A write task's message to the commit: where its blocks are. In a stream also the folder of its files, its query
-    (None if Spark does not provide it), and the address and key of the session's listener, which the commit does not
-    know otherwise (`worker.COLLECTOR`).
+    and the run of it (None if Spark does not provide them), the plan that it worked for (None if unknown), and the
+    address and key of the session's listener, which the commit does not know otherwise (`worker.COLLECTOR`).
     """
 
     report: EncodeReport
     folder: str = ""
     query_id: str | None = None
+    run_id: str | None = None
+    plan: Plan | None = None
     collector: str | None = field(default=None, repr=False)
 
 
@@ -69,6 +90,8 @@ class StagedMessage(WriterCommitMessage):
 # (PythonWorkerFactory's idle workers) or spark.python.worker.reuse is off. So a query pays for its preflight once, or
 # when it hardly matters.
 _checked: set[SinkOptions] = set()
+# By checkpoint: the number of the batch that was planned here last.
+_planned: dict[str, int] = {}
 
 
 def _preflight(cluster: Cluster, options: SinkOptions, staging: Staging) -> None:
@@ -110,6 +133,10 @@ class _Sink(PromptInput):
         show(self._options.log_level, self._options.log_format)
         with self._connect(self._options.client) as cluster:
             self._preflight(cluster, self._options, self._staging)
+            self._note_owner(cluster)
+
+    def _note_owner(self, cluster: Cluster) -> None:
+        """Note whose the transactional.id is, if only that tells the commit that somebody took it."""
 
     def _stage(
         self, batches: Iterator[pa.RecordBatch], folder: str, query_id: str | None, batch_id: int | None
@@ -127,7 +154,8 @@ class _Sink(PromptInput):
         batch: MicroBatch,
         decide: Decide | None,
         collector: str | None = None,
-    ) -> None:
+        planned_under: Owner | None = None,
+    ) -> CommitReport:
         show(self._options.log_level, self._options.log_format)
         reports = [message.report for message in messages if isinstance(message, StagedMessage)]
         if len(reports) != len(messages):
@@ -137,8 +165,8 @@ class _Sink(PromptInput):
             )
         batch = pinned(batch, reports)
         with raising_when_ended(), self._connect(self._options.client) as cluster:
-            commit_batch(
-                committer(self._options, cluster, decide),
+            return commit_batch(
+                committer(self._options, cluster, decide, planned_under=planned_under),
                 batch,
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
                 max_attempts=self._options.max_attempts,
@@ -166,17 +194,21 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             )
         self._checkpoint: str = options.checkpoint_location
         self._call = uuid.uuid4().hex  # per planning: tasks get this object, the commit creates another one
+        self._plan: Plan | None = None
         super().__init__(options, schema, connect, preflight)
         self._staging = staging_of(options, self._checkpoint)
 
     def check(self) -> None:
-        """Once per process: the preflight, whether the checkpoint can be read here, and the first batch's source."""
-        if self._options in _checked:
-            return
+        """Note the plan. Once per process: the preflight, whether the checkpoint can be read here, and the first
+        batch's source.
+        """
         try:
-            read = self._read_checkpoint("metadata")
+            read = self._read_checkpoint("metadata") if self._options not in _checked else None
+            self._note_plan()
         except OSError as error:
             raise self._elsewhere(f"cannot read {self._checkpoint} ({error})") from error
+        if read is None:
+            return
         super().check()
         if read("commits/0") is None and read("offsets/0") is not None:
             from spark_kafka_eos.writing.preflight import check_source_cluster
@@ -187,6 +219,13 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
                 check_source_cluster(cluster, self._options, batch)
         _checked.add(self._options)
 
+    def _note_plan(self) -> None:
+        known = _planned.get(self._checkpoint)
+        files = files_at(self._checkpoint, "checkpointLocation")
+        self._plan = newest_plan(files, None if known is None else known + 1)
+        if self._plan is not None:
+            _planned[self._checkpoint] = self._plan.batch_id
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
         from spark_kafka_eos.spark.encode_stage import task_context
@@ -196,16 +235,25 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         query_id = context.getLocalProperty("sql.streaming.queryId")
         folder = f"{batch_id or 'unnumbered'}-{self._call}"
         report = self._stage(iterator, folder, query_id, None if batch_id is None else int(batch_id))
-        return StagedMessage(report, folder, query_id, collector=context.getLocalProperty(COLLECTOR))
+        return StagedMessage(
+            report,
+            folder,
+            query_id,
+            run_id=_uuid(context.getLocalProperty(_JOB_GROUP)),
+            plan=self._plan,
+            collector=context.getLocalProperty(COLLECTOR),
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
         batch = self._micro_batch(messages, batchId)
         refuse_loop(self._options, batch)
         collectors = {message.collector for message in messages if isinstance(message, StagedMessage)} - {None}
-        self._commit(messages, batch, decide_micro_batch(self._options), next(iter(collectors), None))
+        earlier = self._staging.folders_before(batchId)
+        report = self._commit(messages, batch, decide_micro_batch(self._options), next(iter(collectors), None))
         self._clean(messages)
-        self._staging.clean_before(batchId)
+        if report.outcome == "committed":
+            self._staging.clean_all(earlier)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the staged files. There is no transaction to abort, because it starts in `commit`."""
@@ -218,16 +266,28 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             self._staging.clean(folder)
 
     def _micro_batch(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> MicroBatch:
-        """The batch as recorded in the checkpoint of the query that the tasks worked for."""
+        """The batch as recorded in the checkpoint of the query that the tasks worked for, by the plan that they worked
+        for.
+        """
         before = [f"offsets/{batch_id - 1}"] if batch_id else []
-        batch = micro_batch(self._read_checkpoint("metadata", f"offsets/{batch_id}", also=before), batch_id)
-        queries = {message.query_id for message in messages if isinstance(message, StagedMessage)} - {None}
+        read = self._read_checkpoint("metadata", f"offsets/{batch_id}", also=before)
+        batch = micro_batch(read, batch_id)
+        told = [message for message in messages if isinstance(message, StagedMessage)]
+        queries = {message.query_id for message in told} - {None}
         if queries - {batch.query_id}:
             raise self._elsewhere(
                 f"{self._checkpoint} contains the checkpoint of query {batch.query_id}, but this is "
                 f"query {', '.join(map(str, queries))}"
             )
-        return batch
+        now = plan_of(batch_id, read(f"offsets/{batch_id}") or "")
+        if other := next((plan for plan in (message.plan for message in told) if plan not in (None, now)), None):
+            raise CheckpointUnusable(
+                f"the checkpoint {self._checkpoint} had plan {other} when Spark planned the write of batch {batch_id}, "
+                f"but now it has plan {now}: another driver writes to this checkpoint, in a store that lets it replace "
+                "files",
+                action="Stop the other driver, then start the query again: it writes the batch as it is planned then.",
+            ).replaced(committed="nothing")
+        return replace(batch, run_id=next((message.run_id for message in told if message.run_id), None))
 
     def _read_checkpoint(self, *expected: str, also: Sequence[str] = ()) -> ReadFile:
         """Reads the checkpoint's files; those that are expected, or needed `also`, only once. Raises ConfigurationError
@@ -269,6 +329,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         now = time.time()
         # Each run has its own folder. Folders by transactional.id would be left behind where the id is random.
         self._run = folder_of_run(now)
+        self._planned_under: Owner | None = None
         shared = options.staging_dir
         self._staging = Staging(f"{shared}/kafka-eos-staging/batch-writes") if shared else TemporaryStaging(now)
 
@@ -278,6 +339,10 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         except BaseException:
             self._staging.clean(self._run)  # Spark does not call `abort` before it has a writer
             raise
+
+    def _note_owner(self, cluster: Cluster) -> None:
+        if self._options.transactional_id:
+            self._planned_under = owner_of(cluster, self._options.transactional_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
@@ -290,7 +355,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         topics = {block.partition.topic for report in reports for block in report.blocks}
         batch = batch_write(app_id, version, run=self._run, destination=destination_of(self._options, topics))
         decide = None if app_id is None else decide_batch_write(self._options)
-        self._commit(messages, batch, decide)
+        self._commit(messages, batch, decide, planned_under=self._planned_under)
         self._staging.clean(self._run)
         self._staging.clean_old(time.time())
 

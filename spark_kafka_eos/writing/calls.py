@@ -110,13 +110,18 @@ class Calls:
         same = [each for each in known if (each.run_id, each.query_id) == (call.run_id, call.query_id)]
         return max((each.batch_id + 1 for each in same if each.batch_id < call.batch_id), default=0)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a call has failed since the last commit: its requests may have raised the producer's epoch."""
+        return self._failed is not None or (self._last is not None and self._last[1] != _EVERYTHING)
+
     def _leave(self, call: Call, outcome: Committed | None) -> None:
         with self._changed:
             self._running = None
             if outcome is None:
                 self._failed = call
             else:
-                self._last = call, outcome
+                self._last, self._failed = (call, outcome), None
             self._changed.notify_all()
 
     def _admit(self, call: Call) -> Attempt:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from spark_kafka_eos.errors import CheckpointUnusable
@@ -30,13 +30,25 @@ from spark_kafka_eos.writing.files import Files, files_at
 from spark_kafka_eos.writing.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
 __all__ = [
+    "Plan",
     "ReadFile",
     "keeps_state",
     "micro_batch",
+    "newest_plan",
     "next_batch",
     "next_batch_at",
+    "plan_of",
     "starts_where_the_query_began",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A batch's file in the checkpoint, as exact as its `digest`."""
+
+    batch_id: int
+    digest: str
+
 
 # When Spark plans the first batch of a query with a stateful operator, it writes one of these files: in the usual
 # format, or in that of transformWithState (OperatorStateMetadata).
@@ -76,6 +88,22 @@ def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     if batch.start is None or read("offsets/0") is None:
         return False
     return batch.start == micro_batch(read, 0).start
+
+
+def newest_plan(files: Files, expected: int | None = None) -> Plan | None:
+    """The newest plan of the checkpoint; None if it has none. `expected` is the number that it probably has, which
+    saves listing the folder.
+    """
+    if expected is not None and (text := files.read_text(f"offsets/{expected}")) is not None:
+        return plan_of(expected, text)
+    numbers = [int(name) for name in files.names("offsets") if name.isdigit()]
+    text = files.read_text(f"offsets/{max(numbers)}") if numbers else None
+    return None if text is None else plan_of(max(numbers), text)
+
+
+def plan_of(batch_id: int, text: str) -> Plan:
+    """The plan with this text."""
+    return Plan(batch_id=batch_id, digest=digest(text))
 
 
 def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:

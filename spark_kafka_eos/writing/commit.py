@@ -15,6 +15,7 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import Recorder, phase, recording
 from spark_kafka_eos.core.append_mode import Choice, Mode
 from spark_kafka_eos.core.backoff import Clock
+from spark_kafka_eos.core.ownership import Owner
 from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, ProducerFenced, StagingLost, TransactionAborted
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
@@ -43,12 +44,21 @@ class Committer(Protocol):
 
     def abort(self) -> None: ...
 
+    def anew(self) -> Committer: ...
 
-def committer(options: SinkOptions, cluster: Cluster, decide: Decide | None) -> Committer:
-    """The committer for the option `deliveryGuarantee`."""
+
+def committer(
+    options: SinkOptions,
+    cluster: Cluster,
+    decide: Decide | None,
+    *,
+    planned_under: Owner | None = None,
+    unsure: bool = False,
+) -> Committer:
+    """The committer for the option `deliveryGuarantee`. `planned_under`, `unsure`: see SharedTransaction."""
     if options.delivery_guarantee == "at-least-once":
         return IdempotentWrites(options, cluster)
-    return SharedTransaction(options, cluster, decide)
+    return SharedTransaction(options, cluster, decide, planned_under=planned_under, unsure=unsure)
 
 
 def commit_batch(
@@ -99,10 +109,10 @@ class _Attempts:
         while True:
             with phase("begin"):
                 verdict = transaction.begin(batch)
-            self._identity = transaction.identity
-            if isinstance(verdict, verdicts.Skip):
+            if isinstance(verdict, verdicts.Skip):  # and no producer id was taken
                 _log.info("batch %d of query %s: nothing to write: %s", batch.batch_id, batch.query_id, verdict.reason)
                 return "skipped", None
+            self._identity = transaction.identity
             try:
                 appended = transaction.append(write)
                 self._identity = transaction.identity

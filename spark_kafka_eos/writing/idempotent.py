@@ -101,6 +101,10 @@ class IdempotentWrites:
     def abort(self) -> None:
         """Does nothing. Appended records stay; the next attempt appends them again."""
 
+    def anew(self) -> IdempotentWrites:
+        """What goes on after an error."""
+        return self
+
 
 @contextmanager
 def _nothing_is_taken_back() -> Iterator[None]:

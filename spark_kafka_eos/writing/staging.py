@@ -9,10 +9,11 @@ The disk never becomes full because of them: each task, and the driver where it 
 what would leave too little free (core.staging_space).
 
 Each call for a batch has its own folder, and removes it whatever the outcome. Folders left behind by a crash are
-removed when a later batch is settled. So no driver removes files that another one still needs: a fenced driver settles
-no batch, and its successor's batch ids are never lower. After a lost checkpoint they begin at 0 again. Then a driver
-that settles a batch may remove the files of its successor's first one, but that one is refused anyway: it does not
-start where the settled batch ended. What attempts at the same batch left behind may be removed by the
+removed when a later batch is committed: those that were there before that commit. So no driver removes files that
+another one still needs. A late driver commits nothing, so it removes nothing but its own folder. And the successor's
+batch ids are never lower, unless a lost checkpoint lets them begin at 0 again. Then its folders are either later than
+the commit, and stay, or its batch was planned before the commit, and is refused: it does not start where the committed
+batch ended. What attempts at the same batch left behind may be removed by the
 transactional.id's owner, if it was there before the owner's InitProducerId, which fenced them. Cleaning only saves disk
 space, so it never fails: it logs what it could not remove.
 """
@@ -186,9 +187,9 @@ class Staging:
             if self.directory is not None:
                 self._files().remove(folder)
 
-    def clean_before(self, batch_id: int) -> None:
-        """Remove the folders of all batches before this one. Call it after settling `batch_id`."""
-        for folder in self.folders_before(batch_id):
+    def clean_all(self, folders: Iterable[str]) -> None:
+        """Remove what `folders_before` returned before `batch_id` was committed. Call it after that commit."""
+        for folder in folders:
             self.clean(folder)
 
     def folders_before(self, batch_id: int) -> list[str]:

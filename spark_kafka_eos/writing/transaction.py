@@ -1,11 +1,24 @@
 """The driver's steps of a shared transaction: begin, let other processes append, commit or abort.
 
-    begin(batch)      InitProducerId if a new epoch is needed, then the ledger: write, skip or LedgerRefused
+    begin(batch)      look: the owner of the transactional.id and the ledger decide: write, skip, LedgerRefused, or
+                      ProducerFenced; only to write, InitProducerId if a new epoch is needed, then the ledger again
     identity          for every process that appends (writing.append)
     commit(batch)     adds the ledger's record, its pointer and the source offsets, then EndTxn(commit)
     abort()           a new epoch; the records of the old one are aborted and its stragglers are fenced
 
 Not obvious:
+- Look before you take. InitProducerId aborts the open transaction of whoever owns the id and fences it. A driver that
+  comes back late, after another one took over, must end by itself, without the live one noticing. So nothing sends
+  InitProducerId, or adds anything under the epoch of another owner (the fence), before it has asked whose the id is and
+  what is committed:
+  - A process that holds an epoch knows whose the id must be (`_require_held`).
+  - One that does not, as the sink's commit process, goes by the ledger: if its own run committed the last entry, the id
+    must be as that commit left it. If another run did, this one starts, and takes the id. A batch write has no
+    earlier commit, but knows whose the id was when Spark planned it (`planned_under`).
+  Only what happens between the answer and InitProducerId remains unseen. Then the last one that takes the id wins, and
+  the other one is fenced.
+- The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
+  ledger is read again after InitProducerId, when nothing can be committed any more.
 - An abort is EndTxn(abort), then a new epoch. InitProducerId alone would also abort, but a fenced process that sends it
   aborts the newer producer's open transaction before it learns that it is fenced. With EndTxn(abort), it only learns
   that. And a delayed EndTxn cannot end a later transaction (KAFKA-17754), because that one has another epoch.
@@ -15,9 +28,10 @@ Not obvious:
 - TV1 with brokers that do not verify which partitions are in a transaction: the fence (writing.fence) precedes a new
   epoch. A process that was fenced gets an error from the first of its requests.
 - What the ledger's verdict is based on is confirmed before EndTxn (ledger.keeper).
-- A commit with an unknown outcome is settled by InitProducerId, which waits until the coordinator has finished the
-  transaction, and then by the ledger. In TV1, InitProducerId would take the transactional.id from a newer producer, so
-  the coordinator is asked for the owner first.
+- A commit with an unknown outcome is settled by the coordinator if it shows what the commit left behind. Otherwise by
+  InitProducerId, which waits until the coordinator has finished the transaction, and then by the ledger.
+- A request of our own that may have raised the epoch and was not answered leaves us without knowing our epoch. Then the
+  owner cannot be told from another one, and the ledger alone decides.
 """
 
 from __future__ import annotations
@@ -26,15 +40,27 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.broker.versions import UNSUPPORTED_VERSION
+from spark_kafka_eos.core.ownership import (
+    Owner,
+    is_given_up,
+    is_left_by_commit,
+    is_prepared,
+    taken_from,
+    taken_since,
+)
 from spark_kafka_eos.core.preflight import Unread
 from spark_kafka_eos.core.transaction import Event, State, Transaction
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import (
+    BrokerError,
+    BrokerUnreachable,
     CommitOutcomeUnknown,
     Committed,
     IllegalTransactionState,
@@ -47,7 +73,7 @@ from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
-from spark_kafka_eos.ledger.keeper import LedgerKeeper
+from spark_kafka_eos.ledger.keeper import Glance, LedgerKeeper
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
@@ -64,7 +90,26 @@ WRITE_ONCE = (
 
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
-_GIVEN_UP = ("PrepareAbort", "CompleteAbort")
+
+_Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
+_ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was when the ledger was read
+
+
+def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
+    """Whose the id is now; None if the coordinator does not tell."""
+    facts = _described(cluster, transactional_id)
+    if isinstance(facts, Unread):
+        return None
+    return Owner() if facts is None else Owner(producer_id=facts.producer_id, epoch=facts.epoch)
+
+
+def _described(cluster: Cluster, transactional_id: str) -> _Facts:
+    try:
+        return describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+    except BrokerError as error:
+        if error.code != UNSUPPORTED_VERSION:
+            raise
+        return Unread(reason="the brokers lack DescribeTransactions")
 
 
 class SharedTransaction:
@@ -79,14 +124,18 @@ class SharedTransaction:
         cluster: Cluster,
         decide: Decide | None,
         *,
+        planned_under: Owner | None = None,
+        unsure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
-        every batch is written. `clock` is for tests.
+        every batch is written. `planned_under` is whose the id was when Spark planned the write, None if that is not
+        known. `unsure`: requests of this process may have raised the epoch since its last commit. `clock` is for tests.
         """
         self._options = options
         self._cluster = cluster
         self._decide = decide
+        self._planned_under = planned_under
         self._clock = clock
         self._appending_since = clock()
         self._transaction = Transaction()
@@ -96,6 +145,7 @@ class SharedTransaction:
         self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
         self._identity: ProducerIdentity | None = None
         self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
+        self._unsure = unsure  # a request of ours that raises the epoch was sent and not answered
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -104,16 +154,23 @@ class SharedTransaction:
         return self._identity
 
     def begin(self, batch: MicroBatch) -> verdicts.Write | verdicts.Skip:
-        """Get a new epoch and decide on `batch`. Raises LedgerRefused if going on could lose or repeat data."""
+        """Decide on `batch`, and to write it, get a new epoch. Raises LedgerRefused if going on could lose or repeat
+        data, ProducerFenced if another driver has taken over.
+        """
         failpoint("begun", batch.batch_id)
-        known = self._transaction.state is State.READY
-        if not known:
-            self._initialise()
-        verdict = self._verdict(batch)
-        if known and not isinstance(verdict, verdicts.Write):
-            # Unusual, for example a query restarted with the same writer: another process may have written in between.
-            self._initialise()
-            verdict = self._verdict(batch)
+        self._require_not_fenced()
+        verdict = self._verdict(batch) if self._holds else None
+        if isinstance(verdict, verdicts.Write):
+            self._renew()
+        else:
+            # Nothing is held. Or, which is unusual, another process may have written in between: for example, a query
+            # was restarted with the same writer.
+            verdict, read_under = self._look(batch)
+            if isinstance(verdict, verdicts.Write):
+                self._identity = None
+                verdict = verdict if self._initialise(read_under) else self._verdict(batch)
+                if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
+                    self._require_held()
         match verdict:
             case Refuse() as refusal:
                 raise self._refused(refusal)
@@ -123,11 +180,26 @@ class SharedTransaction:
                     committed="everything",
                     action=WRITE_ONCE,
                 )
-            case _:
-                if verdict.reason.startswith("resolve="):
-                    _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
+            case verdicts.Skip():
+                self._warn_if_resolved(verdict, batch)
+                return verdict
+            case verdicts.Write():
+                self._warn_if_resolved(verdict, batch)
                 failpoint("initialised", batch.batch_id)
                 return verdict
+
+    @staticmethod
+    def _warn_if_resolved(verdict: verdicts.Write | verdicts.Skip, batch: MicroBatch) -> None:
+        if verdict.reason.startswith("resolve="):
+            _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
+
+    def anew(self) -> SharedTransaction:
+        """What goes on in this process after an error: this object, if it knows whose the id is. Otherwise another one,
+        which knows that requests of this process may have raised the epoch.
+        """
+        if self._transaction.state in (State.UNINITIALISED, State.READY, State.FENCED) and not self._unsure:
+            return self
+        return SharedTransaction(self._options, self._cluster, self._decide, unsure=True, clock=self._clock)
 
     def appending(self) -> None:
         """Record that the transaction may contain records from now on."""
@@ -168,28 +240,40 @@ class SharedTransaction:
 
     def _end(self, batch: MicroBatch, entry: LedgerEntry | None) -> None:
         """Send EndTxn(commit), and settle its outcome if it is in doubt."""
+        self._unsure = True
         try:
             following = self._coordinator.end(self.identity, commit=True)
         except ProducerFenced as error:
             if not self._timed_out():
                 raise self._fenced(error) from error
-            self._resolve_doubt(batch, error)
+            self._resolve_doubt(batch, entry, error)
         except KafkaEosError as error:
             # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
-            self._resolve_doubt(batch, error)
+            self._resolve_doubt(batch, entry, error)
         else:
-            self._transaction.apply(Event.COMMIT_ANSWERED)
-            if entry is not None:
-                self._ledger.keep(entry)
-            if following != self._identity:
-                self._identity = following
-                self._transaction.apply(Event.NEXT_EPOCH)
+            self._committed(entry, following)
+
+    def _committed(self, entry: LedgerEntry | None, following: ProducerIdentity) -> None:
+        self._unsure = False
+        self._transaction.apply(Event.COMMIT_ANSWERED)
+        if entry is not None:
+            self._ledger.keep(entry)
+        if following != self._identity:
+            self._identity = following
+            self._transaction.apply(Event.NEXT_EPOCH)
 
     def note_incomplete(self, batch: MicroBatch) -> None:
         """Record in the ledger that the committed `batch` lacks DataFrames that came too late. From then on it is
         refused, until an operator resolves that.
         """
-        if self._transaction.state is not State.READY:
+        self._require_not_fenced()
+        if self._holds:
+            self._renew()
+        else:
+            verdict, _ = self._look(batch, to_take=True)
+            if isinstance(verdict, Refuse):
+                raise self._refused(verdict)
+            self._identity = None
             self._initialise()
         self.appending()
         self.commit(batch, incomplete=True)
@@ -201,6 +285,7 @@ class SharedTransaction:
         if self._given_up:
             self._identity = None
         elif not self._fence.needed():  # the fence also aborts
+            self._unsure = True
             try:
                 self._identity = self._coordinator.end(self.identity, commit=False)
             except ProducerFenced as error:
@@ -209,17 +294,104 @@ class SharedTransaction:
                 self._identity = None
             except TransactionAborted:
                 _log.info("the coordinator has already aborted the transaction")
+        self._require_held()
         self._initialise()
 
-    # -- owning the transactional.id
+    # -- looking
 
-    def _initialise(self) -> None:
+    @property
+    def _holds(self) -> bool:
+        """Whether this process has an epoch of its own, as far as it knows, and no transaction is open."""
+        held = self._identity is not None and not self._unsure
+        return held and self._transaction.state in (State.READY, State.COMMITTED)
+
+    def _renew(self) -> None:
+        """Get the next epoch of a held identity, unless EndTxn returned it."""
+        if self._transaction.state is State.COMMITTED:
+            self._require_held()
+            self._initialise(self._identity)
+
+    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _ReadUnder]:
+        """The verdict on `batch` for a process that holds no epoch, and under which owner's epoch it was found. Raises
+        ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
+        """
+        facts = self._settled_facts()
+        glance, verdict = Glance(entry=None), self._verdict_without_ledger()
+        if self._decide is not None:
+            rests = facts is None or (isinstance(facts, TransactionFacts) and not facts.is_open)
+            glance = self._ledger.glance(open_transaction=not rests)
+            verdict = self._verdict(batch)
+        if isinstance(verdict, Refuse) and isinstance(facts, Unread) and glance.pending:
+            verdict = verdicts.Write(reason="only after InitProducerId it is known whether a predecessor has committed")
+        if to_take or isinstance(verdict, verdicts.Write):
+            self._require_untaken(facts, glance, batch)
+        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.there:
+            return verdict, facts
+        return verdict, None
+
+    def _require_untaken(self, facts: _Facts, glance: Glance, batch: MicroBatch) -> None:
+        """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
+        entry = glance.entry
+        if self._unsure or isinstance(facts, Unread) or facts is None:
+            return
+        if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
+            if glance.producer_id >= 0 and not is_left_by_commit(glance.producer_id, glance.epoch, facts):
+                raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}")
+        elif self._planned_under is not None and taken_since(self._planned_under, facts):
+            raise self._overtaken(facts, ", since Spark planned this write")
+
+    def _require_held(self) -> None:
+        """Raise ProducerFenced if the id is no longer that of the identity that this process holds, if it holds one."""
+        if self._identity is None:
+            return
+        facts = self._facts()
+        if isinstance(facts, TransactionFacts) and taken_from(self._identity, facts) and is_prepared(facts):
+            facts = self._settled_facts()
+        if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
+            return
+        if self._transaction.state in _OPEN and is_given_up(self._identity, facts):
+            self._identity = None
+            return
+        raise self._overtaken(facts)
+
+    def _require_not_fenced(self) -> None:
         if self._transaction.state is State.FENCED:
-            # Do not even send InitProducerId: it would abort the open transaction of the newer producer.
             raise ProducerFenced(
                 f"a newer producer took over transactional.id {self._options.transactional_id!r}",
                 action="Stop this query.",
             )
+
+    def _facts(self) -> _Facts:
+        return _described(self._cluster, self._options.transactional_id)
+
+    def _settled_facts(self) -> _Facts:
+        """The same, after the end of a transaction that is already decided: only then the ledger shows it.
+
+        InitProducerId would wait for that, too.
+        """
+        budget = self._cluster.budget()
+        while isinstance(facts := self._facts(), TransactionFacts) and is_prepared(facts):
+            delay = budget.delay(soon=True)
+            if delay is None:
+                raise BrokerUnreachable(
+                    f"the last transaction of {self._options.transactional_id!r} has been in state {facts.state} for "
+                    f"{budget.milliseconds} ms: its coordinator cannot write the markers",
+                    action="Check the leaders of its partitions (`kafka-eos transactions describe`).",
+                )
+            self._cluster.sleep(delay)
+        return facts
+
+    # -- owning the transactional.id
+
+    def _initialise(self, read_under: _ReadUnder = None) -> bool:
+        """Take the id, or get the next epoch of the one that is held; then read the ledger. Returns False if it was
+        read, true if what is known of it counts.
+
+        It counts if it was read while the last transaction `read_under` this producer id and epoch had ended, and the
+        new epoch is the next one: each commit needs an epoch of its own, so there was none in between.
+        """
+        self._require_not_fenced()
+        self._unsure = True
         try:
             if (self._identity is None or self._transaction.state in _OPEN) and self._fence.needed():
                 self._shut_stragglers_out()
@@ -228,34 +400,39 @@ class SharedTransaction:
             raise self._fenced(error) from error
         self._given_up = False
         self._transaction.apply(Event.INITIALISED)
-        if self._decide is not None:
+        counts = read_under is not None and (self._identity.producer_id, self._identity.epoch) == (
+            read_under.producer_id,
+            read_under.epoch + 1,
+        )
+        if self._decide is not None and not counts:
             self._ledger.read()
         self._transaction.apply(Event.LEDGER_READ)
-
-    def _facts(self) -> TransactionFacts | Unread | None:
-        return describe.transaction(self._cluster, self._options.transactional_id, now_ms=int(time.time() * 1e3))
+        self._unsure = False
+        return counts
 
     def _shut_stragglers_out(self) -> None:
         """Apply the fence. The next InitProducerId is that of a new producer."""
         facts = self._facts()
         if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
-            held = self._identity or last
-            if (held.producer_id, held.epoch) != (last.producer_id, last.epoch) and not self._timed_out():
+            held = self._identity
+            if held is not None and taken_from(held, facts) and not is_given_up(held, facts):
                 raise self._overtaken(facts)
             try:
                 self._fence.span(last, was_committed=facts.state == "CompleteCommit")
             except ProducerFenced:
-                if self._identity is not None:
+                if held is not None:
                     raise
                 _log.info("another new producer has fenced the old epoch already")
         self._identity = None
 
     def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
+        """What to raise if another producer has the id, and what to stop with."""
+        self._transaction.apply(Event.FENCED)
         return ProducerFenced(
             f"transactional.id {self._options.transactional_id!r} now belongs to producer {facts.producer_id}, epoch "
             f"{facts.epoch}{why}",
             action="Stop one of the two queries with this transactional.id; each query needs its own.",
-        )
+        ).replaced(committed="nothing")
 
     def _timed_out(self) -> bool:
         """Whether the coordinator aborted our transaction because of its timeout, and no other producer took over
@@ -268,11 +445,7 @@ class SharedTransaction:
             return False
         with contextlib.suppress(KafkaEosError):  # then the original error stands
             facts = self._facts()
-            self._given_up = (
-                isinstance(facts, TransactionFacts)
-                and facts.state in _GIVEN_UP
-                and (facts.producer_id, facts.epoch) == (identity.producer_id, identity.epoch + 1)
-            )
+            self._given_up = isinstance(facts, TransactionFacts) and is_given_up(identity, facts)
         return self._given_up
 
     def _fenced(self, error: ProducerFenced) -> KafkaEosError:
@@ -300,21 +473,24 @@ class SharedTransaction:
 
     def _verdict(self, batch: MicroBatch) -> verdicts.Verdict:
         if self._decide is None:
-            return verdicts.Write(reason="without txnAppId, every write is new")
+            return self._verdict_without_ledger()
         return self._ledger.verdict(self._decide, batch)
+
+    @staticmethod
+    def _verdict_without_ledger() -> verdicts.Verdict:
+        return verdicts.Write(reason="without txnAppId, every write is new")
 
     # -- a commit with an unknown outcome
 
-    def _resolve_doubt(self, batch: MicroBatch, error: KafkaEosError) -> None:
+    def _resolve_doubt(self, batch: MicroBatch, entry: LedgerEntry | None, error: KafkaEosError) -> None:
         """Find out the outcome of a commit that failed with `error`."""
         self._transaction.apply(Event.COMMIT_IN_DOUBT)
         try:
-            if self._given_up:
-                self._identity = None
-            elif self._coordinator.transaction_version < 2:
-                # TV1 would fence us because the transaction may still be open. It does not fence a new producer, which
-                # would, however, take the id from a live successor.
-                self._look_before_taking(error)
+            facts = None if self._given_up else self._settled_facts()
+            if isinstance(facts, TransactionFacts) and (following := self._after_commit(facts, error)) is not None:
+                return self._committed(entry, following)
+            if self._given_up or self._coordinator.transaction_version < 2:
+                # TV1 would fence us with our identity, because the transaction may still be open.
                 self._identity = None
             self._initialise()
             verdict = self._verdict(batch)
@@ -340,6 +516,13 @@ class SharedTransaction:
                 ) from error
             case Refuse():
                 raise self._refused(verdict, committed="unknown") from error
+            case verdicts.Skip() if not isinstance(facts, Unread):
+                # Applied only just now. A process that does not hold our new epoch would take it for another owner's.
+                raise CommitOutcomeUnknown(
+                    f"the commit of batch {batch.batch_id} failed ({error.what}), and was applied later: according to "
+                    "the ledger, the batch is committed",
+                    action="Start the query again: it goes on after this batch.",
+                ) from error
 
     def _refused(self, refusal: Refuse, committed: Committed = "nothing") -> LedgerRefused:
         remedy = refusal.remedy
@@ -347,11 +530,14 @@ class SharedTransaction:
             remedy += f" `kafka-eos query resolve {self._options.transactional_id}` shows both sides and the choices."
         return LedgerRefused(f"{refusal.reason}. {refusal.meaning}", action=remedy, committed=committed)
 
-    def _look_before_taking(self, error: KafkaEosError) -> None:
-        """Raise ProducerFenced if another producer owns the transactional.id now."""
-        facts, identity = self._facts(), self.identity
-        if not isinstance(facts, TransactionFacts) or self._timed_out():
-            return
-        if (facts.producer_id, facts.epoch) != (identity.producer_id, identity.epoch):
-            self._transaction.apply(Event.FENCED)
+    def _after_commit(self, facts: TransactionFacts, error: KafkaEosError) -> ProducerIdentity | None:
+        """What to go on with if the coordinator shows that our commit was applied; None if it may still be open, or was
+        aborted. Raises ProducerFenced if another producer owns the transactional.id now.
+        """
+        identity = self.identity
+        version = identity.transaction_version
+        if is_left_by_commit(identity.producer_id, identity.epoch, facts, transaction_version=version):
+            return replace(identity, producer_id=facts.producer_id, epoch=facts.epoch)
+        if taken_from(identity, facts) and not is_given_up(identity, facts):
             raise self._overtaken(facts, f" ({error.what})").replaced(committed="unknown")
+        return None

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused
+from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
 from spark_kafka_eos.lab.simulation.check import violations
 from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
 from spark_kafka_eos.lab.simulation.coordinator import Coordinator
@@ -98,6 +98,7 @@ class _Life:
             self.wrong.append(f"{type(error).__name__}: {error}")
         finally:
             world.end()
+        self.wrong += self.network.owners.wrong
         if not self.wrong:
             self.wrong = violations(self.kafka, self.claims, self.records, reads=self.way != "batch writes")
         return History(
@@ -181,6 +182,8 @@ class _Life:
         self.outcomes["finished" if driver.finished else type(error).__name__ if error else "killed"] += 1
         if isinstance(error, IllegalTransactionState):
             self.wrong.append(f"{process.name}: {error}")
+        if isinstance(error, ProducerFenced) and "now belongs to" in error.what and process is self.network.owners.last:
+            self.wrong.append(f"{process.name} took itself for another owner: {error}")
         if driver is not self.current or driver.finished:
             return
         if self.runs >= _MOST_RUNS:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from spark_kafka_eos.broker.versions import RANGES, choose
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.lab.simulation.kafka import ModelKafka
+from spark_kafka_eos.lab.simulation.owners import Owners
 from spark_kafka_eos.lab.simulation.refusals import refusal
 from spark_kafka_eos.lab.simulation.shown import codes_in, shown, shown_answer
 from spark_kafka_eos.lab.simulation.world import Process
@@ -68,6 +69,7 @@ class Network:
         self.kafka, self.kinds = kafka, kinds
         self._cut_off: dict[Process, float] = {}  # the end of the outage
         self.misled: set[Process] = set()  # processes that received outdated offsets
+        self.owners = Owners()
 
     def cut_off(self, process: Process, seconds: float) -> None:
         """Let nothing from this process, or from those inside it, reach a broker for this time."""
@@ -177,7 +179,9 @@ class ModelConnection:
     # -- the fate of a request
 
     def _arrive(self, api: str, version: int, request: Any) -> Any:
+        arrived = self._network.owners.sends(self._process.whole, api)
         answer = self._network.kafka.handle(self._node, api, version, request)
+        arrived(answer, True)
         world = self._process.world
         if world.trace is not None:
             world.note(f"{shown(api, version, request)} -> {shown_answer(answer)}")
@@ -191,8 +195,11 @@ class ModelConnection:
                 for data in topic.partition_data:
                     data.records = bytes(data.records)
 
+        arrived = self._network.owners.sends(self._process.whole, api)
+
         def arrive() -> None:
             answer = kafka.handle(node, api, version, request)
+            arrived(answer, False)
             if world.trace is not None:
                 world.note(f"late, from {name}: {shown(api, version, request)} -> {shown_answer(answer)}")
 

@@ -236,7 +236,8 @@ class SimulatedDriver:
                 transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
             if not self._planned(number, start):
                 return
-            self._write(cluster, transaction, self.checkpoint.batch(number, start))
+            planned = self.checkpoint.batch(number, start)
+            self._write(cluster, transaction, replace(planned, run_id=self.process.name))
             if not self._noted(number):
                 raise Stopped(f"commits/{number} is there already")
             number, start = number + 1, None
@@ -245,6 +246,7 @@ class SimulatedDriver:
         """One write for each version that is not recorded as done: of the record at that offset in both partitions."""
         for version in range(self._records):
             if f"commits/{version}" not in self.checkpoint.files:
+                self._network.owners.starts(self.process)
                 batch = batch_write("job", version, destination=TOPIC)
                 self._write(cluster, SharedTransaction(OPTIONS, cluster, decide_batch_write(OPTIONS)), batch)
                 self._noted(version)

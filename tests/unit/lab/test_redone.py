@@ -1,5 +1,7 @@
 """What was written again is read from the very lines that the writer logs."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,6 +55,9 @@ class Aborting:
 
     def abort(self) -> None:
         self.aborted += 1
+
+    def anew(self) -> Aborting:
+        return self
 
 
 def test_the_lines_are_those_that_settling_a_batch_logs(caplog: pytest.LogCaptureFixture) -> None:

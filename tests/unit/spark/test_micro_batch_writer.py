@@ -261,7 +261,7 @@ def test_a_call_that_failed_with_nothing_committed_may_be_made_again(kafka, writ
 def test_after_an_unknown_outcome_that_error_is_the_only_one_and_no_second_call_is_let_in(kafka, writer_of):
     def unanswered(_request, answer):
         answer()
-        kafka.meets["InitProducerId"] = lost
+        kafka.meets["DescribeTransactions"] = lost
 
     kafka.meets["EndTxn"] = unanswered
     writer = writer_of()

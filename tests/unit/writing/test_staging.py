@@ -51,7 +51,7 @@ def test_without_a_directory_blocks_that_do_not_fit_into_the_report_are_dropped_
     report = nowhere.stage("3", 0, blocks(0, 60, 41, 5))
     assert (report.too_large, report.blocks) == (True, ())
     nowhere.clean("3")
-    nowhere.clean_before(3)
+    clean_before(nowhere, 3)
 
 
 def test_large_blocks_come_back_from_a_file_in_order(tmp_path: Path):
@@ -85,6 +85,11 @@ def staged(staging: Staging, *folders: str) -> None:
         staging.stage(folder, 0, blocks(0, INLINE_BYTES + 1))
 
 
+def clean_before(staging: Staging, batch_id: int) -> None:
+    """What a commit of this batch removes."""
+    staging.clean_all(staging.folders_before(batch_id))
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -92,7 +97,7 @@ def names(folder: Path) -> list[str]:
 def test_files_of_earlier_batches_are_removed_and_none_of_this_or_a_later_one(tmp_path: Path):
     staging = Staging(str(tmp_path))
     staged(staging, "2", "9-a", "9-b", "10-a", "10-b", "11-a", "run", "run-2")
-    staging.clean_before(10)
+    clean_before(staging, 10)
     assert names(tmp_path) == ["10-a", "10-b", "11-a", "run", "run-2"]
 
 
@@ -104,14 +109,14 @@ def test_two_calls_for_a_batch_clean_up_after_themselves_only(tmp_path: Path):
     staging.clean(overtaken)
     assert names(tmp_path) == [successor]
     assert contents(staging, report) == expected(*made)
-    staging.clean_before(8)
+    clean_before(staging, 8)
     assert names(tmp_path) == []
 
 
 def test_cleaning_what_was_never_written_is_fine(tmp_path: Path, caplog):
     never = Staging(str(tmp_path / "never"))
     never.clean("1")
-    never.clean_before(1)
+    clean_before(never, 1)
     assert caplog.messages == []
 
 
@@ -124,7 +129,7 @@ def test_cleaning_never_fails_and_reports_what_remains(tmp_path: Path, caplog):
         (directory / folder).rename(elsewhere / folder)
         (directory / folder).symlink_to(elsewhere / folder)
     staging.clean("3-c")
-    staging.clean_before(3)
+    clean_before(staging, 3)
     assert names(directory) == ["1-a", "3-c"]
     assert sorted(message.split(" (")[0] for message in caplog.messages) == [
         f"cannot remove staging files in {directory}/{folder}" for folder in ("1-a", "3-c")
@@ -132,7 +137,7 @@ def test_cleaning_never_fails_and_reports_what_remains(tmp_path: Path, caplog):
 
 
 def test_cleaning_a_directory_that_cannot_be_listed_does_not_fail_either(caplog):
-    Staging("nosuchscheme://somewhere/dir").clean_before(3)
+    clean_before(Staging("nosuchscheme://somewhere/dir"), 3)
     Staging("nosuchscheme://somewhere/dir").clean("2-a")
     assert len(caplog.messages) == 2
     assert all("nosuchscheme://somewhere/dir" in message for message in caplog.messages)

@@ -243,9 +243,15 @@ def test_a_commit_that_was_not_applied_aborts_this_try(kafka, transaction):
 
 def test_tv1_settles_as_a_newcomer(kafka, transaction):
     # With the identity it held it would be fenced for its own open transaction.
-    kafka.lose_commit("response")
+    kafka.lose_commit("request")
     run(transaction, 0)
     assert (kafka.sent("InitProducerId")[-1].producer_id < 0) is (kafka.version < 2)
+
+
+def test_a_commit_that_the_coordinator_shows_as_applied_needs_no_new_epoch(kafka, transaction):
+    kafka.lose_commit("response")
+    run(transaction, 0)
+    assert len(kafka.sent("InitProducerId")) == 1
 
 
 @pytest.mark.parametrize("loses", ["request", "response"])
@@ -259,7 +265,8 @@ def test_tv1_settles_as_a_newcomer(kafka, transaction):
     ids=["nobody answers", "the right was withdrawn", "the ledger's coordinator is gone"],
 )
 def test_if_the_ledger_cannot_be_read_the_outcome_is_unknown(kafka, transaction, loses, request_, meets, what):
-    kafka.lose_commit(loses, then=lambda: kafka.meets.update({request_: meets}))
+    hidden = refused(UNAUTHORIZED)
+    kafka.lose_commit(loses, then=lambda: kafka.meets.update({"DescribeTransactions": hidden, request_: meets}))
     with pytest.raises(CommitOutcomeUnknown, match=f"batch 0.*not answered.*{what}") as unknown:
         run(transaction, 0)
     assert unknown.value.committed == "unknown"
@@ -269,7 +276,7 @@ def test_if_the_ledger_cannot_be_read_the_outcome_is_unknown(kafka, transaction,
 
 
 def test_an_owner_that_is_fenced_before_it_knows_says_so(kafka, transaction):
-    kafka.lose_commit("response", then=lambda: owner(kafka).begin(batch(0)))
+    kafka.lose_commit("response", then=lambda: owner(kafka).begin(batch(1)))
     with pytest.raises(ProducerFenced) as fenced:
         run(transaction, 0)
     assert fenced.value.committed == "unknown"
@@ -348,7 +355,12 @@ def test_the_ledger_is_asked_again_only_where_its_word_was_needed(kafka, transac
     for number in range(3):
         run(transaction, number)
     asked = [request for request in kafka.sent("OffsetFetch") if request.group_id == OPTIONS.ledger_group]
-    assert len(asked) == (2 if kafka.version >= 2 else 6)
+    assert len(asked) == 3  # a look, after InitProducerId as the id was new, and before EndTxn
+    again = owner(kafka)
+    run(again, 3)
+    asked = [request for request in kafka.sent("OffsetFetch") if request.group_id == OPTIONS.ledger_group]
+    # Its look counts, as the next epoch shows that nobody was in between. The fence (TV1) uses up an epoch.
+    assert len(asked) == (5 if kafka.version >= 2 else 6)
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])  # TV2 is not initialised for each batch
@@ -448,7 +460,7 @@ def test_an_abort_shuts_the_epoch_out_of_every_partition_that_it_may_have_been_i
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
-@pytest.mark.parametrize("left", ["CompleteAbort", "CompleteCommit", "Empty", "Ongoing", "PrepareAbort", "Dead"])
+@pytest.mark.parametrize("left", ["CompleteAbort", "CompleteCommit", "Empty", "Ongoing", "Dead"])
 def test_a_newcomer_shuts_out_what_an_earlier_owner_may_have_left_on_its_way(kafka, transaction, left):
     owner(kafka).begin(batch(0))
     kafka.describe_as(left)
