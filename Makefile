@@ -60,7 +60,7 @@ test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seco
 
 .PHONY: bench
 bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own connector: most of an hour
-	$(BIN)/kafka-eos bench all --output docs/performance --into PERFORMANCE.md
+	$(BIN)/python -m lab bench all --output docs/performance --into PERFORMANCE.md
 
 .PHONY: check
 check: $(READY) prose docs ## Check format, lint, types, the layers' import contracts, spelling and the site's links

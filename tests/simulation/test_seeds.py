@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.run import run
+from lab.simulation.run import run
 
 _EVERY_RUN, _ALL = 10_000, 1_000_000
 

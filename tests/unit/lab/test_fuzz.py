@@ -1,6 +1,6 @@
 """Any bytes, whatever they come as, end in sound values or in an error of `errors.py`; so do damaged ones.
 
-`kafka-eos fuzz` does the same for as long as one likes, led by coverage.
+`python -m lab fuzz` does the same for as long as one likes, led by coverage.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.fuzz import TARGETS, seeds
+from lab.fuzzed_broker import APIS, converse
 from spark_kafka_eos.errors import AuthenticationFailed
-from spark_kafka_eos.lab.fuzz import TARGETS, seeds
-from spark_kafka_eos.lab.fuzzed_broker import APIS, converse
 
 targets = pytest.mark.parametrize("name", sorted(TARGETS))
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.conditions import Conditions
-from spark_kafka_eos.lab.simulation.run import replay, run
+from lab.simulation.conditions import Conditions
+from lab.simulation.run import replay, run
 from tests.seeded_bugs import BUGS
 
 _FEW = 4_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
+from lab.simulation.run import run
 from spark_kafka_eos.cli import main as cli
-from spark_kafka_eos.lab.simulation.run import run
 from tests.seeded_bugs import BUGS
 
 
@@ -47,5 +47,5 @@ def test_a_seed_with_a_wrong_history_is_named_with_the_way_to_replay_it():
     with BUGS["no-epoch-bump"]():
         answer = CliRunner().invoke(cli.app, arguments)
     assert answer.exit_code == 1
-    assert "replay it with: kafka-eos chaos simulate --seed" in answer.output
+    assert "replay it with: python -m lab simulate --seed" in answer.output
     assert answer.output.rstrip().endswith("--no-verification")
