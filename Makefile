@@ -58,6 +58,10 @@ build/gssapi: | $(READY)
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds
 	$(BIN)/pytest tests/unit
 
+.PHONY: lab
+lab: $(READY) ## List the laboratory's commands: simulation, soak, fuzzing, …; RUN="soak --minutes 5" runs one
+	$(BIN)/python -m lab $(or $(RUN),--help)
+
 .PHONY: bench
 bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own connector: most of an hour
 	$(BIN)/python -m lab bench all --output docs/performance --into PERFORMANCE.md
