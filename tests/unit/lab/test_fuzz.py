@@ -16,17 +16,17 @@ from spark_kafka_eos.errors import AuthenticationFailed
 targets = pytest.mark.parametrize("name", sorted(TARGETS))
 
 
-@targets
-def test_good_input_is_accepted(name):
-    assert seeds(name)
-    for seed in seeds(name):
-        TARGETS[name](seed)
+def test_good_input_is_accepted():
+    for name, target in TARGETS.items():
+        assert seeds(name), name
+        for seed in seeds(name):
+            target(seed)
 
 
-@pytest.mark.parametrize("api", sorted(set(APIS) - {"SaslHandshake", "SaslAuthenticate"}))
-def test_a_good_answer_ends_in_no_error(api):
-    (body,) = seeds(api)
-    assert converse(body, api) is None
+def test_a_good_answer_ends_in_no_error():
+    answers = sorted(set(APIS) - {"SaslHandshake", "SaslAuthenticate"})
+    bodies = {api: body for api in answers for body in seeds(api)}
+    assert {api: converse(bodies[api], api) for api in answers} == dict.fromkeys(answers)
 
 
 def test_a_refused_login_is_all_that_comes_of_a_challenge_to_somebody_else():
