@@ -58,9 +58,13 @@ build/gssapi: | $(READY)
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds
 	$(BIN)/pytest tests/unit
 
+.PHONY: lab
+lab: $(READY) ## List the laboratory's commands: simulation, soak, fuzzing, …; RUN="soak --minutes 5" runs one
+	$(BIN)/python -m lab $(or $(RUN),--help)
+
 .PHONY: bench
 bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own connector: most of an hour
-	$(BIN)/kafka-eos bench all --output docs/performance --into PERFORMANCE.md
+	$(BIN)/python -m lab bench all --output docs/performance --into PERFORMANCE.md
 
 .PHONY: check
 check: $(READY) prose docs ## Check format, lint, types, the layers' import contracts, spelling and the site's links
@@ -130,7 +134,7 @@ tested: ## Write docs/tested.md from the reports of test, test-releases and test
 	$(BIN)/python .ci/tested.py write build/*.xml
 
 .PHONY: release
-release: $(READY) ## Build wheel and sdist in dist/, check them, and run a job with each, installed into an environment of its own
+release: $(READY) ## Build wheel and sdist in dist/, check them, and run commands, a job and the demo with each, installed into an environment of its own
 	rm -rf dist && $(TOOL) build/packaging && build/packaging/bin/$(INSTALL) build check-wheel-contents twine
 	build/packaging/bin/python -m build --outdir dist .
 	build/packaging/bin/twine check --strict dist/*
@@ -139,8 +143,10 @@ release: $(READY) ## Build wheel and sdist in dist/, check them, and run a job w
 
 .PHONY: test-installed
 test-installed: # of BUILT, a wheel or sdist
-	$(TOOL) --clear build/installed && build/installed/bin/$(INSTALL) "$(BUILT)[testing]"
-	cd build/installed && bin/kafka-eos --help >help.txt && bin/python -P ../../.ci/installed_job.py
+	$(TOOL) --clear build/installed && build/installed/bin/$(INSTALL) "$(BUILT)"
+	cd build/installed && bin/python -P ../../.ci/installed_commands.py
+	build/installed/bin/$(INSTALL) "$(BUILT)[demo]"
+	cd build/installed && bin/python -P ../../.ci/installed_job.py && bin/kafka-eos demo --fast
 
 .PHONY: audit
 audit: $(READY) ## Look up known vulnerabilities of requirements-dev.txt; needs an advisory service on the network

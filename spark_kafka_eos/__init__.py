@@ -5,8 +5,8 @@ transactional.id, appended to by many processes at once. After any crash the bat
 
 File map; imports point down only (`lint-imports` checks it):
 
-    lab/        benchmarks, simulation, soak, fuzzing, demo: what proves the connector; nothing else imports it
     cli/        the command line `kafka-eos`
+    demo/       `kafka-eos demo`, its job and its data
     testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill
     registry/   values whose schemas are in a schema registry, as columns of Spark
     dead_letters/   for operators: read a topic of dead letters, send them back
@@ -20,6 +20,7 @@ File map; imports point down only (`lint-imports` checks it):
     wire/       pure bytes <-> Arrow columns: record batches v2 and older, compression
     options/    from what a user writes to checked values
     failpoints.py model.py errors.py lazy.py   what all of them share
+    ../lab/     from a checkout only: benchmarks, simulation, soak, fuzzing; nothing that ships imports it
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
 
 Not obvious:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lab.simulation.conditions import USUAL, Conditions
+from lab.simulation.kafka import ModelKafka
+from lab.simulation.network import KINDS, Network
+from lab.simulation.refusals import refusal
+from lab.simulation.transactions import Later
+from lab.simulation.world import Process, World
 from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
-from spark_kafka_eos.lab.simulation.kafka import ModelKafka
-from spark_kafka_eos.lab.simulation.network import KINDS, Network
-from spark_kafka_eos.lab.simulation.refusals import refusal
-from spark_kafka_eos.lab.simulation.transactions import Later
-from spark_kafka_eos.lab.simulation.world import Process, World
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.record_batch import scan

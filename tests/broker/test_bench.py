@@ -5,20 +5,20 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from lab.bench import scale, store
+from lab.bench.against import CLIENTS, Against
+from lab.bench.eos_performance import EosSettings, eos_performance
+from lab.bench.eos_runs import WITH, WITHOUT, compare_registration
+from lab.bench.figures import Comparison
+from lab.bench.inputs import Shape, count
+from lab.bench.isolation import LEVELS, isolation
+from lab.bench.lab import Lab
+from lab.bench.overhead import IDEMPOTENT, PLAIN, overhead, transactional
+from lab.bench.steady_figures import BUILT_IN, OURS, OURS_SCHEMA
+from lab.bench.transport import transport
+from lab.commands.bench import bench
 from spark_kafka_eos.broker.recorder import recording
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.bench import scale, store
-from spark_kafka_eos.lab.bench.against import CLIENTS, Against
-from spark_kafka_eos.lab.bench.eos_performance import EosSettings, eos_performance
-from spark_kafka_eos.lab.bench.eos_runs import WITH, WITHOUT, compare_registration
-from spark_kafka_eos.lab.bench.figures import Comparison
-from spark_kafka_eos.lab.bench.inputs import Shape, count
-from spark_kafka_eos.lab.bench.isolation import LEVELS, isolation
-from spark_kafka_eos.lab.bench.lab import Lab
-from spark_kafka_eos.lab.bench.overhead import IDEMPOTENT, PLAIN, overhead, transactional
-from spark_kafka_eos.lab.bench.steady_figures import BUILT_IN, OURS, OURS_SCHEMA
-from spark_kafka_eos.lab.bench.transport import transport
-from spark_kafka_eos.lab.commands.bench import bench
 
 pytestmark = pytest.mark.broker
 
@@ -51,7 +51,7 @@ def test_fetch_alone_is_measured_beside_librdkafka_and_java(lab):
 
 
 def test_steady_state_is_measured_in_a_session_of_its_own(lab, tmp_path, monkeypatch):
-    monkeypatch.setattr("spark_kafka_eos.lab.commands.bench._on_broker", lambda run: run(lab))
+    monkeypatch.setattr("lab.commands.bench._on_broker", lambda run: run(lab))
     tiny = "steady --ways foreach-batch --rows 400 --batches 1 --runs 1 --mixed --output"
     done = CliRunner().invoke(bench, [*tiny.split(), str(tmp_path / "a.json")], catch_exceptions=False)
     assert "ms of a trigger" in done.output

@@ -15,7 +15,7 @@ from tests.reading import read_committed
 
 pytestmark = pytest.mark.broker
 
-COMMAND = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "chaos", "proxy"]
+COMMAND = [sys.executable, "-m", "lab", "proxy"]
 FAULTS = [
     "EndTxn:cut-request",
     "EndTxn:cut-response",

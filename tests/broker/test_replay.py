@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.lab.commands.chaos import outcome_table
-from spark_kafka_eos.lab.replay import CASES, Outcome, replay
+from lab.commands.chaos import outcome_table
+from lab.replay import CASES, Outcome, replay
 
 pytestmark = pytest.mark.broker
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from spark_kafka_eos.lab.soak import evidence
-from spark_kafka_eos.lab.soak.queries import ABORTED, SOURCE
-from spark_kafka_eos.lab.soak.source import KEYS, Source
+from lab.soak import evidence
+from lab.soak.queries import ABORTED, SOURCE
+from lab.soak.source import KEYS, Source
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.testing.topic_reader import read_topic
 

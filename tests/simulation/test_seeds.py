@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.run import run
+from lab.simulation.run import run
 
 _EVERY_RUN, _ALL = 10_000, 1_000_000
+_FAULTS = {
+    "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
+    "leaders and coordinators moved", "outage", "outdated coordinator", "passing error", "pause", "request delayed",
+    "request lost", "speculative copy", "stage again", "task killed", "zombie",
+}  # fmt: skip
+_REQUESTS = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit", "EndTxn")
+_OF_REQUESTS = ("request lost", "answer lost", "request delayed", "passing error", "driver killed", "pause", "outage")
 
 
 @pytest.mark.timeout(900)
-def test_ten_thousand_histories_are_correct(cell):
+def test_ten_thousand_histories_are_correct_and_each_request_meets_each_fault_in_them(cell):
     summary = run(range(_EVERY_RUN), jobs=2)
     cell(
         "Simulation, TV1 and TV2",
@@ -19,6 +26,8 @@ def test_ten_thousand_histories_are_correct(cell):
     )
     assert summary.wrong == {}
     assert summary.seeds == _EVERY_RUN
+    assert summary.faults.keys() == _FAULTS
+    assert {(request, fault) for request in _REQUESTS for fault in _OF_REQUESTS} <= summary.met.keys()
 
 
 @pytest.mark.slow

@@ -2,14 +2,14 @@
 
 import pytest
 
-from spark_kafka_eos.lab.bench import sides, spark_runs
-from spark_kafka_eos.lab.bench.against import Against
-from spark_kafka_eos.lab.bench.checkpoint import checkpoint
-from spark_kafka_eos.lab.bench.inputs import Shape
-from spark_kafka_eos.lab.bench.lab import Lab
-from spark_kafka_eos.lab.bench.latency import latency
-from spark_kafka_eos.lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
-from spark_kafka_eos.lab.bench.watched import cost_of_looking
+from lab.bench import sides, spark_runs
+from lab.bench.against import Against
+from lab.bench.checkpoint import checkpoint
+from lab.bench.inputs import Shape
+from lab.bench.lab import Lab
+from lab.bench.latency import latency
+from lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
+from lab.bench.watched import cost_of_looking
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.lab.commands.chaos import chaos
+from lab.commands.chaos import chaos
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos import TransactionalWriter, from_confluent
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.lab.dead_letters.orders import LARGEST, SUBJECT, expected, produce, register, value_of, way_of
+from spark_kafka_eos.demo.orders import LARGEST, SUBJECT, expected, produce, register, value_of, way_of
 from spark_kafka_eos.testing.registry import RegistryServer
 from tests.pages import ROOT
 from tests.reading import read_committed

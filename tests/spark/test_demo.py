@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from spark_kafka_eos.lab.demo import run
+from spark_kafka_eos.demo.run import run
 from spark_kafka_eos.testing import jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from spark_kafka_eos.demo.flights import late_flights, payload, read_airlines, read_flights
+from spark_kafka_eos.demo.run import JOB as FLIGHT_DELAYS
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.flights import late_flights, payload, read_airlines, read_flights
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from tests.conftest import SecuredKafka
 from tests.pages import ROOT
@@ -22,11 +23,11 @@ FLIGHTS, BATCH = 900, 300
 
 
 class Query:
-    """A job of jobs/ over TLS and SASL, whose drivers share checkpoint and transactional.id."""
+    """A job over TLS and SASL, whose drivers share checkpoint and transactional.id."""
 
-    def __init__(self, job: str, arguments: list[str], secured: SecuredKafka, folder: Path) -> None:
+    def __init__(self, job: Path, arguments: list[str], secured: SecuredKafka, folder: Path) -> None:
         (folder / "client.properties").write_text(secured.properties())
-        self._job, self._folder = ROOT / "jobs" / job, folder
+        self._job, self._folder = job, folder
         self._arguments = [
             "--properties",
             str(folder / "client.properties"),
@@ -71,7 +72,7 @@ def test_a_fenced_driver_exits_with_a_code_of_its_own_and_the_other_one_has_writ
     flights, source, target = read_flights(1)[:FLIGHTS], "fenced-flights", "fenced-flights-delayed"
     send(secured, source, target, [payload(flight, aborted=False) for flight in flights])
     arguments = ["--from", source, "--to", target, "--transactional-id", target]
-    ended = Query("flight_delays.py", arguments, secured, tmp_path).fence_the_first_driver_in_its_second_batch()
+    ended = Query(FLIGHT_DELAYS, arguments, secured, tmp_path).fence_the_first_driver_in_its_second_batch()
     assert "exit code 90" in ended, ended
     assert "ProducerFenced" in (tmp_path / "first.log").read_text()
     written = [json.loads(m.value() or b"") for m in read_committed(secured.kafka.bootstrap, target)]
@@ -86,7 +87,9 @@ def test_a_fenced_driver_of_the_sink_exits_with_that_code_too(secured: SecuredKa
     source, target = "fenced-from", "fenced-to"
     send(secured, source, target, [b"%d" % number for number in range(FLIGHTS)])
     arguments = ["--from", source, "--to", target]
-    ended = Query("copy_topic.py", arguments, secured, tmp_path).fence_the_first_driver_in_its_second_batch()
+    ended = Query(
+        ROOT / "jobs" / "copy_topic.py", arguments, secured, tmp_path
+    ).fence_the_first_driver_in_its_second_batch()
     assert "exit code 90" in ended, ended
     written = sorted(int(m.value() or b"") for m in read_committed(secured.kafka.bootstrap, target))
     assert written == list(range(FLIGHTS))

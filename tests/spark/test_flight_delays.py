@@ -2,17 +2,17 @@
 
 import json
 import runpy
-from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.lab.flights import Flight, late_flights, payload
+from spark_kafka_eos.demo.flights import Flight, late_flights, payload
+from spark_kafka_eos.demo.run import JOB
 
 pytestmark = pytest.mark.spark
 
-build = runpy.run_path(str(Path(__file__).parents[2] / "jobs" / "flight_delays.py"))["build"]
+build = runpy.run_path(str(JOB))["build"]
 
 AIRLINES = {"UA": "United Air Lines Inc.", "B6": "JetBlue Airways"}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.lab.commands.chaos import chaos
-from spark_kafka_eos.lab.soak.queries import MIRROR, STATEFUL, STATELESS
-from spark_kafka_eos.lab.soak.schedule import FaultKind
+from lab.commands.chaos import chaos
+from lab.soak.queries import MIRROR, STATEFUL, STATELESS
+from lab.soak.schedule import FaultKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 

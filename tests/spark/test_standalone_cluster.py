@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.redone import redone
 from spark_kafka_eos.testing.driver import Driver, Kill, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.redone import redone
 from tests.pages import ROOT
 from tests.producing import produce
 from tests.reading import read_committed

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lab.bench.figures import growth
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.offsets import latest
 from spark_kafka_eos.core.send_plan import SendPlan
-from spark_kafka_eos.lab.bench.figures import growth
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress

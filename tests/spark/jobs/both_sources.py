@@ -10,7 +10,7 @@ import sys
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame
 
-from spark_kafka_eos.lab.bench.lab import session
+from lab.bench.lab import session
 from tests.producing import produce
 
 bootstrap, topic, folder = sys.argv[1:]

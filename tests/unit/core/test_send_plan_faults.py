@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from lab.simulation.partition import Partition
 from spark_kafka_eos.core.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan, Way
 from spark_kafka_eos.core.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerUnreachable
-from spark_kafka_eos.lab.simulation.partition import Partition
 from spark_kafka_eos.model import Ack, TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from spark_kafka_eos.lab.bench import show, store
-from spark_kafka_eos.lab.bench.figures import Sweep
-from spark_kafka_eos.lab.bench.steady_figures import TABLES
+from lab.bench import show, store
+from lab.bench.figures import Sweep
+from lab.bench.steady_figures import TABLES
 from tests.pages import ROOT
 
 PAGE = (ROOT / "PERFORMANCE.md").read_text()
@@ -14,7 +14,7 @@ STORED = {path.stem: store.read(path) for path in (ROOT / "docs" / "performance"
 
 
 def test_each_table_is_that_of_its_files():
-    # If not: kafka-eos bench tables docs/performance --into PERFORMANCE.md
+    # If not: python -m lab bench tables docs/performance --into PERFORMANCE.md
     assert show.insert_grids(show.insert_sweeps(PAGE, STORED), STORED) == PAGE
     marked = set(re.findall(r"<!-- (.+): begin -->", PAGE)) - {"targets"}
     sweeps = {name for name, (measured, _) in STORED.items() if isinstance(measured, Sweep)}

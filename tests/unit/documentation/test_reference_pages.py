@@ -12,8 +12,9 @@ import typer
 import spark_kafka_eos
 import spark_kafka_eos.testing
 import spark_kafka_eos.verify
+from lab.__main__ import app as laboratory
 from spark_kafka_eos import errors
-from spark_kafka_eos.cli.main import app
+from spark_kafka_eos.cli import main
 from tests.pages import ROOT, run
 
 
@@ -65,7 +66,7 @@ def commands(group, path=()):
             yield from commands(command, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(main.app)))
 
 
 def section(command: str) -> str:
@@ -83,8 +84,7 @@ def section(command: str) -> str:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_page_on_the_command_line_names_every_option_of_a_command(command):
     said = section(command)
-    if not command.startswith("bench "):  # there, `--help` says it
-        assert [option for option in sorted(COMMANDS[command]) if f"`{option}`" not in said] == []
+    assert [option for option in sorted(COMMANDS[command]) if f"`{option}`" not in said] == []
 
 
 def test_the_page_on_the_command_line_names_no_option_and_no_command_that_is_not_there():
@@ -96,6 +96,16 @@ def test_the_page_on_the_command_line_names_no_option_and_no_command_that_is_not
     assert set(re.findall(rf"^\| `((?:{groups}) [\w-]+)`", page("cli"), re.MULTILINE)) == {
         name for name in COMMANDS if " " in name
     }
+
+
+def test_the_page_on_the_command_line_names_the_extra_that_a_command_needs():
+    rows = re.findall(r"^\| \[`([\w-]+)`\]\(#[\w-]+\) \| .* \| (?:`(\w+)`)? ?\|$", page("cli"), re.MULTILINE)
+    assert dict(rows) == {name: command.extra.name if command.extra else "" for name, command in main.COMMANDS.items()}
+
+
+def test_the_page_on_the_laboratory_has_a_row_for_each_of_its_commands():
+    there = set(dict(commands(typer.main.get_command(laboratory))))
+    assert set(re.findall(r"^\| `([\w -]+)` \|", page("laboratory"), re.MULTILINE)) == there
 
 
 def test_the_runbook_names_commands_and_options_that_there_are():

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from lab.simulation.partition import Entry, Partition
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
-from spark_kafka_eos.lab.simulation.partition import Entry, Partition
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json, recorded_start
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.positions import JsonOffsets, Positions

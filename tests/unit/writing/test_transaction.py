@@ -10,6 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from lab.simulation.conditions import Conditions
+from lab.simulation.coordinator import Phase
+from lab.simulation.refusals import refusal
 from spark_kafka_eos.errors import (
     AttemptsExhausted,
     CommitOutcomeUnknown,
@@ -21,9 +24,6 @@ from spark_kafka_eos.errors import (
     UnknownTopic,
     must_not_restart,
 )
-from spark_kafka_eos.lab.simulation.conditions import Conditions
-from spark_kafka_eos.lab.simulation.coordinator import Phase
-from spark_kafka_eos.lab.simulation.refusals import refusal
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import SourceProgress

@@ -1,6 +1,6 @@
 """Sides take turns, round after round; the first round is not measured."""
 
-from spark_kafka_eos.lab.bench.alternating import Side, alternate
+from lab.bench.alternating import Side, alternate
 
 
 def test_each_side_runs_once_a_round_between_its_before_and_after():

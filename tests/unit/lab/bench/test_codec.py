@@ -1,6 +1,6 @@
 """The codec's benchmark, at a size that takes no time."""
 
-from spark_kafka_eos.lab.bench.codec import BLOCKS, DECODE, ENCODE, FLOOR, codec, small_batches
+from lab.bench.codec import BLOCKS, DECODE, ENCODE, FLOOR, codec, small_batches
 
 
 def test_every_direction_is_measured_beside_the_floor():

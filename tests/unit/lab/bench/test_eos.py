@@ -4,13 +4,13 @@ import pyarrow as pa
 import pytest
 import typer
 
+from lab.bench.eos_performance import EosResult, split
+from lab.bench.eos_runs import added
+from lab.bench.figures import Point, Sweep, latencies
+from lab.bench.request_metrics import RequestMetrics
+from lab.commands.bench import parse_against
+from lab.commands.bench_eos import one_value_each, properties, truth
 from spark_kafka_eos.core.trace import Request, Trace
-from spark_kafka_eos.lab.bench.eos_performance import EosResult, split
-from spark_kafka_eos.lab.bench.eos_runs import added
-from spark_kafka_eos.lab.bench.figures import Point, Sweep, latencies
-from spark_kafka_eos.lab.bench.request_metrics import RequestMetrics
-from spark_kafka_eos.lab.commands.bench import parse_against
-from spark_kafka_eos.lab.commands.bench_eos import one_value_each, properties, truth
 from spark_kafka_eos.model import TopicPartition
 
 

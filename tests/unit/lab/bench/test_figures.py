@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_kafka_eos.lab.bench.figures import Comparison, Point, Series, Sweep, growth, latencies, phases
+from lab.bench.figures import Comparison, Point, Series, Sweep, growth, latencies, phases
 
 
 def series(name, *seconds, records=1_000):

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from spark_kafka_eos.lab.bench.inputs import Mixed, Shape, rows
+from lab.bench.inputs import Mixed, Shape, rows
 
 
 def columns(shape):

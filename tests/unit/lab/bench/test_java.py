@@ -2,8 +2,8 @@
 
 import pytest
 
+from lab.bench.java import fetch_seconds, produced
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.bench.java import fetch_seconds, produced
 
 # Printed by the tools of Kafka 4.3.1.
 PRODUCED = """\

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_kafka_eos.lab.bench.old_formats import CODECS, MAGICS, decode_old_formats, name, record_sets
+from lab.bench.old_formats import CODECS, MAGICS, decode_old_formats, name, record_sets
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.legacy import as_record_batches
 from spark_kafka_eos.wire.record_batch import MAGIC_AT, scan

@@ -1,6 +1,6 @@
 """The registry's benchmark, at a size that takes no time."""
 
-from spark_kafka_eos.lab.bench.registry import CONFLUENT, OURS, alone
+from lab.bench.registry import CONFLUENT, OURS, alone
 
 
 def test_both_sides_decode_and_encode_on_one_core():

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from spark_kafka_eos.lab.bench import scale
-from spark_kafka_eos.lab.bench.scale import Planner
+from lab.bench import scale
+from lab.bench.scale import Planner
 
 
 @pytest.mark.usefixtures("without_collector")

@@ -2,11 +2,10 @@
 
 import pytest
 
-from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.bench import show
-from spark_kafka_eos.lab.bench.figures import Comparison, Series
-from spark_kafka_eos.lab.bench.machine import machine
-from spark_kafka_eos.lab.bench.steady_figures import (
+from lab.bench import show
+from lab.bench.figures import Comparison, Series
+from lab.bench.machine import machine
+from lab.bench.steady_figures import (
     BUILT_IN,
     OURS,
     OURS_SCHEMA,
@@ -20,7 +19,8 @@ from spark_kafka_eos.lab.bench.steady_figures import (
     setting_side,
     trigger_seconds,
 )
-from spark_kafka_eos.lab.bench.targets import table
+from lab.bench.targets import table
+from spark_kafka_eos.errors import ToolFailed
 
 
 def batch(rows, milliseconds):

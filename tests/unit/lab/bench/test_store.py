@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from spark_kafka_eos.lab.bench import plots, show, store
-from spark_kafka_eos.lab.bench.figures import Comparison, Point, Series, Sweep
-from spark_kafka_eos.lab.bench.machine import cpu_model, machine
-from spark_kafka_eos.lab.bench.targets import TargetRow
+from lab.bench import plots, show, store
+from lab.bench.figures import Comparison, Point, Series, Sweep
+from lab.bench.machine import cpu_model, machine
+from lab.bench.targets import TargetRow
 
 COMPARISON = Comparison(
     title="source to noop",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from spark_kafka_eos.lab.bench import codec, sides, transport
-from spark_kafka_eos.lab.bench.figures import Comparison, Point, Series, Sweep
-from spark_kafka_eos.lab.bench.targets import MEMORY, SHAPES, shape_ratios, table
-from spark_kafka_eos.lab.bench.watched import cost
+from lab.bench import codec, sides, transport
+from lab.bench.figures import Comparison, Point, Series, Sweep
+from lab.bench.targets import MEMORY, SHAPES, shape_ratios, table
+from lab.bench.watched import cost
 
 
 def comparison(_settings=None, **seconds):

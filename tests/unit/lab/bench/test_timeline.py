@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spark_kafka_eos.core.trace import Phase, Trace
-from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.lab.bench.timeline import (
+from lab.bench.timeline import (
     Watched,
     busy,
     draw,
@@ -19,6 +17,8 @@ from spark_kafka_eos.lab.bench.timeline import (
     steps_of,
     timeline,
 )
+from spark_kafka_eos.core.trace import Phase, Trace
+from spark_kafka_eos.errors import ToolFailed
 
 
 def batch(milliseconds, **phases):

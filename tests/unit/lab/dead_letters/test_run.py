@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spark_kafka_eos.lab.dead_letters.query import DEAD, GOOD
-from spark_kafka_eos.lab.dead_letters.run import Proof, Settings, table
+from lab.dead_letters.query import DEAD, GOOD
+from lab.dead_letters.run import Proof, Settings, table
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation
 from spark_kafka_eos.verify.verification import Report
 

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from lab.commands.chaos import chaos
+from lab.killed import BETWEEN, KilledQuery
+from lab.lost_checkpoints.run import Settings, table
 from spark_kafka_eos.failpoints import POINTS
-from spark_kafka_eos.lab.commands.chaos import chaos
-from spark_kafka_eos.lab.killed import BETWEEN, KilledQuery
-from spark_kafka_eos.lab.lost_checkpoints.run import Settings, table
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Report
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.coordinator import Coordinator, Phase
+from lab.simulation.coordinator import Coordinator, Phase
 from spark_kafka_eos.model import TopicPartition
 
 OUT = TopicPartition("out", 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.conditions import Conditions
-from spark_kafka_eos.lab.simulation.expiry import RETENTION_S, stand_still
-from spark_kafka_eos.lab.simulation.history import live
-from spark_kafka_eos.lab.simulation.run import run
+from lab.simulation.conditions import Conditions
+from lab.simulation.expiry import RETENTION_S, stand_still
+from lab.simulation.history import live
+from lab.simulation.run import run
 from tests.transacting import ModelSide
 
 ID = "id"

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lab.simulation.query import Row, block_of, contents_of
 from spark_kafka_eos.broker import offsets
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.lab.simulation.query import Row, block_of, contents_of
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.wire.decode import control_marker, decode
 from spark_kafka_eos.wire.encode import encode

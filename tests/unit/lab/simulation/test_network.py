@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 
+from lab.simulation.shown import codes_in, shown, shown_answer
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.lab.simulation.shown import codes_in, shown, shown_answer
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from tests.transacting import ModelSide
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
+from lab.simulation.conditions import USUAL, Conditions
 from tests.transacting import ModelSide
 
 CLASSIC = Conditions(classic_groups=True)

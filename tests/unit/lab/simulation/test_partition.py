@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_eos.lab.simulation.partition import Partition
+from lab.simulation.partition import Partition
 
 
 def values(partition):

@@ -7,7 +7,7 @@ import random
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 
-from spark_kafka_eos.lab.simulation.topics import Topics
+from lab.simulation.topics import Topics
 from spark_kafka_eos.model import TopicPartition
 from tests.transacting import ModelSide
 

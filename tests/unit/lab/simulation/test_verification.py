@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.lab.simulation.conditions import USUAL, Conditions
-from spark_kafka_eos.lab.simulation.history import live
+from lab.simulation.conditions import USUAL, Conditions
+from lab.simulation.history import live
 from tests.transacting import ModelSide
 
 NOT_VERIFYING = Conditions(verification=False)

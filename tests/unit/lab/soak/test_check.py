@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from spark_kafka_eos.lab.soak.check import (
+from lab.soak.check import (
     Copied,
     Figures,
     SourceRecord,

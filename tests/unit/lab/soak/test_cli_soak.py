@@ -4,8 +4,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from spark_kafka_eos.lab.commands.chaos import chaos
-from spark_kafka_eos.lab.soak.run import Settings
+from lab.commands.chaos import chaos
+from lab.soak.run import Settings
 
 
 def invoke(*arguments, holds=True):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from spark_kafka_eos.lab.soak.drivers import Query, cause
+from lab.soak.drivers import Query, cause
 from spark_kafka_eos.testing.driver import Driver
 
 LOG = """

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spark_kafka_eos.lab.bench.machine import machine
-from spark_kafka_eos.lab.soak.check import QueryOutcome
-from spark_kafka_eos.lab.soak.faults import Injected
-from spark_kafka_eos.lab.soak.report import (
+from lab.bench.machine import machine
+from lab.soak.check import QueryOutcome
+from lab.soak.faults import Injected
+from lab.soak.report import (
     Progress,
     QuerySide,
     Soaked,
@@ -22,7 +22,7 @@ from spark_kafka_eos.lab.soak.report import (
     table,
     write,
 )
-from spark_kafka_eos.lab.soak.schedule import FaultKind, PlannedFault
+from lab.soak.schedule import FaultKind, PlannedFault
 
 RIGHT = QueryOutcome(batches=80, expected=1_000, found=1_000, lost=0, duplicated=0, torn=0, aborted_visible=0, wrong=0)
 

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from spark_kafka_eos.lab.soak.queries import MIRROR, STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
-from spark_kafka_eos.lab.soak.schedule import BROKERS, ELSEWHERE, FaultKind, PlannedFault, schedule
+from lab.soak.queries import MIRROR, STATEFUL, STATELESS, TRANSACTION_TIMEOUT_MS
+from lab.soak.schedule import BROKERS, ELSEWHERE, FaultKind, PlannedFault, schedule
 
 SEEDS = range(200)
 FIVE_MINUTES = 300.0

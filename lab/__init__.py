@@ -1,0 +1,9 @@
+"""The laboratory: tests and measures the connector. It is never in a wheel: `python -m lab` runs it from a checkout.
+
+commands     its commands
+simulation   runs the connector's code on a model of Kafka, with random seeds
+soak         runs queries under faults for hours
+dead_letters lost_checkpoints   prove a guarantee while drivers are killed
+fuzz         fuzzes decoders and the protocol layer
+bench        benchmarks against other connectors
+"""

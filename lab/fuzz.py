@@ -1,0 +1,133 @@
+"""The fuzz targets. Any bytes must lead neither to a crash nor to wrong rows nor to excessive memory, and every
+rejection must be an error of `errors.py`.
+
+A target takes bytes, and raises an error only if it finds a violation. Tests call the targets with Hypothesis;
+`python -m lab fuzz` runs them with atheris (coverage-guided, https://github.com/google/atheris) for any time. All
+clocks are simulated, so nothing waits, and the fuzzer detects hangs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from lab.fuzzed_broker import APIS, answer, converse
+from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed, decode_record, encode_record
+from spark_kafka_eos.model import Compression, OffsetAndMetadata
+from spark_kafka_eos.wire.compression import compress, decompress
+from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.headers import HEADERS
+from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
+
+LIMIT = 1 << 20  # of decompressed bytes
+
+Target = Callable[[bytes], None]
+
+
+def batches(data: bytes) -> None:
+    """A fetched buffer of record batches. Checksums are corrected; otherwise, they would hide all other checks."""
+    buffer = bytearray(data)
+    try:
+        headers = list(scan(buffer))
+        for header in headers:
+            crc = crc_of(buffer, header.position, header.position + header.size)
+            struct.pack_into(">I", buffer, header.position + CRC_AT, crc)
+        headers = list(scan(buffer))
+    except CorruptRecordBatch:
+        return
+    assert sum(header.size for header in headers) <= len(data)
+    rows = []
+    for header in headers:
+        with suppress(CorruptRecordBatch):
+            if header.is_control:
+                assert control_marker(buffer, header) in ("abort", "commit", "other")
+            else:
+                each = decode(buffer, [header], include_headers=True, max_bytes=LIMIT)
+                each.validate(full=True)
+                assert each.num_rows == header.record_count
+                assert each.drop_columns("headers").equals(decode(buffer, [header], max_bytes=LIMIT))
+                rows.append((header, each))
+    # Decoding all at once takes another path, with the same result.
+    with suppress(CorruptRecordBatch):  # together they may exceed the limit
+        together = decode(buffer, [header for header, _ in rows], include_headers=True, max_bytes=LIMIT)
+        if rows:
+            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, each in rows]))
+    with suppress(CorruptRecordBatch):
+        data_batches = [header for header in headers if not header.is_control]
+        parts = list(decode_in_parts(buffer, data_batches, include_headers=True, max_bytes=LIMIT))
+        assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, each in rows)
+
+
+def compression(data: bytes) -> None:
+    """A codec's number, followed by the data to decompress."""
+    code, rest = (data[0] % 7, data[1:]) if data else (1, b"")
+    with suppress(CorruptRecordBatch):
+        plain = decompress(code, rest, limit=LIMIT)
+        assert len(plain) <= LIMIT
+        if code in set(map(int, Compression)):
+            assert decompress(code, compress(Compression(code), plain), limit=LIMIT) == plain
+
+
+def ledger(data: bytes) -> None:
+    """The value of a ledger record, or the metadata of a ledger pointer."""
+    with suppress(NotAnEntry):
+        entry = decode_record(data)
+        assert decode_record(encode_record(entry)) == entry
+    with suppress(NotAnEntry):
+        decode_committed(OffsetAndMetadata(offset=3, metadata=data.decode(errors="replace")))
+
+
+def connection(data: bytes) -> None:
+    """Everything that a broker sends, from the first byte on."""
+    converse(data, api=None)
+
+
+def _response(name: str) -> Target:
+    def target(data: bytes) -> None:
+        converse(data, api=name)
+
+    target.__doc__ = f"The body of a {name} response."
+    return target
+
+
+TARGETS: Mapping[str, Target] = {
+    "batches": batches,
+    "compression": compression,
+    "ledger": ledger,
+    "connection": connection,
+    **{name: _response(name) for name in APIS},
+}
+
+
+def seeds(name: str) -> list[bytes]:
+    """Valid input for a target, from which the fuzzer starts."""
+    match name:
+        case "batches":
+            return [bytes(batch) for batch in _batches()]
+        case "compression":
+            text = b"some text that repeats itself, " * 9
+            return [bytes([codec]) + compress(codec, text) for codec in Compression]
+        case "ledger":
+            return [b'{"v":1,"query":"q","batch":2,"digest":"d"}']
+        case "connection":
+            return [b"".join(answer(api, number) for number, api in enumerate(("ApiVersions", "Metadata"), 1))]
+    return [answer(name, 1)[8:]]
+
+
+def _batches() -> list[bytearray]:
+    keys, values = pa.array([b"k", None, b""] * 4, pa.binary()), pa.array([b"v" * 20, b"", None] * 4, pa.binary())
+    headers: Any = pa.array([[], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}]] * 4, HEADERS)
+    made = [
+        encode(keys, values, 1_700_000_000_000, headers, compression_type=codec.name.lower()) for codec in Compression
+    ]
+    for batch in made:
+        stamp(batch, producer_id=7, epoch=1, base_sequence=0, transactional=True)
+    marker = bytes([2 * 10, 0, 0, 0, 8, 0, 0, 0, 1, 1, 0])
+    control = bytearray(HEADER.pack(12, 49 + len(marker), 0, 2, 0, 0x30, 0, 0, 0, 7, 1, -1, 1)) + marker
+    return [*made, control, made[0] + control]

@@ -1,0 +1,162 @@
+"""Checks what must hold at the end of a history: records exactly once, in order, complete batches, nothing open, true
+reports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lab.simulation.kafka import ModelKafka
+from lab.simulation.partition import Entry
+from lab.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
+
+Visible = Mapping[TopicPartition, list[Entry]]
+
+_LEDGER_AT = TopicPartition(OPTIONS.ledger_topic, 0)
+
+
+def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: bool) -> list[str]:
+    """All violations. Each partition of the source had `records` records; `reads`: a query reads them."""
+    committed = _ledger(kafka)
+    elsewhere = kafka.conditions.elsewhere
+    visible = {tp: kafka.partitions[tp].committed() for tp in OUTPUT}
+    return [
+        *_not_once(visible, records),
+        *_out_of_order(visible),
+        *_torn(visible, set(committed)),
+        *_gaps(list(committed.values())),
+        *_pointers(kafka, committed),
+        *(_source_offsets(kafka, committed, records, elsewhere=elsewhere) if reads else ()),
+        *kafka.open(),
+        *_untrue(claims, committed),
+        *_miscounted(claims, visible),
+    ]
+
+
+def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
+    """Every entry that was ever committed, in order, by its producer id and epoch.
+
+    Without what was written: its time is real, so it differs from run to run.
+    """
+    return {
+        (entry.producer_id, entry.epoch): replace(ledger.decode_record(value), written=None)
+        for entry in kafka.partitions[_LEDGER_AT].committed()
+        for _, value in entry.content
+    }
+
+
+def _pointers(kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry]) -> list[str]:
+    """Pointers that differ from the record of their transaction."""
+    wrong = []
+    for producer_id, epoch, offsets in kafka.group(OPTIONS.ledger_group).history:
+        for offset, metadata in offsets.values():
+            pointer = ledger.decode_committed(OffsetAndMetadata(offset=offset, metadata=metadata))
+            record = committed.get((producer_id, epoch))
+            if record is None or replace(record, sources=None, outputs={}, writes=None) != pointer:
+                wrong.append(f"the pointer {pointer} was committed with the record {record}")
+    return wrong
+
+
+def _not_once(visible: Visible, records: int) -> list[str]:
+    seen = Counter(row for entries in visible.values() for entry in entries for row in entry.content)
+    expected = {Row(tp.partition, offset) for tp in SOURCE for offset in range(records)}
+    wrong = [f"{row} was written {seen[row]} times" for row in sorted(expected) if seen[row] > 1]
+    wrong += [f"{row} was lost" for row in sorted(expected - seen.keys())]
+    return wrong + [f"{row} is not from the source" for row in sorted(seen.keys() - expected)]
+
+
+def _out_of_order(visible: Visible) -> list[str]:
+    wrong = []
+    for tp, entries in visible.items():
+        last: dict[int, int] = {}
+        for entry in entries:
+            for row in entry.content:
+                if row.offset <= last.get(row.partition, -1):
+                    wrong.append(f"{tp} has {row} after offset {last[row.partition]}")
+                last[row.partition] = row.offset
+    return wrong
+
+
+def _torn(visible: Visible, committed: set[tuple[int, int]]) -> list[str]:
+    """Records that are visible without their transaction's ledger entry."""
+    torn = {(entry.producer_id, entry.epoch) for entries in visible.values() for entry in entries} - committed
+    return [f"records of producer {id_}, epoch {epoch} are visible without a ledger entry" for id_, epoch in torn]
+
+
+def _gaps(entries: list[LedgerEntry]) -> list[str]:
+    wrong = []
+    before: LedgerEntry | None = None
+    for entry in entries:
+        follows = before.batch_id + 1 if before and before.query_id == entry.query_id else 0
+        if entry.batch_id != follows:
+            wrong.append(f"the ledger goes from {before} to {entry}")
+        before = entry
+    return wrong
+
+
+def _source_offsets(
+    kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry], records: int, *, elsewhere: bool
+) -> list[str]:
+    """Partitions in which the last entry or the group is not at the source's end, or the group has offsets of another
+    cluster.
+    """
+    last = list(committed.values())[-1]
+    wrong = [
+        f"the ledger is at {progress.offsets.get(tp)} of {tp}"
+        for progress in filter(None, last.sources or ())
+        for tp in SOURCE
+        if progress.offsets.get(tp) != records
+    ]
+    if elsewhere:
+        offsets = kafka.group(OPTIONS.group_id).offsets
+        return wrong + [f"the group is at {at} of {tp}, which is another cluster's" for tp, at in offsets.items()]
+    return wrong + _group_offsets(kafka, records)
+
+
+def _group_offsets(kafka: ModelKafka, records: int) -> list[str]:
+    group = kafka.group(OPTIONS.group_id)
+    offsets = group.expired | group.offsets
+    return [f"the group is at {offsets.get(tp)} of {tp}" for tp in SOURCE if offsets.get(tp, (-1, ""))[0] != records]
+
+
+def _miscounted(claims: list[Claim], visible: Visible) -> list[str]:
+    """Reports of a commit with another number of records than are visible under its producer id and epoch.
+
+    None may be visible: a commit in doubt may turn out to be a successor's commit of the same batch.
+    """
+    seen: Counter[tuple[int, int]] = Counter()
+    for entries in visible.values():
+        for entry in entries:
+            seen[entry.producer_id, entry.epoch] += len(entry.content)
+    return [
+        f"{claim.who} reports {report.records} records of batch {report.batch_id} under epoch {report.epoch}, "
+        f"{seen[report.producer_id, report.epoch]} are visible"
+        for claim in claims
+        if (report := claim.report) is not None
+        and report.outcome == "committed"
+        and seen[report.producer_id, report.epoch] not in (0, report.records)
+    ]
+
+
+def _untrue(claims: list[Claim], committed: dict[tuple[int, int], LedgerEntry]) -> list[str]:
+    """Untrue reports to a driver."""
+    wrong = []
+    for claim in claims:
+        batch = claim.batch
+        entry = batch.query_id, batch.batch_id, batch.digest
+        if claim.said in ("committed", "skipped") and entry not in map(_named, committed.values()):
+            wrong.append(f"{claim.who} was told that batch {batch.batch_id} is {claim.said}, which it is not")
+        own = (committed.get((i.producer_id, i.epoch)) for i in claim.identities)
+        by_itself = any(each is not None and _named(each) == entry for each in own)
+        if (claim.said, by_itself) in (("nothing", True), ("everything", False)):
+            wrong.append(f"{claim.who} was told that {claim.said} of batch {batch.batch_id} is committed by it: untrue")
+    return wrong
+
+
+def _named(entry: LedgerEntry) -> tuple[str, int, str]:
+    return entry.query_id, entry.batch_id, entry.digest

@@ -1,0 +1,38 @@
+"""The properties of the simulated clusters that are not random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """`verification`: before leaders append, they ask the coordinator whether the partition is part of the transaction
+    (in TV1: Kafka 3.6 and later, unless `transaction.partition.verification.enable=false`; in TV2: always).
+
+    `classic_groups`: in TV1, the group coordinator is Kafka 3's default (see `offsets`).
+
+    `expiry`: there may be weeks without commits, in which brokers forget (see `expiry`). Only this condition draws
+    additional random numbers.
+
+    `elsewhere`: source and sink are on different clusters, so that only the ledger has the progress.
+    """
+
+    verification: bool = True
+    classic_groups: bool = False
+    expiry: bool = False
+    elsewhere: bool = False
+
+    @property
+    def flags(self) -> str:
+        """These conditions as options of `python -m lab simulate`."""
+        flags = {
+            " --no-verification": not self.verification,
+            " --classic-groups": self.classic_groups,
+            " --expiry": self.expiry,
+            " --elsewhere": self.elsewhere,
+        }
+        return "".join(flag for flag, given in flags.items() if given)
+
+
+USUAL = Conditions()

@@ -1,0 +1,229 @@
+"""One seed's history: a query that must write some records exactly once, a cluster, and faults.
+
+A driver that dies or stops is restarted, as a supervisor would do. A driver that pauses may get a successor and return
+as a zombie. After some faults the world heals, and then the result must be correct.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
+from lab.simulation.check import violations
+from lab.simulation.conditions import USUAL, Conditions
+from lab.simulation.coordinator import Coordinator
+from lab.simulation.expiry import stand_still
+from lab.simulation.kafka import ModelKafka
+from lab.simulation.network import Network
+from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, Way, contents_of
+from lab.simulation.world import Process, Stuck, World
+
+_MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
+_SLOW_MARKER_S = 20.0
+_WAYS: Sequence[Way] = ("driver", "driver", "executors", "executors", "executors", "sink", "batch writes")
+_RESTART_S = (0.0, 0.01, 1.0, 30.0)
+_MOST_RUNS = 40
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """The result of a seed. `wrong` is empty if everything is correct; `trace` is empty unless it was requested.
+
+    `met` counts the faults in requests, by Kafka's name of the request and kind of fault.
+    """
+
+    seed: int
+    faults: Counter[str]
+    met: Counter[tuple[str, str]]
+    outcomes: Counter[str]
+    wrong: list[str]
+    trace: list[str] = field(default_factory=list)
+
+
+def live(seed: int, *, traced: bool = False, conditions: Conditions = USUAL) -> History:
+    """Run the seed's history to its end."""
+    return _Life(seed, [] if traced else None, conditions).live()
+
+
+class _Life:
+    def __init__(self, seed: int, trace: list[str] | None, conditions: Conditions) -> None:
+        # The first random numbers determine the kind of history.
+        self.seed = seed
+        self.world = world = World(seed, trace=trace)
+        chance = world.random
+        world.allow(faults=chance.randrange(1, 9), share=chance.choice((0.02, 0.05, 0.1, 0.2)))
+        self.records = chance.randrange(2, 4)
+        self.way: Way = chance.choice(_WAYS)
+        self.spoils_checkpoint = chance.random() < 0.25
+        self.conditions = conditions
+        self.kafka = ModelKafka(
+            transaction_version=chance.choice((1, 2)),
+            topics=TOPICS,
+            later=self._later,
+            contents=contents_of,
+            clock=lambda: world.now,
+            first_epoch=chance.randrange(32_758, 32_766) if chance.random() < 0.05 else -1,
+            conditions=conditions,
+        )
+        self.kafka.transactions.opened = self._time_out
+        self.network = Network(self.kafka)
+        self.queries = 1
+        self.checkpoint = Checkpoint("query 1")
+        self.claims: list[Claim] = []
+        self.outcomes: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.runs = 0
+        self.spoilt = False
+        self.drivers: dict[Process, SimulatedDriver] = {}
+        self.rivalled: set[SimulatedDriver] = set()  # those that started while another one was alive
+        self.current: SimulatedDriver | None = None
+        world.note(
+            f"seed {seed}: transaction.version {self.kafka.version}, {self.way}, "
+            f"{self.records} records in each source partition{conditions.flags}"
+        )
+
+    def live(self) -> History:
+        world = self.world
+        self._start(0.0)
+        try:
+            world.run(self._ended)
+            world.settle()
+            if self._offsets_wait():
+                self._go_on()
+        except Stuck as stuck:
+            self.wrong.append(str(stuck))
+        except Exception as error:  # noqa: BLE001 - any error of the product must be reported with its seed
+            self.wrong.append(f"{type(error).__name__}: {error}")
+        finally:
+            world.end()
+        self.wrong += self.network.owners.wrong
+        if not self.wrong:
+            self.wrong = violations(self.kafka, self.claims, self.records, reads=self.way != "batch writes")
+        return History(
+            seed=self.seed,
+            faults=world.faults,
+            met=world.met,
+            outcomes=self.outcomes,
+            wrong=self.wrong,
+            trace=world.trace or [],
+        )
+
+    def _offsets_wait(self) -> bool:
+        """Whether the only open transactions are those of late offsets, which nobody will end."""
+        if self.conditions.verification or self.wrong:
+            return False
+        return bool(self.kafka.open()) and not self.kafka.open(groups=False)
+
+    def _go_on(self) -> None:
+        """Let the query read more. Without verification, nothing keeps out a late TxnOffsetCommit, not even a second
+        copy of a committed one. It must not prevent the next batch, and that batch must end it.
+        """
+        self.world.heal()
+        self.world.note("offsets arrived late: there is more to read")
+        self.records += 1
+        self._start(0.0)
+        self.world.run(self._ended)
+        self.world.settle()
+
+    # -- the cluster
+
+    def _later(self, why: str, action: Callable[[], None]) -> None:
+        """Let a marker be written, at a random time."""
+        slow = self.world.chance(0.02)
+        self.world.after(_SLOW_MARKER_S if slow else self.world.random.choice(_MARKER_DELAYS_S), why, action)
+
+    def _time_out(self, name: str, coordinator: Coordinator) -> None:
+        """Let the transaction that was just opened time out, if it is still open then."""
+        this = coordinator.transactions
+
+        def time_out() -> None:
+            if coordinator.transactions == this:
+                coordinator.time_out()
+
+        self.world.after(coordinator.timeout_ms / 1e3, f"timeout of {name}", time_out)
+
+    # -- the drivers
+
+    def _start(self, after: float) -> None:
+        self.runs += 1
+        if self.runs > 4:
+            self.world.heal()
+        driver = SimulatedDriver(
+            self.world,
+            self.network,
+            self.checkpoint,
+            number=self.runs,
+            way=self.way,
+            resumes=self.queries > 1,
+            records=self.records,
+            claims=self.claims,
+            on_pause=lambda seconds: self._paused(driver, seconds),
+            idle=self._stood_still,
+            elsewhere=self.conditions.elsewhere,
+        )
+        if any(not process.fiber.done for process in self.drivers):
+            self.rivalled.add(driver)
+        self.current = self.drivers[driver.process] = driver
+        self.world.start(driver.process, after)
+
+    def _paused(self, driver: SimulatedDriver, seconds: float) -> None:
+        """The driver may be considered dead and get a successor; it will return as a zombie."""
+        if driver is self.current and self.world.chance(0.6):
+            self.world.faults["zombie"] += 1
+            self._start(self.world.random.random() * seconds)
+
+    def _ended(self, process: Process) -> None:
+        driver = self.drivers.get(process)
+        if driver is None:
+            return
+        error = driver.error
+        self.outcomes["finished" if driver.finished else type(error).__name__ if error else "killed"] += 1
+        if isinstance(error, IllegalTransactionState):
+            self.wrong.append(f"{process.name}: {error}")
+        if isinstance(error, ProducerFenced) and "now belongs to" in error.what and process is self.network.owners.last:
+            self.wrong.append(f"{process.name} took itself for another owner: {error}")
+        if driver is not self.current or driver.finished:
+            return
+        if self.runs >= _MOST_RUNS:
+            self.wrong.append(f"after {self.runs} runs the query is not done: {error}")
+            return
+        if isinstance(error, LedgerRefused):
+            if self.spoilt:
+                self._new_query()
+            elif driver not in self.rivalled and process not in self.network.misled:
+                self.wrong.append(f"{process.name} was refused without a reason: {error}")
+                return
+        elif self.spoils_checkpoint and self.world.chance(0.5):
+            self._spoil()
+        stood_still = 0.0 if any(not process.fiber.done for process in self.drivers) else self._stood_still(often=3)
+        self._start(stood_still or self.world.random.choice(_RESTART_S))
+
+    def _stood_still(self, often: float = 1.0) -> float:
+        """The seconds of a week without commits, in which groups expire; 0 if there is none now."""
+        if not self.conditions.expiry or not self.world.strikes(often):
+            return 0.0
+        return stand_still(self.world, self.kafka, (OPTIONS.ledger_group, OPTIONS.group_id))
+
+    def _new_query(self) -> None:
+        """Do what a refusal advises: continue with a new checkpoint from the committed offsets."""
+        self.queries += 1
+        self.checkpoint = Checkpoint(f"query {self.queries}")
+        self.world.note("continues with a new checkpoint, from the committed offsets")
+
+    def _spoil(self) -> None:
+        """Lose the checkpoint, or restore an older copy of it."""
+        self.spoilt = True
+        known = self.checkpoint.next_batch()
+        if self.world.chance(0.4):
+            self.world.faults["checkpoint lost"] += 1
+            self._new_query()
+        else:
+            first = self.world.random.randrange(known + 1)
+            self.world.faults["checkpoint restored"] += 1
+            self.world.note(f"the checkpoint is restored from a copy without batch {first} and later")
+            older = Checkpoint("")
+            older.files = dict(self.checkpoint.files)
+            older.forget(first)
+            self.checkpoint = older

@@ -1,0 +1,315 @@
+"""A model of a small Kafka cluster: its brokers' answers to the requests of source and sink.
+
+`transactions` handles transactions, `topics` and `reading` handle topics. Appends and committed offsets, which need
+both, are here.
+
+Requests are kafka-python's classes, as the product builds them; answers have those fields of the response classes that
+the product reads. Nothing here waits or is random: the caller decides when a marker is written (`later`), when a
+transaction times out, and which broker leads and coordinates.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace as Answer
+from typing import Any
+
+from lab.simulation import reading
+from lab.simulation.conditions import USUAL, Conditions
+from lab.simulation.coordinator import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_EPOCH,
+    NONE,
+    NOT_COORDINATOR,
+    PRODUCER_FENCED,
+)
+from lab.simulation.offsets import OFFSETS_TOPIC, Committed, Group
+from lab.simulation.partition import Partition
+from lab.simulation.topics import Topics
+from lab.simulation.transactions import Later, Transactions
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.wire.record_batch import HEADER
+
+NOT_ENOUGH_REPLICAS = 19
+UNSTABLE_OFFSET_COMMIT = 88
+
+_FIRST_ADDING = 12  # the first version of Produce with which a leader adds the partition to the transaction (KIP-890)
+
+_BEHIND = 3  # commits that an outdated coordinator may have missed
+
+
+class ModelKafka:
+    """A cluster of `nodes` brokers.
+
+    `topics`: the number of partitions by topic. `contents(partition, batch)` returns the contents of a record batch,
+    one item per record. `clock` returns seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        transaction_version: int,
+        topics: Mapping[str, int],
+        later: Later,
+        contents: Callable[[TopicPartition, bytes], tuple[Any, ...]],
+        clock: Callable[[], float] = lambda: 0.0,
+        nodes: int = 2,
+        first_epoch: int = -1,
+        conditions: Conditions = USUAL,
+    ) -> None:
+        self.version = transaction_version
+        self.nodes = nodes
+        self.conditions = conditions
+        self._verification = conditions.verification
+        self._classic_groups = conditions.classic_groups and transaction_version < 2
+        self.topics = Topics(nodes, topics)
+        self.partitions = self.topics.partitions
+        self.coordinated_by: dict[str, int] = {}
+        self.groups: dict[str, Group] = {}
+        self._contents, self._clock = contents, clock
+        self.transactions = Transactions(
+            version=transaction_version,
+            misdirected=self._misdirected,
+            known_partitions=self.partitions.keys(),
+            group_log=lambda group_id: self.group(group_id).kept_in,
+            mark=self._mark,
+            later=later,
+            now_ms=self._now_ms,
+            first_epoch=first_epoch,
+        )
+        self._handlers: dict[str, Callable[[int, int, Any], Any]] = {
+            "Metadata": self.topics.metadata,
+            "CreateTopics": self.topics.create_topics,
+            "Fetch": functools.partial(reading.fetch, self.topics),
+            "ListOffsets": functools.partial(reading.list_offsets, self.topics),
+            "FindCoordinator": self._find_coordinator,
+            "DescribeConfigs": self._describe_configs,
+            "DescribeTransactions": self.transactions.describe,
+            "InitProducerId": self.transactions.init_producer_id,
+            "AddPartitionsToTxn": self.transactions.add_partitions,
+            "AddOffsetsToTxn": self.transactions.add_offsets,
+            "Produce": self._produce,
+            "TxnOffsetCommit": self._txn_offset_commit,
+            "EndTxn": self.transactions.end_txn,
+            "OffsetCommit": self._offset_commit,
+            "OffsetFetch": self._offset_fetch,
+        }
+
+    def handle(self, node: int, api: str, version: int, request: Any) -> Any:
+        """The answer of broker `node`."""
+        return self._handlers[api](node, version, request)
+
+    def group(self, group_id: str) -> Group:
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(len(self.groups), classic=self._classic_groups)
+        return self.groups[group_id]
+
+    def move(self, chance: random.Random) -> None:
+        """Move every partition, transactional.id and group to a random broker, with its state, which is replicated."""
+        self.topics.move(chance)
+        for key, before in self.coordinated_by.items():
+            self.coordinated_by[key] = chance.randrange(self.nodes)
+            if key in self.groups and self.coordinated_by[key] != before:
+                self.groups[key].reload()
+
+    def expire_group(self, group_id: str, retention_s: float) -> None:
+        """Let the group's offsets expire if none was committed for `retention_s`."""
+        self.group(group_id).expire(self._clock(), retention_s)
+
+    def expire_producers(self, *, transactional_ids: bool) -> None:
+        """Let leaders forget producers, and coordinators transactional.ids, without an open transaction."""
+        for log in (*self.partitions.values(), *(group.partition for group in self.groups.values())):
+            log.forget_producers()
+        if transactional_ids:
+            self.transactions.expire()
+
+    def open(self, *, groups: bool = True) -> list[str]:
+        """What is open: transactions, missing markers, and with `groups` also pending offsets."""
+        pending = [
+            f"{name} is in state {coordinator.phase.value}"
+            for name, coordinator in self.transactions.coordinators.items()
+            if not coordinator.at_rest
+        ]
+        logs = list(self.partitions.items())
+        if groups:
+            logs += [(group.kept_in, group.partition) for group in self.groups.values()]
+        pending += [
+            f"{tp} is stable up to {partition.last_stable_offset} of {partition.end_offset}"
+            for tp, partition in logs
+            if partition.last_stable_offset != partition.end_offset
+        ]
+        pending += [
+            f"group {name} waits for {tp}"
+            for name, group in (self.groups.items() if groups else ())
+            for tp in group.offsets
+            if group.unstable(tp)
+        ]
+        return pending
+
+    # -- lookups
+
+    def _describe_configs(self, _node: int, _version: int, request: Any) -> Any:
+        """Whether leaders verify partitions; no other setting is modeled."""
+        value = str(self._verification).lower()
+        return Answer(
+            results=[
+                Answer(
+                    resource_name=resource.resource_name,
+                    error_code=NONE,
+                    configs=[Answer(name=name, value=value) for name in resource.configuration_keys],
+                )
+                for resource in request.resources
+            ]
+        )
+
+    def _find_coordinator(self, _node: int, _version: int, request: Any) -> Any:
+        node = self.coordinated_by.setdefault(request.key, len(self.coordinated_by) % self.nodes)
+        return Answer(error_code=NONE, node_id=node, host=f"node-{node}", port=9092)
+
+    def _misdirected(self, node: int, key: str) -> bool:
+        return self.coordinated_by.get(key, node) != node
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1e3)
+
+    # -- leaders
+
+    def _mark(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
+        """Write a transaction marker to a partition, or to the groups stored in it."""
+        if tp.topic != OFFSETS_TOPIC:
+            leader_epoch = self.topics.leader_epoch[tp]
+            self.partitions[tp].mark(producer_id, epoch, commit, leader_epoch=leader_epoch, timestamp_ms=self._now_ms())
+        for group in self.groups.values():
+            if group.kept_in == tp:
+                group.mark(producer_id, epoch, commit, now_s=self._clock())
+
+    def _produce(self, node: int, version: int, request: Any) -> Any:
+        responses = []
+        for topic in request.topic_data:
+            answers = []
+            for data in topic.partition_data:
+                tp = TopicPartition(topic.name, data.index)
+                code, offset = self._append(node, version, request.transactional_id, tp, data.records)
+                answers.append(
+                    Answer(index=data.index, error_code=code, base_offset=offset, error_message=None, record_errors=())
+                )
+            responses.append(Answer(name=topic.name, partition_responses=answers))
+        return Answer(responses=responses)
+
+    def _append(self, node: int, version: int, name: str, tp: TopicPartition, batch: Any) -> tuple[int, int]:
+        if code := self.topics.refusal(node, tp):
+            return code, -1
+        batch = bytes(batch)  # the sender may use its buffer again
+        header = HEADER.unpack_from(batch)
+        producer_id, epoch, base_sequence = header[9], header[10], header[11]
+        partition = self.partitions[tp]
+        if partition.outdated(producer_id, epoch):
+            return INVALID_PRODUCER_EPOCH, -1
+        adding = version >= _FIRST_ADDING
+        if (adding or self._verification) and not partition.in_transaction(producer_id, epoch if adding else None):
+            partition.asks(producer_id, epoch, base_sequence)
+        code = self._let_in(name, tp, partition, producer_id, epoch, adding=adding)
+        if code:
+            return code, -1
+        return partition.append(
+            producer_id,
+            epoch,
+            base_sequence,
+            self._contents(tp, batch),
+            batch=batch,
+            leader_epoch=self.topics.leader_epoch[tp],
+            first_sequence_is_zero=adding,
+        )
+
+    def _let_in(
+        self, name: str, tp: TopicPartition, partition: Partition, producer_id: int, epoch: int, *, adding: bool
+    ) -> int:
+        """Ask the coordinator whether `tp` is in the open transaction; with `adding` (TV2), add it: the error code."""
+        if partition.in_transaction(producer_id, epoch if adding else None):
+            return NONE
+        if not adding and not self._verification:
+            return NONE
+        if adding:
+            code = self.transactions.add(name, producer_id, epoch, [tp])
+        else:
+            code = self.transactions.verify(name, producer_id, epoch, tp)
+        if code == PRODUCER_FENCED:
+            return INVALID_PRODUCER_EPOCH
+        return NOT_ENOUGH_REPLICAS if code == CONCURRENT_TRANSACTIONS else code
+
+    # -- groups
+
+    def _offset_commit(self, node: int, _version: int, request: Any) -> Any:
+        offsets, code = _offsets_in(request), NOT_COORDINATOR
+        if not self._misdirected(node, request.group_id):
+            self.group(request.group_id).commit_at_once(offsets, now_s=self._clock())
+            code = NONE
+        return _offsets_answered(offsets, code)
+
+    def _txn_offset_commit(self, node: int, version: int, request: Any) -> Any:
+        offsets = _offsets_in(request)
+        code = NOT_COORDINATOR
+        if not self._misdirected(node, request.group_id):
+            group = self.group(request.group_id)
+            code = self._let_in(
+                request.transactional_id,
+                group.kept_in,
+                group.partition,
+                request.producer_id,
+                request.producer_epoch,
+                adding=version >= 5,
+            )
+            code = code or group.commit(request.producer_id, request.producer_epoch, offsets)
+        return _offsets_answered(offsets, code)
+
+    def _offset_fetch(self, node: int, _version: int, request: Any) -> Any:
+        if self._misdirected(node, request.group_id):
+            return Answer(error_code=NOT_COORDINATOR, topics=[])
+        group = self.group(request.group_id)
+        offsets = group.fetch(_asked(request, group.offsets), request.require_stable)
+        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, at)) for tp, at in offsets.items()))
+
+    def outdated(self, request: Any, chance: random.Random) -> Any:
+        """The answer to OffsetFetch of a former coordinator that was paused and does not know its successor. None if
+        offsets are pending, because only the current coordinator knows these.
+        """
+        group = self.group(request.group_id)
+        if not group.past or any(group.unstable(tp) for tp in _asked(request, group.offsets)):
+            return None
+        told = chance.choice(group.past[-_BEHIND:])
+        asked = _asked(request, told)
+        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, told.get(tp, (-1, "")))) for tp in asked))
+
+
+def _offsets_in(request: Any) -> dict[TopicPartition, Committed]:
+    return {
+        TopicPartition(topic.name, p.partition_index): (p.committed_offset, p.committed_metadata)
+        for topic in request.topics
+        for p in topic.partitions
+    }
+
+
+def _offsets_answered(partitions: Iterable[TopicPartition], code: int) -> Answer:
+    return Answer(topics=_by_topic((tp, Answer(partition_index=tp.partition, error_code=code)) for tp in partitions))
+
+
+def _asked(request: Any, known: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that OffsetFetch requests; the `known` ones if it requests all."""
+    if request.topics is None:
+        return list(known)
+    return [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
+
+
+def _offset(tp: TopicPartition, at: Committed | None) -> Answer:
+    offset, metadata = at or (-1, "")
+    code = UNSTABLE_OFFSET_COMMIT if at is None else NONE
+    return Answer(partition_index=tp.partition, committed_offset=offset, metadata=metadata, error_code=code)
+
+
+def _by_topic(answers: Iterable[tuple[TopicPartition, Answer]]) -> list[Answer]:
+    topics: dict[str, list[Answer]] = {}
+    for tp, answer in answers:
+        topics.setdefault(tp.topic, []).append(answer)
+    return [Answer(name=name, partitions=partitions) for name, partitions in topics.items()]

@@ -1,0 +1,281 @@
+"""Connections between a process and the model's brokers, and random faults of the requests on them.
+
+A connection keeps the order, as TCP does. So a request arrives twice only as on a real network: its sender gave up the
+connection and sent it again, and the original arrives after that, possibly after the sender died.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from lab.simulation.kafka import ModelKafka
+from lab.simulation.refusals import refusal
+from lab.simulation.shown import codes_in, shown, shown_answer
+from lab.simulation.world import Process
+from spark_kafka_eos.broker.versions import RANGES, choose
+from spark_kafka_eos.errors import BrokerUnreachable
+from lab.simulation.kafka import ModelKafka
+from lab.simulation.owners import Owners
+from lab.simulation.refusals import refusal
+from lab.simulation.shown import codes_in, shown, shown_answer
+from lab.simulation.world import Process
+from spark_kafka_eos.options import ClientOptions
+
+_DELAYS_S = (0.002, 0.03, 0.5, 8.0, 45.0, 90.0, 300.0)
+_RESET_S = 0.002
+_FRAME = struct.Struct(">ib")  # correlation id, no tagged fields
+_TIMEOUT_S = 30.0  # request.timeout.ms
+
+# Retriable errors; the broker has not applied the request.
+_PASSING = {
+    "Produce": (6, 14, 19),
+    "InitProducerId": (14, 15, 16, 51),
+    "AddPartitionsToTxn": (14, 15, 16, 51),
+    "AddOffsetsToTxn": (14, 15, 16, 51),
+    "EndTxn": (14, 15, 16, 51),
+    "TxnOffsetCommit": (14, 15, 16, 7),
+    "OffsetFetch": (14, 16, 88),
+    "Fetch": (6, 56, 78),
+    "ListOffsets": (5, 6, 78),
+    "DescribeTransactions": (14, 15, 16),
+    "CreateTopics": (7,),
+}
+# Errors of a broker that has applied the request, but could not confirm it in time.
+_DONE_ALL_THE_SAME = {"Produce": (7, 20), "CreateTopics": (7,)}
+
+# How interesting a fault is at a request, as a factor of its probability.
+_OFTEN = {"EndTxn": 3.0, "OffsetFetch": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
+# How often each kind of fault happens, relative to the others.
+KINDS: Mapping[str, int] = {
+    "request lost": 6,
+    "answer lost": 8,
+    "request delayed": 8,
+    "passing error": 6,
+    "killed": 6,
+    "pause": 6,
+    "outage": 1,
+    "move": 2,
+}
+
+
+@cache
+def _version(api: str, newest: int | None) -> int:
+    return choose(api, RANGES[api], newest=newest)
+
+
+class Network:
+    """The network of one world, which leads to `kafka`; `kinds` are its faults, with their weights."""
+
+    def __init__(self, kafka: ModelKafka, kinds: Mapping[str, int] = KINDS) -> None:
+        self.kafka, self.kinds = kafka, kinds
+        self._cut_off: dict[Process, float] = {}  # the end of the outage
+        self.misled: set[Process] = set()  # processes that received outdated offsets
+        self.owners = Owners()
+
+    def cut_off(self, process: Process, seconds: float) -> None:
+        """Let nothing from this process, or from those inside it, reach a broker for this time."""
+        self._cut_off[process] = process.world.now + seconds
+
+    def reaches(self, process: Process) -> bool:
+        return not self._cut_off or self._cut_off.get(process.whole, 0.0) <= process.world.now
+
+    def connector(self, process: Process) -> Any:
+        """The argument `connect` for `Cluster`."""
+
+        def connect(host: str, _port: int, _options: ClientOptions) -> ModelConnection:
+            node = int(host.removeprefix("node-"))
+            return ModelConnection(self, process, node)
+
+        return connect
+
+
+class _Awaited(NamedTuple):
+    answer: Any  # None: it never arrives
+    idle_s: float  # how long a leader waits for records before it answers without any
+
+
+class ModelConnection:
+    """Replaces `broker.connection.Connection`."""
+
+    def __init__(self, network: Network, process: Process, node: int) -> None:
+        self._network, self._process, self._node = network, process, node
+        self.where = f"node-{node}:9092"
+        self.finalized_features = {"transaction.version": network.kafka.version}
+        self.open = True
+        self._pending: dict[int, _Awaited] = {}
+        self._number = 0
+        self._cut = False  # whether everything that is sent from now on is lost
+        self._late = 0.0  # the delay of everything that is sent from now on
+        world = process.world
+        world.step(process)
+        refused = world.strikes() and world.chance(0.1)
+        if refused:
+            world.fault("connection refused", self.where)
+        if refused or not network.reaches(process):
+            world.wait(process.whole, _RESET_S)
+            raise BrokerUnreachable(f"no connection to {self.where}: refused")
+
+    @property
+    def usable(self) -> bool:
+        return self.open
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def readable(self) -> bool:
+        return self._process.world.chance(0.5)
+
+    def call(self, request: Any, *, newest: int | None = None) -> Any:
+        return self.receive(self.send(request, newest=newest))
+
+    def send(
+        self, request: Any, *, newest: int | None = None, decode: Callable[[memoryview], Any] | None = None
+    ) -> int:
+        """Send the request. Its fate is decided now, but takes effect in `receive`."""
+        if not self.open:
+            raise BrokerUnreachable(f"{self.where}: the connection is closed")
+        api = request.name.removesuffix("Request")
+        version = _version(api, newest)
+        world = self._process.world
+        world.step(self._process)
+        self._number += 1
+        if self._cut or not self._network.reaches(self._process):
+            answer = None
+        elif self._late:
+            self._arrive_later(api, version, request)
+            answer = None
+        elif world.strikes(_OFTEN.get(api, 1.0)):
+            answer = self._struck(api, version, request)
+        else:
+            answer = self._arrive(api, version, request)
+        idle = 0.0
+        if api == "Fetch" and answer is not None and not any(map(_has_records, answer.responses)):
+            idle = request.max_wait_ms / 1e3
+        if decode is not None and answer is not None:
+            answer = decode(memoryview(_FRAME.pack(self._number, 0) + answer.encode(version=version)))
+        self._pending[self._number] = _Awaited(answer, idle)
+        return self._number
+
+    def receive(self, correlation_id: int) -> Any:
+        """The answer. If there is none, wait for the timeout and raise BrokerUnreachable."""
+        if correlation_id not in self._pending:
+            raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
+        answer, idle = self._pending.pop(correlation_id)
+        world = self._process.world
+        if idle:
+            world.wait(self._process.whole, idle)
+            self._process.check()
+        if answer is not None:
+            return answer
+        self.close()
+        world.wait(self._process.whole, _RESET_S if world.chance(0.8) else _TIMEOUT_S)
+        self._process.check()
+        raise BrokerUnreachable(f"{self.where}: no response")
+
+    def close(self) -> None:
+        self.open = False
+        self._pending.clear()
+
+    # -- the fate of a request
+
+    def _arrive(self, api: str, version: int, request: Any) -> Any:
+        arrived = self._network.owners.sends(self._process.whole, api)
+        answer = self._network.kafka.handle(self._node, api, version, request)
+        arrived(answer, True)
+        world = self._process.world
+        if world.trace is not None:
+            world.note(f"{shown(api, version, request)} -> {shown_answer(answer)}")
+        return answer
+
+    def _arrive_later(self, api: str, version: int, request: Any) -> None:
+        world = self._process.world
+        node, kafka, name = self._node, self._network.kafka, self._process.name
+        if api == "Produce":  # the sender may use its buffer again
+            for topic in request.topic_data:
+                for data in topic.partition_data:
+                    data.records = bytes(data.records)
+
+        arrived = self._network.owners.sends(self._process.whole, api)
+
+        def arrive() -> None:
+            answer = kafka.handle(node, api, version, request)
+            arrived(answer, False)
+            if world.trace is not None:
+                world.note(f"late, from {name}: {shown(api, version, request)} -> {shown_answer(answer)}")
+
+        world.after(self._late, "", arrive)
+
+    def _struck(self, api: str, version: int, request: Any) -> Any:
+        world = self._process.world
+        kinds = self._network.kinds
+        kind = world.random.choices(tuple(kinds), tuple(kinds.values()))[0]
+        what = shown(api, version, request) if world.trace is not None else ""
+        if kind == "killed":
+            return self._killed(api, version, request, what)
+        if kind == "pause":
+            seconds = world.random.choice((0.05, 2.0, 40.0, 70.0, 150.0))
+            world.fault("pause", f"{seconds} s before {what}", at=api)
+            self._process.pause(seconds)
+            return self._arrive(api, version, request)
+        if kind == "outage":
+            seconds = world.random.choice((1.0, 50.0, 130.0, 300.0))
+            world.fault("outage", f"{seconds} s from {what} on", at=api)
+            self._network.cut_off(self._process.whole, seconds)
+            self._cut = True
+            return None
+        if kind == "move":
+            self._network.kafka.move(world.random)
+            world.fault("leaders and coordinators moved")
+            return self._arrive(api, version, request)
+        if kind == "passing error":
+            return self._refused(api, version, request, what)
+        world.fault(kind, what, at=api)
+        if kind == "request lost":
+            self._cut = True
+        elif kind == "answer lost":
+            self._arrive(api, version, request)
+            self._cut = world.chance(0.5)
+        else:
+            self._late = world.random.choice(_DELAYS_S)
+            self._arrive_later(api, version, request)
+        return None
+
+    def _killed(self, api: str, version: int, request: Any, what: str) -> Any:
+        """Kill the driver, or only the task inside it; the request may still arrive, at once or later."""
+        world = self._process.world
+        victim = self._process if world.chance(0.5) else self._process.whole
+        world.fault(f"{victim.kind} killed", what, at=api)
+        fate = world.random.randrange(3)
+        if fate == 1:
+            self._arrive(api, version, request)
+        elif fate == 2:
+            self._late = world.random.choice(_DELAYS_S)
+            self._arrive_later(api, version, request)
+        victim.kill()
+
+    def _refused(self, api: str, version: int, request: Any, what: str) -> Any:
+        world = self._process.world
+        if api not in _PASSING:
+            return self._arrive(api, version, request)
+        if api == "OffsetFetch" and world.chance(0.5):
+            outdated = self._network.kafka.outdated(request, world.random)
+            if outdated is not None:
+                world.fault("outdated coordinator", what, at=api)
+                self._network.misled.add(self._process.whole)
+                return outdated
+        code = world.random.choice(_PASSING[api])
+        if api in _DONE_ALL_THE_SAME and world.chance(0.5):
+            code = world.random.choice(_DONE_ALL_THE_SAME[api])
+            answer = self._arrive(api, version, request)
+            if any(codes_in(answer)):
+                return answer
+        world.fault("passing error", f"{code} for {what}", at=api)
+        return refusal(api, request, code)
+
+
+def _has_records(topic: Any) -> bool:
+    return any(p.records or p.error_code for p in topic.partitions)

@@ -1,0 +1,57 @@
+"""Who took the transactional.id when, and who had looked before: no late driver may disturb the one that lives.
+
+A driver is late if it took the id earlier in its run, and another driver took it since. What a late driver may do is in
+`writing.transaction`: it looks whose the id is, and ends. It may only take the id if the other one took it after that
+look. A request that arrives after its sender gave it up counts as sent when it was sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from lab.simulation.coordinator import NONE
+from lab.simulation.world import Process
+
+
+class Owners:
+    """The drivers that took the one transactional.id of a history; `wrong` names those that disturbed another one."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.last: Process | None = None  # who took it last; None if nobody, or a request that arrived late
+        self._since = 0
+        self._moments = itertools.count(1)
+        self._looked: dict[Process, int] = {}
+        self._took: dict[Process, int] = {}
+
+    def starts(self, process: Process) -> None:
+        """The driver begins something that knows nothing of what it did before, as each batch write does."""
+        self._took.pop(process, None)
+
+    def sends(self, process: Process, api: str) -> Callable[[Any, bool], None]:
+        """What must be called when this request has arrived: with its answer, and whether its sender waited for it."""
+        if api == "DescribeTransactions":
+            return lambda _answer, in_time: self._looks(process) if in_time else None
+        if api != "InitProducerId":
+            return lambda _answer, _in_time: None
+        looked, took = self._looked.get(process, 0), self._took.get(process)
+        return lambda answer, in_time: self._takes(process, answer, in_time=in_time, looked=looked, took=took)
+
+    def _looks(self, process: Process) -> None:
+        self._looked[process] = next(self._moments)
+
+    def _takes(self, process: Process, answer: Any, *, in_time: bool, looked: int, took: int | None) -> None:
+        other = self.last
+        lives = other is not None and other is not process and not other.dead and not other.fiber.done
+        if lives and took is not None and other is not None:
+            if looked < took:
+                self.wrong.append(f"{process.name} came back late, and disturbed {other.name} without a look")
+            elif looked > self._since:
+                self.wrong.append(f"{process.name} came back late, saw {other.name}, and disturbed it nevertheless")
+        if answer is not None and answer.error_code == NONE:
+            self._since = next(self._moments)
+            self.last = process if in_time else None
+            if in_time:
+                self._took[process] = self._since

@@ -1,0 +1,451 @@
+"""What Spark does around the product: plans micro-batches, keeps the checkpoint, runs the append stage, restarts.
+
+It calls the product as a real driver and real tasks do: `commit_batch`, `SharedTransaction`, `StagedWrite`,
+`append_attempt` and `judge`, with a `Cluster` whose connections lead to the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from lab.simulation.network import Network
+from lab.simulation.world import Killed, Process, World
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.errors import BrokerError, KafkaEosError
+from lab.simulation.network import Network
+from lab.simulation.world import Killed, Process, World
+from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.progress import last_entry
+from spark_kafka_eos.model import (
+    MicroBatch,
+    Offsets,
+    ProducerIdentity,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+)
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.wire.decode import decode
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import HEADER, scan
+from spark_kafka_eos.writing.append import StagedWrite, append_attempt, judge
+from spark_kafka_eos.writing.blocks import Block
+from spark_kafka_eos.writing.checkpoint import micro_batch
+from spark_kafka_eos.writing.commit import commit_batch
+from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport, encoded
+from spark_kafka_eos.writing.staging import Staging
+from spark_kafka_eos.writing.transaction import SharedTransaction
+
+TOPIC = "out"
+OUTPUT = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
+SOURCE = (TopicPartition("in", 0), TopicPartition("in", 1))
+OPTIONS = sink_options({"kafka.bootstrap.servers": "node-0:9092", "kafka.transactional.id": "id", "topic": TOPIC})
+ELSEWHERE = replace(OPTIONS, source_clusters=("another cluster",))
+TOPICS = {OPTIONS.ledger_topic: 3} | {TOPIC: len(OUTPUT)}  # number of partitions
+SLOTS = len(OUTPUT)  # one append task for each partition
+
+_STAGING = Staging("memory")  # blocks travel inline, so that there are no files
+_MOST_TRIES = 3
+_UNSTABLE_OFFSET_COMMIT = 88
+
+
+class Row(NamedTuple):
+    """A record, identified by its place in the source."""
+
+    partition: int
+    offset: int
+
+
+# The writer's two append modes, the sink, and a job of batch writes with `txnAppId`.
+Way = Literal["driver", "executors", "sink", "batch writes"]
+Layout = Mapping[TopicPartition, tuple[tuple[Row, ...], ...]]  # the blocks of each output partition
+# By the bytes after a record batch's header.
+_rows: dict[bytes, tuple[Row, ...]] = {}
+_others: dict[bytes, tuple[Any, ...]] = {}
+_MOST_OTHERS = 10_000
+
+
+@cache
+def block_of(rows: tuple[Row, ...]) -> bytes:
+    """A complete record batch with these rows."""
+    values = [f"{row.partition}@{row.offset}".encode() for row in rows]
+    block = bytes(encode(pa.nulls(len(rows), pa.binary()), pa.array(values, pa.binary()), 0))
+    _rows[block[HEADER.size :]] = rows
+    return block
+
+
+def contents_of(_tp: TopicPartition, batch: bytes) -> tuple[Any, ...]:
+    """The rows of a block, stamped or not; the keys and values of any other record batch."""
+    records = batch[HEADER.size :]
+    if records in _rows:
+        return _rows[records]
+    if records not in _others:
+        if len(_others) == _MOST_OTHERS:
+            _others.clear()
+        columns = decode(batch, scan(batch))
+        _others[records] = tuple(zip(columns["key"].to_pylist(), columns["value"].to_pylist(), strict=True))
+    return _others[records]
+
+
+@cache
+def _end(text: str) -> Offsets:
+    return offsets_from_json(text.split("\n")[2])
+
+
+@cache  # the files of different histories are often the same
+def _micro_batch(
+    metadata: str,
+    batch_id: int,
+    planned: str,
+    before: str | None,
+    first_start: tuple[tuple[TopicPartition, int], ...] | None,
+) -> MicroBatch:
+    files = {"metadata": metadata, f"offsets/{batch_id}": planned, f"offsets/{batch_id - 1}": before}
+    first = None if first_start is None else [json.dumps(offsets_to_json(dict(first_start)))]
+    return micro_batch(files.get, batch_id, first)
+
+
+class Checkpoint:
+    """A checkpoint location: files that are written once and atomically."""
+
+    def __init__(self, query_id: str) -> None:
+        self.files = {"metadata": json.dumps({"id": query_id})}
+
+    def add(self, name: str, text: str) -> bool:
+        """False if the file exists."""
+        return self.files.setdefault(name, text) is text
+
+    def end(self, batch_id: int) -> Offsets | None:
+        """The planned end of a batch."""
+        text = self.files.get(f"offsets/{batch_id}")
+        return None if text is None else _end(text)
+
+    def batch(self, batch_id: int, first_start: Offsets | None) -> MicroBatch:
+        """The batch as the product reads it from these files."""
+        before = self.files.get(f"offsets/{batch_id - 1}")
+        return _micro_batch(
+            self.files["metadata"],
+            batch_id,
+            self.files[f"offsets/{batch_id}"],
+            before,
+            first_start and tuple(first_start.items()),
+        )
+
+    def next_batch(self) -> int:
+        """The batch with which a query starts: the last planned one, unless it is recorded as done."""
+        planned = 0
+        while f"offsets/{planned}" in self.files:
+            planned += 1
+        return planned - 1 if planned and f"commits/{planned - 1}" not in self.files else planned
+
+    def forget(self, from_batch: int) -> None:
+        """Restore an older copy without `from_batch` and later batches."""
+        kept = {}
+        for name, text in self.files.items():
+            _, slash, number = name.partition("/")
+            if not slash or int(number) < from_batch:
+                kept[name] = text
+        self.files = kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the product reported about a batch, and the identities of its attempts."""
+
+    who: str
+    batch: MicroBatch
+    said: str  # "committed", "skipped", or an error's `committed`
+    identities: tuple[ProducerIdentity, ...]
+    report: CommitReport | None = None
+
+
+class Stopped(Exception):
+    """Spark stops this query, because another one uses its checkpoint."""
+
+
+class SimulatedDriver:
+    """One run of the query in a driver, until everything is written or an error stops it."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        checkpoint: Checkpoint,
+        *,
+        number: int,
+        way: Way,
+        resumes: bool,
+        records: int,
+        claims: list[Claim],
+        on_pause: Callable[[float], None],
+        idle: Callable[[], float],
+        elsewhere: bool,
+    ) -> None:
+        """Each source partition has `records` records. `resumes`: start at the committed offsets instead of 0. `idle`
+        returns for how many seconds there is nothing to read. `elsewhere`: the source is on another cluster.
+        """
+        self.process = Process(world, f"driver {number}", self._run, on_pause=on_pause)
+        self.error: KafkaEosError | Stopped | None = None
+        self.finished = False
+        self.checkpoint = checkpoint
+        self._world, self._network = world, network
+        self._way, self._resumes, self._records, self._claims = way, resumes, records, claims
+        self._idle = idle
+        self._options = ELSEWHERE if elsewhere else OPTIONS
+        self._stages = 0
+        self._tasks: dict[int, tuple[Process, Cluster]] = {}
+        self._stragglers = 0
+
+    def _cluster(self, process: Process) -> Cluster:
+        return Cluster(
+            OPTIONS.client,
+            connect=self._network.connector(process),
+            clock=process.clock,
+            sleep=process.sleep,
+            jitter=self._world.random.random,
+        )
+
+    # -- the query
+
+    def _run(self) -> None:
+        try:
+            if self._way == "batch writes":
+                self._job(self._cluster(self.process))
+            else:
+                self._query(self._cluster(self.process))
+            self.finished = True
+        except (KafkaEosError, Stopped) as error:
+            self.error = error
+            self._world.note(f"stops: {type(error).__name__}: {error}")
+
+    def _query(self, cluster: Cluster) -> None:
+        number = self.checkpoint.next_batch()
+        start = None if number else self._first_start(cluster)
+        transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
+        while True:
+            self._world.step(self.process)
+            if seconds := self._idle():
+                self.process.sleep(seconds)
+            if self._way == "sink":  # which commits each batch in a separate process
+                transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
+            if not self._planned(number, start):
+                return
+            planned = self.checkpoint.batch(number, start)
+            self._write(cluster, transaction, replace(planned, run_id=self.process.name))
+            if not self._noted(number):
+                raise Stopped(f"commits/{number} is there already")
+            number, start = number + 1, None
+
+    def _job(self, cluster: Cluster) -> None:
+        """One write for each version that is not recorded as done: of the record at that offset in both partitions."""
+        for version in range(self._records):
+            if f"commits/{version}" not in self.checkpoint.files:
+                self._network.owners.starts(self.process)
+                batch = batch_write("job", version, destination=TOPIC)
+                self._write(cluster, SharedTransaction(OPTIONS, cluster, decide_batch_write(OPTIONS)), batch)
+                self._noted(version)
+
+    def _noted(self, number: int) -> bool:
+        """Record that the batch is done; False if it was recorded before."""
+        self._world.step(self.process)
+        if self._world.strikes(often=2):
+            self._world.fault("driver killed", f"before it records that batch {number} is done")
+            self.process.kill()
+        return self.checkpoint.add(f"commits/{number}", "v1\n{}")
+
+    def _first_start(self, cluster: Cluster) -> Offsets:
+        if not self._resumes:
+            return dict.fromkeys(SOURCE, 0)
+        try:
+            committed = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
+        except BrokerError as error:
+            if error.code != _UNSTABLE_OFFSET_COMMIT:
+                raise
+            self._world.note("starts from the ledger, as the error advises")
+            committed = {}
+        standing = {tp: at.offset for tp, at in committed.items() if at is not None}
+        if not standing:  # expired, never committed, or pending in a transaction that nobody ends
+            entry = last_entry(cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
+            (progress,) = (entry and entry.sources) or (None,)
+            standing = dict(progress.offsets) if progress is not None else {}
+        return {tp: standing.get(tp, 0) for tp in SOURCE}
+
+    def _planned(self, number: int, start: Offsets | None) -> bool:
+        """Plan the batch, if it is not in the checkpoint yet; False if there is nothing left to read."""
+        if self.checkpoint.end(number) is not None:
+            return True
+        begin = start if start is not None else self.checkpoint.end(number - 1)
+        assert begin is not None
+        if all(begin[tp] >= self._records for tp in SOURCE):
+            return False
+        end = {tp: min(begin[tp] + self._world.random.randrange(1, 4), self._records) for tp in SOURCE}
+        if end == begin:
+            end = dict.fromkeys(SOURCE, self._records)
+        text = f"v1\n{{}}\n{json.dumps(offsets_to_json(end))}"
+        self._world.note(f"plans batch {number}: up to {', '.join(map(str, end.values()))}")
+        if not self.checkpoint.add(f"offsets/{number}", text):
+            raise Stopped(f"offsets/{number} is there already")
+        return True
+
+    def _write(self, cluster: Cluster, transaction: SharedTransaction, batch: MicroBatch) -> None:
+        identities: list[ProducerIdentity] = []
+
+        def write(identity: ProducerIdentity) -> Appended:
+            identities.append(identity)
+            appended = staged(identity) if staged else self._append_stage(identity, batch)
+            return replace(appended, milliseconds={})  # the ledger has them, and they are of the wall clock
+
+        staged = None
+        if self._way != "executors":
+            reports = _staged(self._layout(batch))
+            staged = StagedWrite(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
+        said, report = "", None
+        try:
+            report = commit_batch(
+                transaction,
+                batch,
+                write,
+                max_attempts=_MOST_TRIES,
+                append_mode="executors" if self._way == "executors" else "driver",
+                clock=self.process.clock,
+            )
+            said = report.outcome
+        except KafkaEosError as error:
+            said = error.committed or ""
+            raise
+        finally:
+            self._world.note(f"batch {batch.batch_id}: {said or 'not reported'}")
+            self._claims.append(
+                Claim(who=self.process.name, batch=batch, said=said, identities=tuple(identities), report=report)
+            )
+
+    def _layout(self, batch: MicroBatch) -> Layout:
+        """The partition of each row: random each time, as after a shuffle that is recomputed."""
+        chance = self._world.random
+        blocks: dict[TopicPartition, list[tuple[Row, ...]]] = {}
+        rows: dict[TopicPartition, list[Row]] = {tp: [] for tp in OUTPUT}
+        for source in SOURCE:
+            rule = chance.randrange(3)
+            for offset in self._offsets(batch, source):
+                to = OUTPUT[offset & 1 if rule == 2 else rule]
+                rows[to].append(Row(source.partition, offset))
+        for tp, placed in rows.items():
+            size = chance.randrange(1, 4)
+            if placed:
+                blocks[tp] = [tuple(placed[at : at + size]) for at in range(0, len(placed), size)]
+        return {tp: tuple(cut) for tp, cut in blocks.items()}
+
+    def _offsets(self, batch: MicroBatch, source: TopicPartition) -> range:
+        if self._way == "batch writes":
+            return range(batch.batch_id, batch.batch_id + 1)
+        assert batch.start is not None
+        return range(batch.start[source], batch.end[source])
+
+    # -- the append stage
+
+    def _append_stage(self, identity: ProducerIdentity, batch: MicroBatch) -> Appended:
+        """One job with a task per slot, which is retried as Spark does."""
+        self._stages += 1
+        layout, again = self._layout(batch), 0
+        failed = 0
+        reports: dict[int, AppendReport] = {}
+        world = self._world
+        for slot in range(SLOTS):
+            if world.strikes(often=3):
+                kind = world.random.choice(("executor lost", "speculative copy", "stage again"))
+                world.fault(kind, f"slot {slot}")
+                self._straggle(identity, batch, layout, slot)
+                if kind == "stage again":
+                    again, failed = again + 1, 0
+                    layout = self._layout(batch) if world.chance(0.7) else layout
+                    reports[slot] = self._task(identity, batch, layout, slot, attempt=0)
+                else:
+                    failed += kind == "executor lost" and world.chance(0.5)  # the status store may not know it yet
+                    reports[slot] = self._task(identity, batch, layout, slot, attempt=1)
+                continue
+            attempt = 0
+            while slot not in reports:
+                try:
+                    reports[slot] = self._task(identity, batch, layout, slot, attempt=attempt)
+                except Killed as killed:
+                    if killed.process is self.process or self.process.dead:
+                        raise
+                    failed, attempt = failed + 1, attempt + 1
+        stage = StageAttempts(current_attempt=again, completed_tasks=SLOTS, failed_tasks=failed, num_tasks=SLOTS)
+        return judge(list(reports.values()), lambda ids: dict.fromkeys(ids, stage))
+
+    def _task(
+        self, identity: ProducerIdentity, batch: MicroBatch, layout: Layout, slot: int, *, attempt: int
+    ) -> AppendReport:
+        """A task attempt in the executor of this slot, while the driver waits."""
+        executor, cluster = self._tasks.get(slot, (None, None))
+        if executor is None or cluster is None or executor.dead:
+            executor = Process(self._world, f"task {slot} of {self.process.name}", inside=self.process)
+            cluster = self._cluster(executor)
+            self._tasks[slot] = executor, cluster
+        return self._attempt(cluster, identity, batch, layout, slot, attempt)
+
+    def _straggle(self, identity: ProducerIdentity, batch: MicroBatch, layout: Layout, slot: int) -> None:
+        """A first attempt that Spark has given up, but that continues nevertheless."""
+        self._stragglers += 1
+
+        def run() -> None:
+            try:
+                self._attempt(cluster, identity, batch, layout, slot, 0)
+            except KafkaEosError as error:
+                self._world.note(f"straggler: {error.what}")
+
+        process = Process(self._world, f"task straggler {self._stragglers} of {self.process.name}", run)
+        cluster = self._cluster(process)
+        self._world.start(process, after=self._world.random.choice((0.0, 0.0, 0.01, 1.0, 50.0)))
+        self._world.wait(self.process, 0.005)
+        self.process.check()
+
+    def _attempt(
+        self,
+        cluster: Cluster,
+        identity: ProducerIdentity,
+        batch: MicroBatch,
+        layout: Layout,
+        slot: int,
+        attempt: int,
+    ) -> AppendReport:
+        return append_attempt(
+            cluster,
+            identity,
+            _shuffled(layout, slot),
+            stage_id=self._stages,
+            slot=slot,
+            attempt=attempt,
+            transaction_timeout_ms=OPTIONS.transaction_timeout_ms,
+            batch_id=batch.batch_id,
+        )
+
+
+def _blocks(layout: Layout) -> list[Block]:
+    """The blocks of the only encode task."""
+    rows = [(tp, number, some) for tp, blocks in layout.items() for number, some in enumerate(blocks)]
+    return [
+        Block(partition=tp, task=0, number=number, records=len(some), data=bytearray(block_of(some)))
+        for tp, number, some in rows
+    ]
+
+
+def _shuffled(layout: Layout, slot: int) -> Iterator[Block | EncodeReport]:
+    """The shuffled rows of a slot: the encode task's report of its partition's blocks, and these."""
+    blocks = [block for block in _blocks(layout) if block.partition.partition == slot]
+    yield EncodeReport(task=0, blocks=tuple(encoded(block) for block in blocks))
+    yield from blocks
+
+
+def _staged(layout: Layout) -> Sequence[EncodeReport]:
+    blocks = _blocks(layout)
+    return [EncodeReport(task=0, blocks=tuple(encoded(block, data=bytes(block.data)) for block in blocks))]

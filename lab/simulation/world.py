@@ -1,0 +1,223 @@
+"""A world in which time passes only when a process waits: processes, scheduled events, and random faults.
+
+All random numbers come from one generator in a fixed order, so a seed determines a whole history.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import NoReturn
+
+from lab.simulation.fibers import Fiber
+
+_LATENCY_S = 0.001
+_SWITCHES = 0.25  # probability that another process continues at a step, if there is one
+
+
+class Killed(BaseException):
+    """The process is dead: it does nothing more, not even clean up."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.name)
+        self.process = process
+
+
+class Stuck(Exception):
+    """The history does not end: a bug, or a scenario that cannot be healed."""
+
+
+class World:
+    """The time, the random numbers and the processes of one history."""
+
+    def __init__(self, seed: int, *, trace: list[str] | None = None) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - not for secrets
+        self.now = 0.0
+        self.faults: Counter[str] = Counter()
+        self.met: Counter[tuple[str, str]] = Counter()  # a request and its fault
+        self.trace = trace
+        self._share, self._faults_left = 0.0, 0
+        self._events: list[tuple[float, int, str, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._processes: list[Process] = []
+        self._current: Process | None = None
+
+    # -- chance
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def allow(self, *, faults: int, share: float) -> None:
+        """Allow this number of faults, each with this probability."""
+        self._faults_left, self._share = faults, share
+
+    def strikes(self, often: float = 1.0) -> bool:
+        """Whether a fault happens now; `often` is a factor of its probability."""
+        return self._faults_left > 0 and self.random.random() < self._share * often
+
+    def fault(self, kind: str, detail: str = "", *, at: str = "") -> None:
+        """Count a fault, and the request `at` which it happened."""
+        if at:
+            self.met[at, kind] += 1
+        self._faults_left -= 1
+        self.faults[kind] += 1
+        self.note(f"FAULT {kind}{f': {detail}' if detail else ''}")
+
+    def heal(self) -> None:
+        """Allow no more faults."""
+        if self._faults_left:
+            self._faults_left = 0
+            self.note("no more faults from here on")
+
+    def note(self, text: str) -> None:
+        if self.trace is not None:
+            who = self._current.name if self._current else "-"
+            self.trace.append(f"{self.now:9.3f}s {who:<12} {text}")
+
+    # -- time
+
+    def after(self, seconds: float, why: str, action: Callable[[], None]) -> None:
+        """Run `action` after `seconds`."""
+        heapq.heappush(self._events, (self.now + seconds, next(self._numbers), why, action))
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and run the actions that become due."""
+        until = self.now + seconds
+        events = self._events
+        while events and events[0][0] <= until:
+            self.now, _, why, action = heapq.heappop(events)
+            if why and self.trace is not None:
+                self.note(f"  {why}")
+            action()
+        self.now = until
+
+    def settle(self) -> None:
+        """Let time pass until no action is scheduled."""
+        while self._events:
+            self.pass_time(max(0.0, self._events[0][0] - self.now))
+
+    # -- processes
+
+    def start(self, process: Process, after: float = 0.0) -> None:
+        """Start the process after this number of seconds."""
+        process.wake = self.now + after
+        self._processes.append(process)
+
+    def run(self, ended: Callable[[Process], None]) -> None:
+        """Let the processes take turns until none is left; call `ended` for each, which may start others."""
+        steps = 0
+        while self._processes:
+            steps += 1
+            if steps > 20_000:
+                raise Stuck("the history did not end within 20,000 turns")
+            ready = [process for process in self._processes if process.wake <= self.now]
+            if not ready:
+                soonest = min(process.wake for process in self._processes)
+                if self._events and self._events[0][0] < soonest:
+                    soonest = self._events[0][0]
+                self.pass_time(soonest - self.now)
+                continue
+            process = ready[0] if len(ready) == 1 else self.random.choice(ready)
+            if self._turn(process):
+                ended(process)
+
+    def end(self) -> None:
+        """Kill the remaining processes."""
+        while self._processes:
+            process = self._processes[-1]
+            process.dead = True
+            self._turn(process)
+
+    def _turn(self, process: Process) -> bool:
+        """One turn; True if the process has ended."""
+        self._current = process
+        try:
+            process.fiber.resume()
+        finally:
+            self._current = None
+            if process.fiber.done:
+                self._processes.remove(process)
+        return process.fiber.done
+
+    def wait(self, process: Process, seconds: float) -> None:
+        """Let the process wait while others continue."""
+        if len(self._processes) <= 1:
+            self.pass_time(seconds)
+        else:
+            process.wake = self.now + seconds
+            process.suspend()
+
+    def step(self, process: Process) -> None:
+        """Let another process that is ready continue before this one, at random."""
+        if process.dead or process.whole.dead:
+            raise Killed(process)
+        if len(self._processes) > 1 and self.random.random() < _SWITCHES:
+            process.whole.wake = self.now
+            process.suspend()
+        events = self._events
+        self.now += _LATENCY_S
+        if events and events[0][0] <= self.now:
+            self.pass_time(0.0)
+
+
+class Process:
+    """A driver or a task: a name, a fiber, and whether it is alive. A task may run inside its driver (`inside`)."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        function: Callable[[], None] = lambda: None,
+        *,
+        inside: Process | None = None,
+        on_pause: Callable[[float], None] | None = None,
+    ) -> None:
+        """`on_pause` is called with the number of seconds when this process is about to pause."""
+        self.world, self.name = world, name
+        self.dead = False
+        self.wake = 0.0
+        self.whole: Process = inside or self
+        self.fiber: Fiber = inside.fiber if inside else Fiber(self._guarded(function))
+        self.on_pause = on_pause
+        self.kind = name.partition(" ")[0]
+
+    def clock(self) -> float:
+        return self.world.now
+
+    def sleep(self, seconds: float) -> None:
+        self.world.step(self)
+        self.world.wait(self.whole, seconds)
+        self.check()
+
+    def pause(self, seconds: float) -> None:
+        """Pause together with all processes inside it, as after SIGSTOP or during a garbage collection."""
+        if self.whole.on_pause is not None:
+            self.whole.on_pause(seconds)
+        self.world.wait(self.whole, seconds)
+        self.check()
+
+    def check(self) -> None:
+        """Raise Killed if this process, or the one in which it runs, is dead."""
+        if self.dead or self.whole.dead:
+            raise Killed(self)
+
+    def suspend(self) -> None:
+        self.fiber.suspend()
+        if self.whole.dead:
+            raise Killed(self.whole)
+
+    def kill(self) -> NoReturn:
+        self.dead = True
+        raise Killed(self)
+
+    def _guarded(self, function: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                function()
+            except Killed:
+                self.world.note("is dead")
+
+        return run
