@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
 from lab.simulation.check import violations
 from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.coordinator import Coordinator
@@ -19,6 +18,7 @@ from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import Network
 from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, Way, contents_of
 from lab.simulation.world import Process, Stuck, World
+from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
 _SLOW_MARKER_S = 20.0

@@ -12,16 +12,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from lab.simulation.kafka import ModelKafka
+from lab.simulation.owners import Owners
 from lab.simulation.refusals import refusal
 from lab.simulation.shown import codes_in, shown, shown_answer
 from lab.simulation.world import Process
 from spark_kafka_eos.broker.versions import RANGES, choose
 from spark_kafka_eos.errors import BrokerUnreachable
-from lab.simulation.kafka import ModelKafka
-from lab.simulation.owners import Owners
-from lab.simulation.refusals import refusal
-from lab.simulation.shown import codes_in, shown, shown_answer
-from lab.simulation.world import Process
 from spark_kafka_eos.options import ClientOptions
 
 _DELAYS_S = (0.002, 0.03, 0.5, 8.0, 45.0, 90.0, 300.0)

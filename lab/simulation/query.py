@@ -20,8 +20,6 @@ from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
-from lab.simulation.network import Network
-from lab.simulation.world import Killed, Process, World
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.model import (
