@@ -204,6 +204,12 @@ class Cluster:
         """The epoch of the leader as last looked up, -1 if unknown."""
         return self._partition(partition).leader_epoch
 
+    def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The same of each partition whose leader's epoch is known; sends no request."""
+        known = {name: description.partitions for name, (_, description) in self._topics.items()}
+        found = ((tp, known.get(tp.topic, {}).get(tp.partition)) for tp in partitions)
+        return {tp: place.leader_epoch for tp, place in found if place is not None and place.leader_epoch >= 0}
+
     def _partition(self, partition: TopicPartition) -> PartitionDescription:
         partitions = self.topic(partition.topic).partitions
         if partition.partition not in partitions:

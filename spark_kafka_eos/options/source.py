@@ -10,6 +10,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.parsers import LATEST, LatestMinus
+from spark_kafka_eos.options.secret import Secret
 from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, SOURCE, field_of, take
 
 _SINK = "sink."  # before the options that locate the ledger of the query's sink
@@ -32,11 +33,14 @@ class Timestamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLedger:
-    """The ledger entry of `transactional_id`, in `topic` on the cluster that `client` connects to."""
+    """The ledger entry of `transactional_id`, in `topic` on the cluster that `client` connects to; `keys` are those of
+    `ledgerKey`.
+    """
 
     client: ClientOptions
     transactional_id: str
     topic: str
+    keys: tuple[Secret, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,11 +200,12 @@ def _sink_ledger(options: Mapping[str, object], own: ClientOptions) -> SinkLedge
     """
     if not options:
         return None
-    parsed = take(options, SINK)
+    parsed: Mapping[str, Any] = take(options, SINK)
     if "transactional_id" not in parsed:
         raise ConfigurationError(f"{_SINK}kafka.transactional.id", "is required if other sink.… options are set")
     return SinkLedger(
         client=client_options(parsed) if "bootstrap_servers" in parsed else own,
         transactional_id=str(parsed["transactional_id"]),
         topic=str(parsed.get("ledger_topic", LEDGER_TOPIC)),
+        keys=tuple(parsed.get("ledger_key", ())),
     )
