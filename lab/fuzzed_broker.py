@@ -18,6 +18,7 @@ from lab.false_connection import FalseConnection
 from spark_kafka_eos.broker import describe, offsets
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.connection import Connection
+from spark_kafka_eos.broker.epochs import log_ends
 from spark_kafka_eos.broker.fetch import Fetcher
 from spark_kafka_eos.broker.groups import GroupCoordinator
 from spark_kafka_eos.broker.open_transactions import oldest_open
@@ -220,6 +221,17 @@ _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "Produce": (producer, {"responses": [{"name": "orders", "partition_responses": [_PRODUCED]}]}),
     "Fetch": (consumer, {"error_code": 0, "responses": [{"topic_id": _TOPIC_ID, "partitions": [_FETCHED]}]}),
     "ListOffsets": (consumer, _topics(timestamp=-1, offset=3, leader_epoch=5)),
+    "OffsetForLeaderEpoch": (
+        consumer,
+        {
+            "topics": [
+                {
+                    "topic": "orders",
+                    "partitions": [{"error_code": 0, "partition": 0, "leader_epoch": 4, "end_offset": 3}],
+                }
+            ]
+        },
+    ),
     "CreateTopics": (admin, {"topics": [{"name": "orders", "error_code": 0}]}),
     "DescribeConfigs": (
         admin,
@@ -303,6 +315,10 @@ def _list_offsets(cluster: Cluster) -> None:
     assert offsets.latest(cluster, [_AT]).keys() == {_AT}
 
 
+def _log_ends(cluster: Cluster) -> None:
+    assert log_ends(cluster, {_AT: 4}).keys() <= {_AT}
+
+
 def _oldest_open(cluster: Cluster) -> None:
     assert oldest_open(cluster, [_AT], now_ms=5).keys() <= {_AT}
 
@@ -327,6 +343,7 @@ _USES: Mapping[str, Callable[[Cluster], object]] = {
     "Produce": _produce,
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,
+    "OffsetForLeaderEpoch": _log_ends,
     "CreateTopics": lambda cluster: create_topic(cluster, "orders", partitions=1, replicas=1, config={"a": "b"}),
     "DescribeConfigs": lambda cluster: describe.topics(cluster, ["orders"], ["min.insync.replicas"]),
     "DescribeProducers": _oldest_open,

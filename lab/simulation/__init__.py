@@ -2,7 +2,7 @@
 
     coordinator  transactions          transactions: the states of one transactional.id; the requests
     partition  stored                  a log with its producer state; its bytes as readers get them
-    topics  reading                    topics and their leaders; Fetch and ListOffsets
+    topics  reading                    topics and their leaders; Fetch, ListOffsets and OffsetForLeaderEpoch
     offsets                            committed offsets of groups
     kafka                              a cluster of these, which answers kafka-python's requests
     fibers  world                      processes that take turns; time, chance and faults

@@ -84,6 +84,7 @@ class ModelKafka:
             "CreateTopics": self.topics.create_topics,
             "Fetch": functools.partial(reading.fetch, self.topics),
             "ListOffsets": functools.partial(reading.list_offsets, self.topics),
+            "OffsetForLeaderEpoch": functools.partial(reading.offset_for_leader_epoch, self.topics),
             "FindCoordinator": self._find_coordinator,
             "DescribeConfigs": self._describe_configs,
             "DescribeTransactions": self.transactions.describe,

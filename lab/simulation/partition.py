@@ -146,6 +146,15 @@ class Partition:
         self._producers = {id_: known for id_, known in self._producers.items() if known.first_offset is not None}
         self._asked_about.clear()
 
+    def end_of_epoch(self, epoch: int) -> int:
+        """Where the log of this leader epoch, or an earlier one, ends: where the first later one begins."""
+        return next((entry.offset for entry in self.log if entry.leader_epoch > epoch), self.end_offset)
+
+    def truncate(self, offset: int) -> None:
+        """Lose what follows `offset`, as in an unclean leader election. It ends a batch."""
+        self.log = [entry for entry in self.log if entry.next_offset <= offset]
+        self.end_offset = offset
+
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction; the log's end if none is open."""

@@ -1,4 +1,4 @@
-"""A model of leaders' answers to consumers: Fetch (by topic id, from version 13 on) and ListOffsets.
+"""A model of leaders' answers to consumers: Fetch (by topic id, from version 13 on), ListOffsets, OffsetForLeaderEpoch.
 
 Follows ReplicaManager, Partition and UnifiedLog (Kafka 3.9 and 4.3); tests/broker/test_simulation_reading.py compares
 it with these brokers. Every replica has everything at once, so the high watermark is the log's end.
@@ -132,3 +132,23 @@ def _listed_offset(topics: Topics, node: int, tp: TopicPartition, wanted: Any, r
             case other:
                 raise ValueError(f"the model does not look up timestamps: {other}")
     return Answer(partition_index=tp.partition, error_code=code, timestamp=-1, offset=offset)
+
+
+def offset_for_leader_epoch(topics: Topics, node: int, _version: int, request: Any) -> Any:
+    return Answer(
+        topics=[
+            Answer(
+                topic=topic.topic,
+                partitions=[_epoch_end(topics, node, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(topics: Topics, node: int, name: str, wanted: Any) -> Answer:
+    tp = TopicPartition(name, wanted.partition)
+    code, end = topics.refusal(node, tp, wanted.current_leader_epoch), _UNKNOWN
+    if not code and wanted.leader_epoch <= topics.leader_epoch[tp]:
+        end = topics.partitions[tp].end_of_epoch(wanted.leader_epoch)
+    return Answer(partition=tp.partition, error_code=code, leader_epoch=wanted.leader_epoch, end_offset=end)

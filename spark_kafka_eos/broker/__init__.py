@@ -6,6 +6,7 @@
     transactions.py groups.py       coordinators of a transactional.id and of a consumer group
     produce.py      appends record batches in sequence order
     fetch.py fetch_response.py offsets.py   read offset ranges; earliest and latest offsets
+    epochs.py       where the log of a leader epoch ends
     describe.py     reads the facts for the preflight
     leaders.py                              requests to many leaders
     open_transactions.py transaction_markers.py   what coordinators and leaders have open; the abort of what hangs

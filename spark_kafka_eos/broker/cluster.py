@@ -223,6 +223,12 @@ class Cluster:
         ledgers = (self._topics[name][1].id for name in {ledger_topic, LEDGER_TOPIC} if name in self._topics)
         return reserved.LEDGER if topic_id.int and topic_id in set(ledgers) else None
 
+    def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The same of each partition whose leader's epoch is known; sends no request."""
+        known = {name: description.partitions for name, (_, description) in self._topics.items()}
+        found = ((tp, known.get(tp.topic, {}).get(tp.partition)) for tp in partitions)
+        return {tp: place.leader_epoch for tp, place in found if place is not None and place.leader_epoch >= 0}
+
     def _partition(self, partition: TopicPartition) -> PartitionDescription:
         partitions = self.topic(partition.topic).partitions
         if partition.partition not in partitions:

@@ -18,11 +18,16 @@ def ask_leaders(
     api: str,
     partitions: Collection[TopicPartition],
     request: Callable[[Mapping[str, list[TopicPartition]]], Any],
+    *,
+    names: tuple[str, str] = ("name", "partition_index"),
 ) -> dict[TopicPartition, Any]:
     """Each partition's part of the responses; `request` creates the request to a leader from its partitions, by topic.
 
+    `names` are the response's fields for the topic's name and the partition's number.
     Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
+
+    named, numbered = names
 
     def attempt() -> list[tuple[TopicPartition, Any]]:
         by_leader: dict[int, dict[str, list[TopicPartition]]] = {}
@@ -35,7 +40,7 @@ def ask_leaders(
             asked.append((connection, connection.send(request(members))))
         responses = [connection.receive(correlation_id) for connection, correlation_id in asked]
         return [
-            (TopicPartition(topic.name, p.partition_index), p)
+            (TopicPartition(getattr(topic, named), getattr(p, numbered)), p)
             for response in responses
             for topic in response.topics
             for p in topic.partitions

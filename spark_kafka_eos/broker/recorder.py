@@ -201,6 +201,7 @@ _ABOUT: dict[str, Callable[[Any], str]] = {
     "Metadata": lambda request: _some([topic.name for topic in request.topics or ()]),
     "OffsetCommit": lambda request: request.group_id,
     "OffsetFetch": lambda request: request.group_id,
+    "OffsetForLeaderEpoch": lambda request: _partitions(request.topics, "topic", "partitions", "partition"),
     "Produce": lambda request: _partitions(request.topic_data, "name", "partition_data", "index"),
     "TxnOffsetCommit": lambda request: request.group_id,
 }

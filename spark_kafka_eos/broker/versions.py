@@ -32,6 +32,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "Produce": (9, 12),
     "Fetch": (13, 16),
     "ListOffsets": (6, 7),
+    "OffsetForLeaderEpoch": (3, 4),
     "CreateTopics": (5, 7),
     "DescribeConfigs": (4, 4),
     "DescribeProducers": (0, 0),

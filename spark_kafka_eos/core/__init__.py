@@ -1,7 +1,7 @@
 """Pure decision functions: no sockets, no Spark, no clock. All input is passed in as values.
 
 commit     transaction barrier append_mode staging_space sequences send_plan
-read       planning task_split byte_limit fetch_plan fetch_cursor fetch_steps fetch_sizes visibility lag
+read       planning replay task_split byte_limit fetch_plan fetch_cursor fetch_steps fetch_sizes visibility lag
            metadata progress
 watch      outcome lateness metrics query_metrics
 rows       partitioner murmur2 dead_letters dead_letter_headers

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
@@ -33,12 +34,17 @@ _GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Offsets `[start, end)` of a partition that can no longer be read; `end` is None if it is unknown."""
+    """Offsets `[start, end)` of a partition that can no longer be read; `end` is None if it is unknown.
+
+    `affected` is the number of offsets there now that hold other records than the query has read: without this notice,
+    it would take them for read.
+    """
 
     partition: TopicPartition
     start: int
     end: int | None
     why: str
+    affected: int = 0
 
     def __str__(self) -> str:
         until = "" if self.end is None else f" to {self.end}"
@@ -173,9 +179,20 @@ def available(start: Offsets, *, earliest: Offsets, latest: Offsets) -> int:
 
 
 def plan(
-    start: Offsets, end: Offsets, *, earliest: Offsets, fail_on_data_loss: bool = True, perhaps_unread: bool = False
+    start: Offsets,
+    end: Offsets,
+    *,
+    earliest: Offsets,
+    fail_on_data_loss: bool = True,
+    perhaps_unread: bool = False,
+    created_again: Mapping[str, str] = MappingProxyType({}),
+    latest: Offsets = MappingProxyType({}),
+    log_ends: Offsets = MappingProxyType({}),
 ) -> Plan:
     """The ranges between `start` and `end` that still exist.
+
+    `created_again` has the topics that were created again between `start` and `end`, with the words for it; `latest` is
+    where their partitions end now. `log_ends` is where truncated logs ended, of those that `end` means.
 
     Raises DataLoss if offsets in between are gone. With `fail_on_data_loss=False`, the plan skips and lists them. A
     partition that no longer exists, or ends before its start, is not read in this micro-batch.
@@ -189,21 +206,37 @@ def plan(
             lost.append(Lost(partition=tp, start=start[tp], end=None, why=_GONE))
         elif tp not in earliest:
             lost.append(Lost(partition=tp, start=start.get(tp, 0), end=end[tp], why=_GONE))
+        elif tp.topic in created_again and start.get(tp, 0) > earliest[tp]:
+            unread = max(0, min(start[tp], latest.get(tp, start[tp])) - earliest[tp])
+            why = f"{created_again[tp.topic]}; {unread} offsets of the new topic come before {start[tp]}"
+            lost.append(Lost(partition=tp, start=start[tp], end=None, why=why, affected=unread))
+            if earliest[tp] < end[tp]:
+                ranges.append(OffsetRange(partition=tp, start=earliest[tp], end=end[tp]))
         elif end[tp] < start.get(tp, 0):
-            why = f"the log ends at {end[tp]}: the topic was deleted and created again, or its log was truncated"
-            lost.append(Lost(partition=tp, start=start[tp], end=None, why=why))
+            gone = start[tp] - end[tp]
+            why = (
+                f"the log ends at {end[tp]}: the topic was deleted and created again, or its log was truncated; {gone} "
+                "offsets were read that are not those of the log any more"
+            )
+            lost.append(Lost(partition=tp, start=start[tp], end=None, why=why, affected=gone))
         else:
             # A new partition should be read from offset 0.
-            first, there = start.get(tp, 0), earliest[tp]
+            first, there, last = start.get(tp, 0), earliest[tp], end[tp]
+            if tp in log_ends and log_ends[tp] < last:
+                last = max(first, log_ends[tp])
+                why = f"the log was truncated to {log_ends[tp]}, and has other records there now"
+                lost.append(Lost(partition=tp, start=last, end=end[tp], why=why, affected=end[tp] - last))
             if perhaps_unread and fail_on_data_loss:
                 there = first
             if there > first:
                 lost.append(Lost(partition=tp, start=first, end=there, why=_DELETED))
-            if max(first, there) < end[tp]:
-                ranges.append(OffsetRange(partition=tp, start=max(first, there), end=end[tp]))
+            if max(first, there) < last:
+                ranges.append(OffsetRange(partition=tp, start=max(first, there), end=last))
     if lost and fail_on_data_loss:
+        affected = sum(one.affected for one in lost)
+        other = f" (offsets that hold other records now: {affected:,} in total)" if affected and len(lost) > 1 else ""
         raise DataLoss(
-            f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}",
+            f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}",
             action="To continue without them, set failOnDataLoss=false.",
         )
     return Plan(ranges=tuple(ranges), lost=tuple(lost))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import LedgerRefused
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, newest
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable, newest
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import Origin, TopicPartition
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import SOURCE, take
@@ -64,17 +66,71 @@ def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]
     Raises what `last_entry` raises, and LedgerRefused if two of its sources read the same partition and are at
     different offsets.
     """
-    with Cluster(sink.client) as cluster:
-        entry = last_entry(cluster, sink.topic, sink.transactional_id, signer=signer_at(sink))
+    return dict(committed_progress(sink, cluster_id).offsets)
+
+
+def committed_progress(sink: SinkLedger, cluster_id: str) -> SourceProgress:
+    """The same, with the origin of the offsets as far as the ledger has it."""
+    return _merged(sink, _sources(_last_entry(sink), cluster_id))
+
+
+def last_batch(sink: SinkLedger, origin: Origin, partitions: Collection[TopicPartition]) -> SourceProgress | None:
+    """The last committed batch of the source that reads these partitions, of topics with the ids in `origin`; None if
+    the ledger has none.
+
+    Raises LedgerRefused if several sources read them and were at different offsets.
+    """
+    wanted, found = set(partitions), list[SourceProgress]()
+    entry = _last_entry(sink)
+    if entry is not None and entry.incomplete:
+        return None  # its end is not that of all that the batch should have written
+    for source in _sources(entry, origin.cluster):
+        ids = {} if source.origin is None else source.origin.topic_ids
+        there = {name for name, known in origin.topic_ids.items() if ids.get(name, known) == known}
+        kept = {tp for tp in source.offsets if tp.topic in there}
+        if kept & wanted:
+            found.append(_only(source, kept))
+    # Of sources that share a partition, the one with the same partitions is meant.
+    best = max((len(wanted & source.offsets.keys()) for source in found), default=0)
+    found = [source for source in found if len(wanted & source.offsets.keys()) == best]
+    if any((source.offsets, source.start) != (found[0].offsets, found[0].start) for source in found):
+        raise _ambiguous(sink, "the same partitions, and were at different offsets")
+    return found[0] if found else None
+
+
+def _only(source: SourceProgress, kept: Collection[TopicPartition]) -> SourceProgress:
+    start = None if source.start is None else {tp: at for tp, at in source.start.items() if tp in kept}
+    return replace(source, offsets={tp: at for tp, at in source.offsets.items() if tp in kept}, start=start)
+
+
+def _merged(sink: SinkLedger, sources: Iterable[SourceProgress]) -> SourceProgress:
     offsets: dict[TopicPartition, int] = {}
-    for source in (entry and entry.sources) or ():
-        if source is None or source.cluster != cluster_id:
-            continue
+    topic_ids: dict[str, uuid.UUID] = {}
+    epochs: dict[TopicPartition, int] = {}
+    for source in sources:
         for tp, offset in source.offsets.items():
             if offsets.setdefault(tp, offset) != offset:
-                raise LedgerRefused(
-                    f"two sources of the query with transactional.id {sink.transactional_id!r} read {tp}, and are at "
-                    f"offsets {offsets[tp]} and {offset}",
-                    action="Set startingOffsets as JSON, separately for each source.",
-                )
-    return offsets
+                raise _ambiguous(sink, f"{tp}, and are at offsets {offsets[tp]} and {offset}")
+        if source.origin is not None:
+            topic_ids |= source.origin.topic_ids
+            epochs |= source.origin.leader_epochs
+    origin = Origin(cluster="", topic_ids=topic_ids, leader_epochs=epochs)
+    return SourceProgress(cluster="", offsets=offsets, origin=origin)
+
+
+def _ambiguous(sink: SinkLedger, what: str) -> LedgerRefused:
+    return LedgerRefused(
+        f"two sources of the query with transactional.id {sink.transactional_id!r} read {what}",
+        action="Set startingOffsets as JSON, separately for each source, without sink.kafka.transactional.id.",
+    )
+
+
+def _last_entry(sink: SinkLedger) -> LedgerEntry | None:
+    with Cluster(sink.client) as cluster:
+        return last_entry(cluster, sink.topic, sink.transactional_id, signer=signer_at(sink))
+
+
+def _sources(entry: LedgerEntry | None, cluster_id: str) -> list[SourceProgress]:
+    """The progress of the sources on the cluster with this id."""
+    sources = () if entry is None else entry.sources or ()
+    return [source for source in sources if source is not None and source.cluster == cluster_id]

@@ -109,9 +109,10 @@ OPTIONS: tuple[Option, ...] = (
            "continue. A sink with `false` does not commit the offsets of source topics that were deleted."),
     Option("sink.kafka.transactional.id", SOURCE, p.text,
            "With startingOffsets=committed: start where this `kafka-eos` sink's last transaction ended, according to "
-           "its ledger, which never expires. If the sink is on another cluster, set `sink.kafka.bootstrap.servers` "
-           "and its security options, too; if its ledger topic is not the default, set `sink.ledgerTopic`, and if it "
-           "signs its entries, `sink.ledgerKey`."),
+           "its ledger, which never expires. A stream whose checkpoint is "
+           "[an old copy](source.md#an-old-copy-of-a-checkpoint) plans no batch across that end. If the sink is on "
+           "another cluster, set `sink.kafka.bootstrap.servers` and its security options, too; if its ledger topic is "
+           "not the default, set `sink.ledgerTopic`, and with `ledgerKey`, `sink.ledgerKey`."),
     Option("commitOffsets", SOURCE, p.flag,
            "Commit the offsets of completed micro-batches to `kafka.group.id`, for lag tools, if the sink is not "
            "`kafka-eos`."),
@@ -199,8 +200,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("resolve", SINK, p.text,
            "Resolves a refusal: a value copied exactly from its error message. It applies to that refusal only."),
     Option("sourceClusters", SINK, p.cluster_ids,
-           "Id of the Kafka cluster that the query reads, if it is not the sink's. With several sources, a "
-           "comma-separated list in the order of the sources. `cluster_id(options)` returns a cluster's id."),
+           "For sources other than `kafka-eos`, which says so itself: id of the Kafka cluster that the query reads, if "
+           "it is not the sink's. With several sources, a comma-separated list in the order of the sources. "
+           "`cluster_id(options)` returns a cluster's id."),
     Option("txnAppId", SINK, p.text,
            "Together with txnVersion, makes a batch write idempotent: running it again writes nothing twice."),
     Option("txnVersion", SINK, p.number(0, p.LONG_MAX),

@@ -5,12 +5,13 @@ Not obvious:
   again, and by then it may have moved (`latest`, a group's offset, retention, another `startingOffsets`): records would
   be lost silently. So the first offset is always `UNRESOLVED`, and the end of batch 0, which Spark records before the
   batch runs, contains the start as well. (The built-in source writes it to a file of its own, `sources/0/0`.)
-- Spark compares offsets as text; if the text is equal, there is no new data. `offsets_to_json` returns equal text for
-  equal offsets.
-- Offsets cannot contain a topic's id. A running query remembers the ids and adds them to the ranges, so that no task
-  reads a topic that was created again as if it were the old one. When a query notices this, an extra micro-batch goes
-  back to the beginning of the new topic and reads nothing. This is data loss, and since Spark has recorded that end, it
-  still is after a restart. With failOnDataLoss=false, the next micro-batch reads the whole new topic.
+- Spark compares offsets as text; if the text is equal, there is no new data. So the start is returned as it is if its
+  offsets are the end, whatever else has changed, such as a leader.
+- The end of each batch says which records it means (`reading.same_records`), and ranges name their topic's id, so that
+  no task reads a topic that was created again as if it were the old one. When a query notices this, an extra
+  micro-batch goes back to the beginning of the new topic and reads nothing; if a log was truncated, to where it was.
+  This is data loss, and since Spark has recorded that end, it still is after a restart. With failOnDataLoss=false, the
+  next micro-batch reads the whole new topic.
 - Spark starts a process for each stream and waits for it, so modules that few queries need are imported on demand.
 - A checkpoint may be past the last stable offset if its batches were once read uncommitted (the built-in source's
   default). No data is lost: the query waits until the transactions there have ended.
@@ -22,7 +23,6 @@ import logging
 import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -39,13 +39,17 @@ from spark_kafka_eos.model import (
     UNRESOLVED,
     OffsetRange,
     Offsets,
+    Origin,
     TopicPartition,
     offsets_from_json,
     offsets_to_json,
     recorded_start,
+    with_origin,
     with_start,
 )
 from spark_kafka_eos.options import SourceOptions, Timestamps
+from spark_kafka_eos.reading.replayed import Replayed
+from spark_kafka_eos.reading.same_records import SameRecords, created_between, origin_of
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +81,9 @@ class Positions:
         self._looked = float("-inf")
         self._known: set[TopicPartition] = set()  # read before: if one does not exist now, it was deleted
         self._gone: set[TopicPartition] = set()  # of these: did not exist when last looked up, after some patience
-        self._ids: dict[str, uuid.UUID] = {}  # of the topics to which the query's offsets belong
-        self._current_ids: dict[str, uuid.UUID] = {}
-        self._past_ids: set[uuid.UUID] = set()  # a broker that lags behind may still return one
+        self._same = SameRecords(self._cluster)
+        self._replayed = Replayed(options.sink, self._same)
+        self._committed_origin: Origin | None = None  # of a first start that the sink's ledger gives
         self._seen: dict[TopicPartition, int] = {}
         self._pins = False
         self._pinned: dict[TopicPartition, int] | None = None
@@ -129,23 +133,41 @@ class Positions:
         start, end = self.starting(), self.ending()
         return self.tasks(start, {tp: max(offset, start.get(tp, offset)) for tp, offset in end.items()})
 
-    def tasks(self, start: Offsets, end: Offsets, *, perhaps_unread: bool = False) -> list[Task]:
+    def tasks(
+        self,
+        start: Offsets,
+        end: Offsets,
+        *,
+        perhaps_unread: bool = False,
+        created_again: Mapping[str, str] | None = None,
+        origin: Origin | None = None,
+    ) -> list[Task]:
         """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false.
 
-        With `perhaps_unread`, a task raises DataLoss instead, if it reads offsets that were deleted.
+        With `perhaps_unread`, a task raises DataLoss instead, if it reads offsets that were deleted. `created_again`
+        has the topics that were created again between the two. `origin` is that of `end`, if logs may have been
+        truncated since it was planned.
         """
         if start == end:
             return []
         self._known |= start.keys() | end.keys()
         earliest = self._earliest(start.keys() | end.keys())
-        fail = self._options.fail_on_data_loss
-        plan = planning.plan(start, end, earliest=earliest, fail_on_data_loss=fail, perhaps_unread=perhaps_unread)
+        plan = planning.plan(
+            start,
+            end,
+            earliest=earliest,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            perhaps_unread=perhaps_unread,
+            created_again=created_again or {},
+            latest=self._latest() if created_again else {},
+            log_ends={} if origin is None else self._same.log_ends(origin, end),
+        )
         for lost in plan.lost:
             log.warning("data was lost and is skipped (failOnDataLoss is false): %s", lost)
         ranges = [
             replace(
                 one,
-                topic_id=self._ids.get(one.partition.topic),
+                topic_id=self._same.topic_id(one.partition.topic),
                 leader_epoch=self._cluster.leader_epoch(one.partition),
             )
             for one in plan.ranges
@@ -191,24 +213,39 @@ class Positions:
 
     def _next(self, start: JsonOffsets | None, *, limited: bool) -> JsonOffsets:
         if start == UNRESOLVED:
+            self._replayed.starts_here()
             begin = self.starting()
-            return with_start(self._end(begin, limited=limited), begin)
+            origin = self._committed_origin
+            if origin is not None:
+                self._same.belong_to(origin.topic_ids)
+            end = self._end(begin, origin, limited=limited)
+            return with_origin(with_start(end, begin), self._same.origin(end))
+        if start is not None:
+            self._same.recognize(start)
         begin = {} if start is None else offsets_from_json(start)
-        end = self._end(begin, limited=limited)
-        return start if start is not None and end == begin else offsets_to_json(end)
+        end = self._end(begin, origin_of(start), limited=limited)
+        if start is not None and end == begin:
+            return start
+        return with_origin(offsets_to_json(end), self._same.origin(end))
 
-    def _end(self, begin: dict[TopicPartition, int], *, limited: bool) -> dict[TopicPartition, int]:
+    def _end(
+        self, begin: dict[TopicPartition, int], origin: Origin | None, *, limited: bool
+    ) -> dict[TopicPartition, int]:
         self._known |= begin.keys()
         end = self._ends(begin)
         if end != begin:
             self._look(now=True)  # are these still the topics that the query has read so far?
-        if (again := self._created_again(begin)) is not None:
-            if begin != begin | again:
-                return begin | again
+        if (back := self._other_records(begin, origin)) is not None:
+            if begin != begin | back:
+                return begin | back
             end = self._ends(begin)
         end = self._bounded(begin, self._caught_up(begin, end))
+        stop = self._replayed.stop(begin, end)
+        if stop is not None:
+            end = {tp: min(end[tp], at) for tp, at in stop.ends.items() if tp in end}
+            limited = limited and not stop.exact
         earliest = self._earliest(end.keys() - begin.keys())  # of new partitions
-        if limited and self._waits(planning.available(begin, earliest=earliest, latest=end)):
+        if limited and stop is None and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return begin
         self._last_advance = self._clock()
         limit = self._options.max_offsets_per_trigger if limited else None
@@ -237,11 +274,16 @@ class Positions:
         A batch that an earlier run planned is perhaps committed already. Its rows are not read then, unless the query
         has state.
         """
+        self._same.recognize(end)
         ends = offsets_from_json(end)
         begin = recorded_start(end) if start == UNRESOLVED else offsets_from_json(start)
         if begin is None:
             begin = self._start_of_earlier_release(ends)
-        return self.tasks(begin, ends, perhaps_unread=end != self._planned)
+        again = created_between(start, end)
+        if end == self._planned:
+            return self.tasks(begin, ends, created_again=again)
+        self._replayed.runs_again(begin)
+        return self.tasks(begin, ends, perhaps_unread=True, created_again=again, origin=origin_of(end))
 
     def _start_of_earlier_release(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where batch 0 starts if a release that did not record the start has planned it."""
@@ -312,36 +354,31 @@ class Positions:
         planning.check_partitions("endingOffsets", wanted, end)
         return planning.bounded(begin, end, wanted)
 
-    def _created_again(self, begin: Offsets) -> dict[TopicPartition, int] | None:
-        """The earliest offsets of the partitions in `begin` whose topic was created again; None if all topics are the
-        same.
+    def _other_records(self, begin: Offsets, origin: Origin | None) -> dict[TopicPartition, int] | None:
+        """Where to go back to in the partitions whose offsets in `begin` mean other records now: to the beginning of a
+        topic that was created again, and to where a log was truncated. None if all mean the same records.
 
-        A change is returned once; from then on the new topic counts.
+        A topic that was created again is returned once; from then on the new topic counts.
         """
         self._look()
-        past = self._past_ids
-        again = {name: new for name, new in self._current_ids.items() if new != self._ids[name] and new not in past}
-        if not again:
-            return None
-        for name, topic_id in sorted(again.items()):
-            log.warning(
-                "topic %s was deleted and created again: its id is %s and was %s", name, topic_id, self._ids[name]
-            )
-            past.add(self._ids[name])
-        self._ids |= again
-        if self._pinned is not None:
+        again = self._same.created_again()
+        if again and self._pinned is not None:
             self._pinned |= {tp: offset for tp, offset in self._latest().items() if tp.topic in again}
-        return self._earliest({tp for tp in begin if tp.topic in again})
+        back = {} if origin is None else self._same.log_ends(origin, begin)
+        if not again and not back:
+            return None
+        return back | self._earliest({tp for tp in begin if tp.topic in again})
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The ledger's offsets of this cluster, else the group's, after waiting for any transaction that is committing
         some (KIP-447).
         """
         if self._options.sink is not None:
-            from spark_kafka_eos.ledger.progress import committed_by
+            from spark_kafka_eos.ledger.progress import committed_progress
 
-            progress = committed_by(self._options.sink, self._cluster.cluster_id())
-            return {tp: progress.get(tp) for tp in partitions}
+            progress = committed_progress(self._options.sink, self._cluster.cluster_id())
+            self._committed_origin = progress.origin
+            return {tp: progress.offsets.get(tp) for tp in partitions}
         from spark_kafka_eos.broker.groups import GroupCoordinator
 
         committed = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
@@ -387,8 +424,7 @@ class Positions:
         if now or self._clock() - self._looked > _LOOK_AGAIN_SECONDS:
             self._partitions = tuple(sorted(self._read_partitions()))
             self._known.update(self._partitions)
-            self._current_ids = {tp.topic: self._cluster.topic(tp.topic).id for tp in self._partitions}
-            self._ids = self._current_ids | self._ids
+            self._same.looked_up({tp.topic for tp in self._partitions})
             self._looked = self._clock()
         return self._partitions
 
@@ -439,6 +475,6 @@ class Positions:
         return any(
             tp.topic in current
             and tp.partition not in current[tp.topic].partitions
-            and self._ids.get(tp.topic, current[tp.topic].id) == current[tp.topic].id
+            and self._same.is_the_same(tp.topic, current[tp.topic].id)
             for tp in self._known - self._gone
         )

@@ -1,0 +1,68 @@
+"""Where the batches end that repeat what a sink has committed, after an old copy of a checkpoint was restored. Pure.
+
+The source is past the copy by then, so a newly planned batch would straddle the end of the ledger: a part of it is in
+the output, and the sink can neither skip nor write it. So no batch is planned across that end. Nor across the start of
+the last committed batch: which windows a batch closes depends on the watermark that the batches before it brought
+about. If the last batch has its old boundaries, query and ledger agree on what was emitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_kafka_eos.model import Offsets, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastBatch:
+    """The range of the last committed batch in one source; `start` is None if the ledger does not contain it."""
+
+    start: Offsets | None
+    end: Offsets
+
+    @property
+    def empty(self) -> bool:
+        """Whether it read nothing: Spark runs such a batch to close windows."""
+        return self.start is not None and all(self.start.get(tp, 0) == at for tp, at in self.end.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """`ends` of the next batch; with `exact`, it must read up to there, without a limit."""
+
+    ends: Offsets
+    exact: bool
+
+
+def next_stop(begin: Offsets, last: LastBatch, latest: Offsets) -> Stop | None:
+    """Where the batch after `begin` ends, for the partitions in `latest`; None if it is behind the last committed one.
+
+    A partition that `begin` lacks was added since; it begins at 0. One that the ledger does not know stays where it is.
+    """
+    ends = _clipped(last.end, latest)
+    if last.start is not None:
+        starts = _clipped(last.start, latest)
+        if _is_before(begin, starts):
+            return Stop(ends=_stops(begin, starts, latest), exact=False)
+    if _is_before(begin, ends):
+        return Stop(ends=_stops(begin, ends, latest), exact=last.start is not None)
+    return None
+
+
+def began_before(begin: Offsets, last: LastBatch) -> bool:
+    """Whether a batch that starts there repeats one before the last committed batch."""
+    return last.start is not None and _is_before(begin, last.start)
+
+
+def _clipped(offsets: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
+    """Only what can be reached: a log that was truncated ends earlier."""
+    return {tp: min(at, latest[tp]) for tp, at in offsets.items() if tp in latest}
+
+
+def _is_before(begin: Offsets, stops: Offsets) -> bool:
+    return any(begin.get(tp, 0) < at for tp, at in stops.items())
+
+
+def _stops(begin: Offsets, stops: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
+    reached = {tp: max(begin.get(tp, 0), stops.get(tp, 0)) for tp in latest}
+    return {tp: at for tp, at in reached.items() if tp in begin or at > 0}

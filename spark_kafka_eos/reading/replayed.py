@@ -1,0 +1,68 @@
+"""Keeps a stream from planning a batch across the end of its sink's ledger, if `sink.kafka.transactional.id` is set.
+
+`core.replay` says where the batches end. The ledger is read once, when this process plans its first batch after a start
+that it did not determine itself: a batch that Spark has planned already runs before that, so by then the sink has
+settled it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from spark_kafka_eos.core.replay import LastBatch, Stop, began_before, next_stop
+from spark_kafka_eos.model import Offsets
+from spark_kafka_eos.options.source import SinkLedger
+from spark_kafka_eos.reading.same_records import SameRecords
+
+log = logging.getLogger(__name__)
+
+
+class Replayed:
+    """What the sink has committed, as far as this source's batches still repeat it."""
+
+    def __init__(self, sink: SinkLedger | None, same: SameRecords) -> None:
+        self._sink, self._same = sink, same
+        self._last: LastBatch | None = None
+        self._ran_again: Offsets | None = None
+        self._began_before = False
+
+    def starts_here(self) -> None:
+        """This process determines the query's first start, so nothing is repeated."""
+        self._sink = None
+
+    def runs_again(self, begin: Offsets) -> None:
+        """An earlier process has planned the batch that begins there."""
+        self._ran_again = begin
+
+    def stop(self, begin: Offsets, latest: Offsets) -> Stop | None:
+        """Where the batch after `begin` has to end; None if nothing limits it.
+
+        A batch that ends where it begins lets Spark run the batch without data in which windows close: once, before
+        the next one with data. Raises what `ledger.progress.last_batch` raises.
+        """
+        self._read(begin, latest)
+        last = self._last
+        if last is None:
+            return None
+        self._began_before |= began_before(begin, last)
+        if (found := next_stop(begin, last, latest)) is not None:
+            return found
+        self._last = None
+        return Stop(ends=begin, exact=True) if self._began_before and last.empty else None
+
+    def _read(self, begin: Offsets, latest: Offsets) -> None:
+        if self._sink is None:
+            return
+        from spark_kafka_eos.ledger.progress import last_batch
+
+        sink, self._sink = self._sink, None
+        progress = last_batch(sink, self._same.origin(latest), latest.keys())
+        if progress is None:
+            return
+        self._last = LastBatch(start=progress.start, end=progress.offsets)
+        self._began_before = self._ran_again is not None and began_before(self._ran_again, self._last)
+        if next_stop(begin, self._last, latest) is not None:
+            log.warning(
+                "the checkpoint is behind the ledger of %r: no batch is planned across the ledger's end",
+                sink.transactional_id,
+            )

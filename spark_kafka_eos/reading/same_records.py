@@ -1,0 +1,144 @@
+"""Whether offsets still mean the records for which they were planned, although Kafka's topics have changed since.
+
+Three facts tell, and the source writes them to the checkpoint with each batch's end (`model.Origin`): the cluster's id
+(KIP-78), each topic's id (KIP-516) and each partition's leader epoch (KIP-320). Not obvious:
+- A leader epoch is that of the leader that returned the end: ListOffsets sends the epoch that we know, and a later
+  leader refuses it. So no record before the end has a later epoch.
+- A log can only be truncated when a leader is elected. So leaders are asked about the partitions that have another
+  leader than when the offsets were planned, which costs nothing in most batches.
+- A broker that lags behind may still return the id of a deleted topic, so ids of the past are remembered.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
+from spark_kafka_eos.model import Offsets, Origin, TopicPartition, recorded_origin
+
+log = logging.getLogger(__name__)
+
+
+class SameRecords:
+    """What the offsets of one source belong to, and what its topics are now."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ids: dict[str, uuid.UUID] = {}  # of the topics to which the query's offsets belong
+        self._current: dict[str, uuid.UUID] = {}
+        self._past: set[uuid.UUID] = set()
+        self._recognized = False
+        self._confirmed: dict[TopicPartition, int] = {}  # the epoch of the leader that has the offsets' records
+
+    # -- the checkpoint
+
+    def recognize(self, offsets: Mapping[str, object]) -> None:
+        """The offsets with which this process begins: from now on, theirs are the topics that count.
+
+        Raises ConfigurationError if they are those of another cluster.
+        """
+        if self._recognized:
+            return
+        if (origin := recorded_origin(offsets)) is not None:
+            self.check_cluster(origin)
+            self.belong_to(origin.topic_ids)
+        self._recognized = True
+
+    def belong_to(self, topic_ids: Mapping[str, uuid.UUID]) -> None:
+        """The query's offsets of these topics belong to the topics with these ids, whichever there are now."""
+        self._ids |= topic_ids
+
+    def check_cluster(self, origin: Origin) -> None:
+        """Raise ConfigurationError if the offsets with this origin are those of another cluster."""
+        here = self._cluster.cluster_id()
+        if here and origin.cluster and here != origin.cluster:
+            raise ConfigurationError(
+                "kafka.bootstrap.servers",
+                f"these brokers are of cluster {here}, but the checkpoint has the offsets of cluster {origin.cluster}, "
+                "where they mean other records",
+                action="Restore the brokers of the last run. To read this cluster, start the query with a new "
+                "checkpointLocation.",
+            )
+
+    def origin(self, offsets: Iterable[TopicPartition]) -> Origin:
+        """What offsets of these partitions mean that are planned now."""
+        partitions = list(offsets)
+        topics = sorted({tp.topic for tp in partitions})
+        return Origin(
+            cluster=self._cluster.cluster_id(),
+            topic_ids={name: self._ids[name] for name in topics if name in self._ids},
+            leader_epochs=self._cluster.leader_epochs(partitions),
+        )
+
+    # -- now
+
+    def looked_up(self, topics: Iterable[str]) -> None:
+        """The cluster has just looked up these topics, all that the query reads now."""
+        self._current = {name: self._cluster.topic(name).id for name in topics}
+        self._ids = self._current | self._ids
+
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        """The id of the topic to which the query's offsets belong."""
+        return self._ids.get(name)
+
+    def is_the_same(self, name: str, topic_id: uuid.UUID) -> bool:
+        """Whether this is the topic to which the query's offsets belong, or one that it has not read."""
+        return self._ids.get(name, topic_id) == topic_id
+
+    def created_again(self) -> set[str]:
+        """The topics that were created again. Each is returned once; from then on the new topic counts."""
+        ids, past = self._ids, self._past
+        again = {name: new for name, new in self._current.items() if new != ids[name] and new not in past}
+        for name, topic_id in sorted(again.items()):
+            log.warning("topic %s was deleted and created again: its id is %s and was %s", name, topic_id, ids[name])
+            past.add(ids[name])
+        self._ids |= again
+        return set(again)
+
+    def log_ends(self, origin: Origin, offsets: Offsets) -> dict[TopicPartition, int]:
+        """Where the logs end that the leaders of `origin` had, of the partitions in which that is before `offsets`.
+
+        Asks only about partitions that have another leader since. Raises AuthorizationFailed, BrokerError,
+        BrokerUnreachable.
+        """
+        wanted = {
+            tp: epoch
+            for tp, epoch in origin.leader_epochs.items()
+            if tp in offsets and origin.topic_ids.get(tp.topic) == self._current.get(tp.topic)
+        }
+        now = self._cluster.leader_epochs(wanted)
+        changed = {tp: wanted[tp] for tp, epoch in now.items() if epoch > self._confirmed.get(tp, wanted[tp])}
+        if not changed:
+            return {}
+        from spark_kafka_eos.broker.epochs import log_ends  # on demand: few processes need it
+
+        try:
+            ends = log_ends(self._cluster, changed)
+        except UnknownTopic:
+            return {}  # deleted just now, which the next look at the topics shows
+        before = {tp: end for tp, end in ends.items() if end < offsets[tp]}
+        for tp, end in sorted(before.items()):
+            log.warning("the log of %s was truncated to %d since leader epoch %d", tp, end, changed[tp])
+        self._confirmed |= self._cluster.leader_epochs(changed.keys() - before.keys())
+        return before
+
+
+def created_between(start: Mapping[str, object], end: Mapping[str, object]) -> dict[str, str]:
+    """The topics that were created again between the two offsets, and the words for it."""
+    before, after = (recorded_origin(offsets) for offsets in (start, end))
+    if before is None or after is None:
+        return {}
+    return {
+        name: f"the topic was deleted and created again: its id was {known} and is {after.topic_ids[name]}"
+        for name, known in before.topic_ids.items()
+        if after.topic_ids.get(name, known) != known
+    }
+
+
+def origin_of(offsets: Mapping[str, Mapping[str, int]] | None) -> Origin | None:
+    """The origin that these offsets contain."""
+    return None if offsets is None else recorded_origin(cast("Mapping[str, object]", offsets))

@@ -1,0 +1,177 @@
+"""A source whose checkpoint is an old copy: no batch is planned across the end of the sink's ledger."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from spark_kafka_eos.errors import DataLoss, LedgerRefused
+from spark_kafka_eos.ledger import progress
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
+from spark_kafka_eos.ledger.progress import last_batch
+from spark_kafka_eos.model import Origin, TopicPartition
+from spark_kafka_eos.options import source_options
+from tests.unit.reading.brokers import T0, T1, Brokers, json_of, recorded
+
+SINK = {"sink.kafka.transactional.id": "copy"}
+U0 = TopicPartition("u", 0)
+
+
+def of(start, end, *, cluster="model", origin=None):
+    return SourceProgress(cluster=cluster, offsets=end, start=start, origin=origin)
+
+
+@pytest.fixture
+def ledger(monkeypatch):
+    """`ledger(source, …)`: the sink's last entry, with these sources; its reads are in `ledger.read`."""
+
+    def has(*sources, incomplete=False):
+        entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=3, sources=sources, incomplete=incomplete)
+
+        def read(sink):
+            has.read.append(sink.transactional_id)
+            return entry
+
+        monkeypatch.setattr(progress, "_last_entry", read)
+
+    has.read = []
+    return has
+
+
+def ends(source, start, count, *, limited=True):
+    """The ends of the next batches."""
+    found = []
+    for _ in range(count):
+        end = recorded(source.latest(start, limited=limited))
+        if end != start:
+            source.batch(start, end)
+        start = end
+        found.append(end)
+    return found
+
+
+def test_an_old_copy_repeats_up_to_the_last_batch_then_that_batch_and_then_goes_on(open_positions, ledger, caplog):
+    ledger(of({T0: 20, T1: 30}, {T0: 25, T1: 30}))
+    source = open_positions(Brokers(t=[(0, 100), (0, 100)]), **SINK)
+    expected = [json_of(t=[20, 30]), json_of(t=[25, 30]), json_of(t=[100, 100])]
+    assert ends(source, json_of(t=[3, 30]), 3) == expected
+    assert ledger.read == ["copy"]
+    assert "the checkpoint is behind the ledger of 'copy'" in caplog.text
+
+
+def test_without_the_sinks_name_nothing_is_looked_up(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 25}))
+    assert ends(open_positions(Brokers(t=[(0, 100)])), json_of(t=[3]), 1) == [json_of(t=[100])]
+    assert ledger.read == []
+
+
+def test_a_query_that_is_where_its_sink_is_goes_on_at_once(open_positions, ledger, caplog):
+    ledger(of({T0: 25}, {T0: 25}))
+    source = open_positions(Brokers(t=[(0, 100)]), **SINK)
+    assert ends(source, json_of(t=[25]), 1) == [json_of(t=[100])]
+    assert "behind the ledger" not in caplog.text
+
+
+def test_a_query_that_determines_its_first_start_itself_reads_no_ledger_for_its_next_batches(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 25}))
+    brokers = Brokers(t=[(0, 10)])
+    source = open_positions(brokers, startingOffsets="earliest", **SINK)
+    first = recorded(source.latest(source.initial(), limited=False))
+    brokers.has(t=[(0, 100)])
+    assert ends(source, first, 1) == [json_of(t=[100])]
+    assert ledger.read == []
+
+
+def test_limits_apply_up_to_the_last_batch_and_not_to_it(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 60}))
+    source = open_positions(Brokers(t=[(0, 100)]), maxOffsetsPerTrigger="15", **SINK)
+    expected = [json_of(t=[15]), json_of(t=[20]), json_of(t=[60]), json_of(t=[75])]
+    assert ends(source, json_of(t=[0]), 4) == expected
+
+
+def test_nothing_is_waited_for_while_batches_are_repeated(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 25}))
+    source = open_positions(Brokers(t=[(0, 30)]), minOffsetsPerTrigger="1000", **SINK)
+    assert ends(source, json_of(t=[10]), 3) == [json_of(t=[20]), json_of(t=[25]), json_of(t=[25])], "and then it waits"
+
+
+def test_available_now_repeats_and_then_reads_up_to_its_end(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 25}))
+    brokers = Brokers(t=[(0, 100)])
+    source = open_positions(brokers, **SINK)
+    source.pin()
+    first = ends(source, json_of(t=[10]), 1)
+    brokers.has(t=[(0, 500)])
+    assert [*first, *ends(source, first[-1], 3)] == [json_of(t=[each]) for each in (20, 25, 100, 100)]
+
+
+def test_after_a_last_batch_without_data_nothing_new_is_there_once(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 20}))
+    source = open_positions(Brokers(t=[(0, 100)]), **SINK)
+    assert ends(source, json_of(t=[10]), 3) == [json_of(t=[20]), json_of(t=[20]), json_of(t=[100])]
+
+
+def test_a_batch_that_runs_again_and_ends_there_counts_as_repeated(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 20}))
+    source = open_positions(Brokers(t=[(0, 100)]), **SINK)
+    source.batch(json_of(t=[10]), json_of(t=[20]))
+    assert ledger.read == [], "the sink settles that batch first"
+    assert ends(source, json_of(t=[20]), 2) == [json_of(t=[20]), json_of(t=[100])]
+
+
+def test_an_added_partition_is_not_read_before_the_ledgers_end(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 25}))
+    source = open_positions(Brokers(t=[(0, 100), (0, 9)]), **SINK)
+    assert ends(source, json_of(t=[10]), 3) == [json_of(t=[20]), json_of(t=[25]), json_of(t=[100, 9])]
+
+
+def test_a_topic_that_ends_before_the_copy_is_still_data_loss(open_positions, ledger):
+    ledger(of({T0: 20}, {T0: 25}))
+    source = open_positions(Brokers(t=[(0, 5)]), **SINK)
+    with pytest.raises(DataLoss, match="t-0 from 10 .*ends at 5"):
+        source.batch(json_of(t=[10]), source.latest(json_of(t=[10]), limited=True))
+
+
+# Which of the sink's sources is this one?
+
+
+def found(*partitions, topic_ids=None):
+    sink = source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"} | SINK).sink
+    assert sink is not None
+    return last_batch(sink, Origin(cluster="model", topic_ids=topic_ids or {}), partitions)
+
+
+def test_each_source_has_its_own_place_by_cluster_and_partitions(ledger):
+    ids = {"t": uuid.UUID(int=1), "u": uuid.UUID(int=2)}
+    ledger(None, of({T0: 1}, {T0: 2}), of({U0: 3}, {U0: 4}), of({T0: 8}, {T0: 9}, cluster="another"))
+    assert found(T0, T1, topic_ids=ids).offsets == {T0: 2}
+    assert found(U0, topic_ids=ids).offsets == {U0: 4}
+    assert found(TopicPartition("v", 0), topic_ids=ids | {"v": uuid.UUID(int=3)}) is None
+
+
+def test_of_two_sources_that_share_a_partition_the_one_with_the_same_partitions_counts(ledger):
+    ids = {"t": uuid.UUID(int=1)}
+    ledger(of({T0: 1}, {T0: 2}), of({T0: 5, T1: 5}, {T0: 6, T1: 6}))
+    assert found(T0, T1, topic_ids=ids).offsets == {T0: 6, T1: 6}
+
+
+def test_two_sources_with_the_same_partitions_are_refused_unless_they_were_at_the_same_offsets(ledger):
+    ids = {"t": uuid.UUID(int=1)}
+    ledger(of({T0: 1}, {T0: 2}), of({T0: 1}, {T0: 2}))
+    assert found(T0, topic_ids=ids).offsets == {T0: 2}
+    ledger(of({T0: 1}, {T0: 2}), of({T0: 1}, {T0: 3}))
+    with pytest.raises(LedgerRefused, match="two sources of the query with transactional.id 'copy' read the same"):
+        found(T0, topic_ids=ids)
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_no_end(ledger):
+    old = Origin(cluster="model", topic_ids={"t": uuid.UUID(int=9)})
+    ledger(of({T0: 1}, {T0: 2}, origin=old))
+    assert found(T0, topic_ids={"t": uuid.UUID(int=1)}) is None
+    assert found(T0, topic_ids=old.topic_ids).offsets == {T0: 2}
+
+
+def test_an_incomplete_entry_is_no_end(ledger):
+    ledger(of({T0: 1}, {T0: 2}), incomplete=True)
+    assert found(T0, topic_ids={"t": uuid.UUID(int=1)}) is None
