@@ -67,10 +67,10 @@ def _ledger_before_init() -> Iterator[None]:
     """The ledger is read first and the identity taken afterwards; nor is it asked again before the commit."""
     initialise = SharedTransaction._initialise
 
-    def read_first(self: Any) -> None:
+    def read_first(self: Any, read_under: Any = None) -> bool:
         self._ledger.read()
         with mock.patch.object(self._ledger, "read"):
-            initialise(self)
+            return initialise(self, read_under)
 
     with (
         mock.patch.object(SharedTransaction, "_initialise", read_first),
@@ -98,11 +98,11 @@ def _no_epoch_bump() -> Iterator[None]:
     """A batch that is tried again is tried under the same epoch."""
     initialise = SharedTransaction._initialise
 
-    def once(self: Any) -> None:
+    def once(self: Any, read_under: Any = None) -> bool:
         if self._identity is None:
-            initialise(self)
-        else:
-            self._transaction._state = State.READY
+            return initialise(self, read_under)
+        self._transaction._state = State.READY
+        return True
 
     def end(self: Any, identity: Any, *, commit: bool) -> Any:
         return known(self, identity, commit=commit) if commit else identity
@@ -130,6 +130,54 @@ def _no_fence() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _no_look() -> Iterator[None]:
+    """The id is taken before anybody asks whose it is and what is committed."""
+
+    def take(self: Any, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, None]:
+        return verdicts.Write(reason="InitProducerId first"), None
+
+    with (
+        mock.patch.object(SharedTransaction, "_look", take),
+        mock.patch.object(SharedTransaction, "_require_held", return_value=None),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _no_owner_check() -> Iterator[None]:
+    """Whoever holds no epoch goes by the ledger alone."""
+    with mock.patch.object(SharedTransaction, "_require_untaken", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def _held_is_not_asked() -> Iterator[None]:
+    """A held identity gets its next epoch without a question whose the id is; TV1 does so for each batch."""
+    with mock.patch.object(SharedTransaction, "_require_held", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def _look_always_counts() -> Iterator[None]:
+    """The ledger is not read again after InitProducerId, whatever the epoch shows."""
+    initialise = SharedTransaction._initialise
+
+    def counts(self: Any, read_under: Any = None) -> bool:
+        self._ledger.topic.ensure()
+        if read_under is None and self._identity is not None:
+            return initialise(self)
+        with mock.patch.object(self._ledger, "read"):
+            initialise(self, read_under)
+        return True
+
+    with (
+        mock.patch.object(SharedTransaction, "_initialise", counts),
+        mock.patch.object(LedgerKeeper, "_confirm_told", return_value=None),
+    ):
+        yield
+
+
 BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no-barrier": _no_barrier,
     "abort-after-unknown-commit": _abort_after_unknown_commit,
@@ -138,4 +186,8 @@ BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no-epoch-bump": _no_epoch_bump,
     "stage-attempt-accepted": _stage_attempt_accepted,
     "no-fence": _no_fence,
+    "no-look": _no_look,
+    "no-owner-check": _no_owner_check,
+    "held-is-not-asked": _held_is_not_asked,
+    "look-always-counts": _look_always_counts,
 }
