@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).parent / "jobs" / "show_everything.py"
 PASSWORD, KEY_PASSWORD = "hunter2", "hunter3"
+ENV_KEY, FILE_KEY = "hunter4 of sixteen letters", "hunter5 of sixteen letters"
 CONF = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",  # it shows what the event log holds
@@ -61,6 +62,8 @@ def test_no_secret_is_in_plans_logs_progress_checkpoints_and_the_event_log(
         "kafka.ssl.keystore.key": encrypted(keystore.encode()),
         "kafka.ssl.key.password": KEY_PASSWORD,
     }
+    (tmp_path.parent / "ledger-key").write_text(FILE_KEY)
+    signing = {"ledgerKey": f"env:LEDGER_KEY,file:{tmp_path.parent / 'ledger-key'}"}
     events, work = tmp_path / "events", tmp_path / "work"
     events.mkdir()
     conf = CONF | {"spark.eventLog.dir": events.as_uri()}
@@ -68,13 +71,14 @@ def test_no_secret_is_in_plans_logs_progress_checkpoints_and_the_event_log(
     done = subprocess.run(
         [sys.executable, JOB, work],
         check=False,
-        input=json.dumps({"source": "shown-in", "target": "shown-out", "connection": connection}),
+        input=json.dumps({"source": "shown-in", "target": "shown-out", "connection": connection, "signing": signing}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=280,
         env={
             **os.environ,
+            "LEDGER_KEY": ENV_KEY,
             "PYTHONPATH": os.pathsep.join(sys.path),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -87,10 +91,11 @@ def test_no_secret_is_in_plans_logs_progress_checkpoints_and_the_event_log(
 
     # It did show what it could …
     assert "kafka.sasl.jaas.config=*********(redacted)" in done.stdout
+    assert "ledger_key=(***, ***)" in done.stdout
     assert "DEBUG:spark_kafka_eos" in done.stdout or "INFO:spark_kafka_eos" in done.stdout
     assert any("SparkListenerSQLExecutionStart" in text for path, text in shown.items() if events in path.parents)
     assert {"offsets", "commits", "metadata"} <= {path.parent.name for path in shown} | {path.name for path in shown}
     # … and nothing that it must not.
     key_text = "".join(keystore.split("-----")[2].split())
-    for secret in (PASSWORD, KEY_PASSWORD, key_text[:40], key_text[-40:]):
+    for secret in (PASSWORD, KEY_PASSWORD, ENV_KEY, FILE_KEY, key_text[:40], key_text[-40:]):
         assert [str(path) for path, text in shown.items() if secret in text] == []

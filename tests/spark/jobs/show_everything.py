@@ -1,6 +1,7 @@
 """A driver that shows all it can: plans, progress, logs, the event log that the UI is made of. Argument: a folder.
 
-Standard input is JSON: the topics to read (`source`) and to write (`target`), and the `connection`'s options.
+Standard input is JSON: the topics to read (`source`) and to write (`target`), the options of the `connection` and of
+`signing`.
 """
 
 import json
@@ -13,7 +14,7 @@ from spark_kafka_eos import TransactionalWriter
 
 folder = sys.argv[1]
 given = json.load(sys.stdin)
-source, target, connection = given["source"], given["target"], given["connection"]
+source, target, connection, signing = (given[name] for name in ("source", "target", "connection", "signing"))
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
 logging.getLogger("py4j").setLevel(logging.INFO)  # its DEBUG is a copy of all that Python and the JVM say to each other
 spark = SparkSession.builder.appName("show").getOrCreate()
@@ -37,7 +38,7 @@ stream = spark.readStream.format("kafka-eos").options(**connection, subscribe=so
 show(stream)
 rows = stream.select("key", "value")
 for way in ("sink", "executors"):
-    sink = {**connection, "kafka.transactional.id": f"show-{way}", "topic": target}
+    sink = {**connection, **signing, "kafka.transactional.id": f"show-{way}", "topic": target}
     start = rows.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/checkpoint-{way}")
     if way == "sink":
         query = start.format("kafka-eos").options(**sink).start()
