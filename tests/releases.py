@@ -33,7 +33,7 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A release, at `commit`; `form` is that of its ledger entries."""
+    """A release, at `commit`, "" for this one; `form` is that of its ledger entries."""
 
     name: str
     commit: str
@@ -41,6 +41,8 @@ class Release:
 
     def folder(self) -> Path:
         """Its packages and pyproject.toml. Raises RuntimeError if this clone does not have the commit."""
+        if not self.commit:
+            return ROOT
         folder = ROOT / "build" / "releases" / self.commit
         if not folder.exists():
             self._extract(folder)
@@ -55,16 +57,20 @@ class Release:
             text=True,
             check=False,
             timeout=_SECONDS,
-            env=self.environment(),
+            env={**os.environ, **self.variables()},
         )
         assert done.returncode == 0, f"release {self.name}: {done.stderr[-4_000:]}"
         answered: dict[str, Any] = json.loads(done.stdout)
         assert Path(answered["package"]).is_relative_to(self.folder()), answered["package"]
         return list(answered["outcomes"])
 
-    def environment(self) -> dict[str, str]:
-        """This process's, with the release's packages first on the path."""
-        return {**os.environ, "PYTHONPATH": str(self.folder())}
+    def variables(self) -> dict[str, str]:
+        """The environment variables with which this Python, and Spark's driver and workers, run the release."""
+        return {
+            "PYTHONPATH": str(self.folder()),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
 
     def unmet(self) -> list[str]:
         """What the release depends on and this environment does not have."""
@@ -94,6 +100,8 @@ OLDER = (
     Release(name="0.2.0", commit="e37b1fe0febbed228d0c21f347828520b54a871a", form=2),
     Release(name="0.2.0+", commit="33a1157ed6a1bbfa4d1930b6664429b5005dd93a", form=2),
 )
+
+THIS = Release(name="this", commit="", form=3)
 
 
 def _archive(command: Sequence[str], into: IO[bytes], release: Release) -> None:
