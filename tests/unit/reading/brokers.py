@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pyarrow as pa
-from spark_kafka_eos.lab.simulation.partition import Entry, Partition
+from lab.simulation.partition import Entry, Partition
 
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json, recorded_start
 from spark_kafka_eos.reading.positions import JsonOffsets
