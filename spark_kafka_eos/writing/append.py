@@ -29,6 +29,7 @@ from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.writing import formats
 from spark_kafka_eos.writing.report import Appended, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel
 
@@ -76,17 +77,21 @@ def append(
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
     producer = identity if identity.is_idempotent else None
-    with Appender(cluster, producer, transaction_version=version) as appender:
-        for number, (partition, records, block) in enumerate(blocks):
-            if number == 1 and failpoints.armed("half appended"):
-                acks += appender.flush()
-                failpoints.failpoint("half appended", batch_id)
-            add({partition})
-            sequence = sequences.get(partition, 0)
-            _stamp(partition, block, identity, sequence if producer else _NO_SEQUENCE)
-            appender.append(partition, block, records=records, base_sequence=sequence)
-            sequences[partition] = next_sequence(sequence, records)
-        acks += appender.flush()
+    without = formats.without_producer_ids(cluster) if identity.requested else ()
+    with Appender(cluster, producer, transaction_version=version, without=without) as appender:
+        try:
+            for number, (partition, records, block) in enumerate(blocks):
+                if number == 1 and failpoints.armed("half appended"):
+                    acks += appender.flush()
+                    failpoints.failpoint("half appended", batch_id)
+                add({partition})
+                sequence = sequences.get(partition, 0)
+                _stamp(partition, block, identity, sequence if producer else _NO_SEQUENCE)
+                appender.append(partition, block, records=records, base_sequence=sequence)
+                sequences[partition] = next_sequence(sequence, records)
+            acks += appender.flush()
+        finally:
+            formats.note(cluster, appender.refused)
     return acks
 
 
