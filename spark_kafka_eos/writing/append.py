@@ -49,6 +49,7 @@ def append(
     blocks: Iterable[tuple[TopicPartition, int, bytearray]],
     *,
     partitions: Iterable[TopicPartition] = (),
+    added: Iterable[TopicPartition] = (),
     transaction_timeout_ms: int = 60_000,
     batch_id: int | None = None,
 ) -> list[Ack]:
@@ -56,8 +57,8 @@ def append(
     acknowledgements.
 
     The blocks are stamped in place. On TV1, `partitions` that are known beforehand are added to the transaction in one
-    request, others when they occur. Raises what `Appender` raises, and StagingLost for a block that was damaged
-    since it was encoded; nothing is visible before the commit.
+    request, others when they occur; those in `added` are part of it already. Raises what `Appender` raises, and
+    StagingLost for a block that was damaged since it was encoded; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
     transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
@@ -65,12 +66,12 @@ def append(
     coordinator = TransactionCoordinator(
         cluster, identity.transactional_id, transaction_timeout_ms, transaction_version=version
     )
-    added: set[TopicPartition] = set()
+    there = set(added)
 
     def add(wanted: set[TopicPartition]) -> None:
-        if transactional and (missing := wanted - added):
+        if transactional and (missing := wanted - there):
             coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
-            added.update(missing)
+            there.update(missing)
 
     add(set(partitions))
     failpoints.failpoint("partitions added", batch_id)
@@ -93,6 +94,23 @@ def append(
         finally:
             formats.note(cluster, appender.refused)
     return acks
+
+
+def add_partitions(
+    cluster: Cluster, identity: ProducerIdentity, partitions: Iterable[TopicPartition], *, transaction_timeout_ms: int
+) -> None:
+    """TV1: add the partitions to the transaction with one request, before several processes append to them (KIP-609).
+
+    Each of these would send one of its own, and of two at the same time the coordinator rejects one. Does nothing in
+    TV2 and without a transaction. Raises what `TransactionCoordinator.add_partitions` raises.
+    """
+    if identity.transactional_id:
+        TransactionCoordinator(
+            cluster,
+            identity.transactional_id,
+            transaction_timeout_ms,
+            transaction_version=identity.transaction_version,
+        ).add_partitions(identity, partitions)
 
 
 def _stamp(partition: TopicPartition, block: bytearray, identity: ProducerIdentity, sequence: int) -> None:
@@ -195,10 +213,12 @@ def append_attempt(
     attempt: int,
     transaction_timeout_ms: int,
     batch_id: int,
+    added: Iterable[TopicPartition] = (),
     append: Callable[..., list[Ack]] = append,
 ) -> AppendReport:
     """One attempt of the append task of `slot`. Only the first attempt appends its blocks. The encode tasks' reports
-    come before them, so that on TV1 one request adds all the task's partitions to the transaction (KIP-609).
+    come before them, so that on TV1 one request adds all the task's partitions to the transaction, and none if they are
+    among those that the driver has `added` (KIP-609).
 
     It never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
     still be in flight with the same sequence numbers, and the broker compares nothing else. So it returns its error in
@@ -228,6 +248,7 @@ def append_attempt(
                 identity,
                 counted(blocks),
                 partitions=expected,
+                added=added,
                 transaction_timeout_ms=transaction_timeout_ms,
                 batch_id=batch_id,
             )

@@ -1,5 +1,5 @@
-"""A broker that is paused for longer than a transaction may last: what the driver says, wherever it notices it, and that
-it writes the batch again.
+"""A broker that is paused for longer than a transaction may last: what the driver says, wherever it notices it, and
+that it writes the batch again.
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ def by_driver(cluster, identity, partitions, value):
 def by_executors(cluster, identity, partitions, value):
     """As one append task, whose report the driver judges."""
     blocks = [Block(partition=tp, task=0, number=0, records=1, data=record(value)) for tp in partitions]
-    told = {"stage_id": 1, "slot": 0, "attempt": 0, "transaction_timeout_ms": TIMEOUT_MS, "batch_id": 0}
-    report = append_attempt(cluster, identity, blocks, **told)
+    report = append_attempt(
+        cluster, identity, blocks, stage_id=1, slot=0, attempt=0, transaction_timeout_ms=TIMEOUT_MS, batch_id=0
+    )
     if report.error is not None:
         judge([report], lambda _: {1: StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)})
 
 
-def write_batch(cluster, bootstrap, topic, way, *, pause, when):
+def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
     """A batch during which the broker is paused, in its first attempt; returns its report."""
     given = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": topic, "topic": topic}
     options = sink_options(given | {"kafka.transaction.timeout.ms": TIMEOUT_MS})
@@ -104,7 +105,7 @@ def write_batch(cluster, bootstrap, topic, way, *, pause, when):
                 pause()
             return entry
 
-        transaction._ledger.send = sent
+        monkeypatch.setattr(transaction._ledger, "send", sent)
     return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
 
 
@@ -118,9 +119,9 @@ def write_batch(cluster, bootstrap, topic, way, *, pause, when):
     ],
 )
 def test_a_pause_beyond_the_timeout_is_named_and_the_batch_written_again(
-    cluster, either_kafka, topic, consumed, pause, when, way, answered
+    monkeypatch, cluster, either_kafka, topic, consumed, pause, when, way, answered
 ):
-    report = write_batch(cluster, either_kafka.bootstrap, topic, way, pause=pause, when=when)
+    report = write_batch(monkeypatch, cluster, either_kafka.bootstrap, topic, way, pause=pause, when=when)
     assert report.outcome == "committed"
     (why,) = report.redone
     protocol = "TV1" if either_kafka.version.startswith("3") else "TV2"

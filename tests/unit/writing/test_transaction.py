@@ -574,8 +574,9 @@ def by_driver(cluster, identity, tp):
 def by_executors(cluster, identity, tp):
     """As one append task, whose report the driver judges."""
     blocks = [Block(partition=tp, task=0, number=0, records=1, data=record())]
-    told = {"stage_id": 1, "slot": 0, "attempt": 0}
-    report = append_attempt(cluster, identity, blocks, **told, transaction_timeout_ms=60_000, batch_id=0)
+    report = append_attempt(
+        cluster, identity, blocks, stage_id=1, slot=0, attempt=0, transaction_timeout_ms=60_000, batch_id=0
+    )
     encoded = replace(report, encoded={tp: 1})
     once = StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)
     judge([encoded], lambda _: {1: once})
