@@ -38,7 +38,7 @@ _NO_LEADER = 5  # LEADER_NOT_AVAILABLE
 _UNKNOWN_TOPIC = 3
 # Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
 _UNKNOWN_TOPIC_PATIENCE_MS = 5_000
-_METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
+METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
 _SAID_AFTER_S = 5  # until then, a cluster that was not reached yet is tried in silence
 
 
@@ -97,7 +97,7 @@ class Cluster:
     def topic(self, name: str) -> TopicDescription:
         """The topic as last looked up. Raises UnknownTopic."""
         looked_up, description = self._topics.get(name, (-math.inf, None))
-        if description is None or self.clock() - looked_up > _METADATA_MAX_AGE_S:
+        if description is None or self.clock() - looked_up > METADATA_MAX_AGE_S:
             self.refresh([name])
             _, description = self._topics[name]
         return description
@@ -108,7 +108,7 @@ class Cluster:
         """
         now = self.clock()
         known = self._topics
-        if due := [name for name in set(names) if name not in known or now - known[name][0] > _METADATA_MAX_AGE_S]:
+        if due := [name for name in set(names) if name not in known or now - known[name][0] > METADATA_MAX_AGE_S]:
             self.refresh(due)
 
     def kept(
@@ -118,7 +118,7 @@ class Cluster:
         or too old.
         """
         known, now = self._kept.setdefault(setting, {}), self.clock()
-        if due := [name for name in topics if name not in known or now - known[name][0] > _METADATA_MAX_AGE_S]:
+        if due := [name for name in topics if name not in known or now - known[name][0] > METADATA_MAX_AGE_S]:
             found, now = look_up(due), self.clock()
             known |= {name: (now, found[name]) for name in due}
         return {name: known[name][1] for name in topics}

@@ -39,7 +39,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_kafka_eos.broker import describe
@@ -207,9 +207,10 @@ class SharedTransaction:
         self._appending_since = self._clock()
 
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
-        """Have `write` append to the transaction."""
+        """Have `write` append to the transaction. Raises TransactionAborted if it lasts longer than its timeout."""
         self.appending()
-        return write(self.identity)
+        with self._explaining():
+            return write(self.identity)
 
     def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
         """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
@@ -223,14 +224,11 @@ class SharedTransaction:
         if self._decide is None and written is not None and written.records == 0:
             return  # nothing is open, so EndTxn would fail
         entry: LedgerEntry | None = None
-        with phase("offsets"):
-            try:
-                if self._decide is None:
-                    self._ledger.send_source_offsets(self.identity, batch)
-                else:
-                    entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
-            except ProducerFenced as error:
-                raise self._fenced(error) from error
+        with phase("offsets"), self._explaining():
+            if self._decide is None:
+                self._ledger.send_source_offsets(self.identity, batch)
+            else:
+                entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
         self._transaction.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
         self._transaction.apply(Event.COMMIT)
@@ -246,10 +244,12 @@ class SharedTransaction:
         except ProducerFenced as error:
             if not self._timed_out():
                 raise self._fenced(error) from error
-            self._resolve_doubt(batch, entry, error)
+            self._resolve_doubt(batch, entry, self._after_timeout(error))
         except KafkaEosError as error:
             # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
-            self._resolve_doubt(batch, entry, error)
+            silent = isinstance(error.__cause__ or error, BrokerUnreachable)
+            why = self._after_timeout(error) if not silent and self._timed_out() else error
+            self._resolve_doubt(batch, entry, why)
         else:
             self._committed(entry, following)
 
@@ -448,14 +448,30 @@ class SharedTransaction:
             self._given_up = isinstance(facts, TransactionFacts) and is_given_up(identity, facts)
         return self._given_up
 
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Ask why the open transaction is over, if a broker says that it is. It does not say why."""
+        try:
+            yield
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except TransactionAborted as error:
+            if self._timed_out():
+                raise self._after_timeout(error) from error
+            raise
+
+    def _after_timeout(self, error: KafkaEosError) -> TransactionAborted:
+        """What to raise or say for `error` if it came because of the timeout: the same wherever it is noticed."""
+        return TransactionAborted(
+            f"the coordinator aborted the transaction after kafka.transaction.timeout.ms "
+            f"({self._options.transaction_timeout_ms}): {error.what}",
+            action="The batch is written again; increase the timeout if this happens repeatedly.",
+        )
+
     def _fenced(self, error: ProducerFenced) -> KafkaEosError:
         """What to raise for `error`: itself, or TransactionAborted if only the coordinator fenced us."""
         if self._transaction.state in _OPEN and self._timed_out():
-            return TransactionAborted(
-                f"the coordinator aborted the transaction after kafka.transaction.timeout.ms "
-                f"({self._options.transaction_timeout_ms}): {error.what}",
-                action="The batch is written again; increase the timeout if this happens repeatedly.",
-            )
+            return self._after_timeout(error)
         # If the last transaction has ended, the error refers to the next batch.
         is_over = self._transaction.state is State.COMMITTED
         said = error.replaced(committed="nothing" if is_over else self._transaction.committed)

@@ -26,16 +26,18 @@ def of(start, end, *, cluster="model", origin=None):
 def ledger(monkeypatch):
     """`ledger(source, …)`: the sink's last entry, with these sources; its reads are in `ledger.read`."""
 
+    reads = []
+
     def has(*sources, incomplete=False):
         entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=3, sources=sources, incomplete=incomplete)
 
         def read(sink):
-            has.read.append(sink.transactional_id)
+            reads.append(sink.transactional_id)
             return entry
 
         monkeypatch.setattr(progress, "_last_entry", read)
 
-    has.read = []
+    setattr(has, "read", reads)  # noqa: B010 - a function has any attribute, but not for mypy
     return has
 
 

@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from lab.simulation.conditions import Conditions
 from lab.simulation.coordinator import Phase
 from lab.simulation.refusals import refusal
+from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.errors import (
     AttemptsExhausted,
     CommitOutcomeUnknown,
@@ -29,6 +31,9 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import SourceProgress
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.writing.append import append, append_attempt, judge
+from spark_kafka_eos.writing.blocks import Block
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended, CommitReport
 from spark_kafka_eos.writing.transaction import SharedTransaction
@@ -565,6 +570,84 @@ def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka):
     assert report.outcome == "committed"
     assert ["aborted the transaction after kafka.transaction.timeout.ms" in why for why in report.redone] == [True]
     assert kafka.commits == 1
+
+
+TIMED_OUT = "the coordinator aborted the transaction after kafka.transaction.timeout.ms (60000): {} answered "
+WHERE = {
+    1: ("AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
+    2: ("Produce", "TxnOffsetCommit", "EndTxn"),
+}
+
+
+def by_driver(cluster, identity, tp):
+    append(cluster, identity, [(tp, 1, record())], partitions=[tp])
+
+
+def by_executors(cluster, identity, tp):
+    """As one append task, whose report the driver judges."""
+    blocks = [Block(partition=tp, task=0, number=0, records=1, data=record())]
+    report = append_attempt(
+        cluster, identity, blocks, stage_id=1, slot=0, attempt=0, transaction_timeout_ms=60_000, batch_id=0
+    )
+    encoded = replace(report, encoded={tp: 1})
+    once = StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)
+    judge([encoded], lambda _: {1: once})
+
+
+def record():
+    return encode(pa.array([None], pa.binary()), pa.array([b"v"]), 1_700_000_000_000)
+
+
+@pytest.mark.parametrize("way", [by_driver, by_executors])
+@pytest.mark.parametrize(
+    ("kafka", "where"), [(version, api) for version in WHERE for api in WHERE[version]], indirect=["kafka"]
+)
+def test_a_pause_beyond_the_timeout_is_named_in_the_same_words_wherever_it_is_noticed(kafka, where, way):
+    more, cluster, tried = TopicPartition("in", 0), kafka.cluster(PATIENCE), []
+
+    def write(identity):
+        tried.append(identity)
+        way(cluster, identity, OUTPUT)
+        if len(tried) == 1:
+            kafka.before(where, kafka.time_out)
+        way(cluster, identity, more)
+        return Appended(partitions=2, records=2, bytes=2)
+
+    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, append_mode="driver")
+    assert report.outcome == "committed"
+    (why,) = report.redone
+    assert TIMED_OUT.format(where) in why
+    assert kafka.commits == 1
+    assert [len(kafka.partitions[tp].committed()) for tp in (OUTPUT, more)] == [1, 1]
+
+
+def test_what_else_ends_an_attempt_is_not_taken_for_the_timeout_however_long_it_took(kafka):
+    tried = []
+
+    def write(identity):
+        tried.append(identity)
+        by_driver(kafka.cluster(PATIENCE), identity, OUTPUT)
+        kafka.world.now += 61
+        if len(tried) == 1:
+            raise TransactionAborted("a task ran again")
+        return Appended(partitions=1, records=1, bytes=1)
+
+    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, append_mode="driver")
+    assert report.redone == ("a task ran again",)
+
+
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
+def test_who_is_fenced_while_it_adds_partitions_sends_nothing_more(kafka):
+    kafka.meets["AddPartitionsToTxn"] = refused(90)
+    with pytest.raises(ProducerFenced, match="AddPartitionsToTxn answered PRODUCER_FENCED"):
+        commit_batch(
+            owner(kafka),
+            batch(0),
+            lambda identity: by_driver(kafka.cluster(PATIENCE), identity, OUTPUT),
+            max_attempts=2,
+            append_mode="driver",
+        )
+    assert kafka.sent("EndTxn") == []
 
 
 def test_a_commit_that_came_after_the_timeout_is_settled_by_the_ledger(kafka):
