@@ -112,6 +112,13 @@ def _described(cluster: Cluster, transactional_id: str) -> _Facts:
         return Unread(reason="the brokers lack DescribeTransactions")
 
 
+def _same(before: _Facts, now: _Facts) -> bool:
+    """Whether no transaction began or ended in between."""
+    if not isinstance(before, TransactionFacts) or not isinstance(now, TransactionFacts):
+        return type(before) is type(now)
+    return (before.producer_id, before.epoch, before.state) == (now.producer_id, now.epoch, now.state)
+
+
 class SharedTransaction:
     """One transactional.id, which this process owns from `begin` on. Not thread-safe.
 
@@ -315,19 +322,33 @@ class SharedTransaction:
         """The verdict on `batch` for a process that holds no epoch, and under which owner's epoch it was found. Raises
         ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
         """
-        facts = self._settled_facts()
-        glance, verdict = Glance(entry=None), self._verdict_without_ledger()
-        if self._decide is not None:
-            rests = facts is None or (isinstance(facts, TransactionFacts) and not facts.is_open)
-            glance = self._ledger.glance(open_transaction=not rests)
-            verdict = self._verdict(batch)
+        facts, glance, verdict = self._looked(batch)
         if isinstance(verdict, Refuse) and isinstance(facts, Unread) and glance.pending:
             verdict = verdicts.Write(reason="only after InitProducerId it is known whether a predecessor has committed")
         if to_take or isinstance(verdict, verdicts.Write):
             self._require_untaken(facts, glance, batch)
-        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.there:
+        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.agreed:
             return verdict, facts
         return verdict, None
+
+    def _looked(self, batch: MicroBatch) -> tuple[_Facts, Glance, verdicts.Verdict]:
+        """Whose the id is, what is committed, and the verdict on that.
+
+        A commit may come between the answers, and then they do not fit together. What is written is decided on again,
+        and what is committed stays so. But a refusal only counts if the owner did not change meanwhile.
+        """
+        facts, budget = self._settled_facts(), self._cluster.budget()
+        while True:
+            glance, verdict = Glance(entry=None), self._verdict_without_ledger()
+            if self._decide is not None:
+                glance = self._ledger.glance()
+                verdict = self._verdict(batch)
+            if not isinstance(verdict, Refuse):
+                return facts, glance, verdict
+            before, facts = facts, self._settled_facts()
+            if _same(before, facts) or (delay := budget.delay(soon=True)) is None:
+                return facts, glance, verdict
+            self._cluster.sleep(delay)
 
     def _require_untaken(self, facts: _Facts, glance: Glance, batch: MicroBatch) -> None:
         """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
