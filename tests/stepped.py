@@ -57,11 +57,16 @@ class Query:
 
     def offsets(self, group):
         """The offset and metadata of each topic that the group has."""
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        [found] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-        return {each.topic: (each.offset, each.metadata) for each in found.result(30).topic_partitions}
+        return group_offsets(self.kafka.bootstrap, group)
 
 
 def new(*steps):
     """The steps' outcomes with this release."""
     return [older_release.outcome_of(step) for step in steps]
+
+
+def group_offsets(bootstrap, group):
+    """The offset and metadata of each topic that the group has."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [found] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {each.topic: (each.offset, each.metadata) for each in found.result(30).topic_partitions}
