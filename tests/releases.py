@@ -68,6 +68,7 @@ class Release:
         """The environment variables with which this Python, and Spark's driver and workers, run the release."""
         return {
             "PYTHONPATH": str(self.folder()),
+            "PYTHONSAFEPATH": "1",  # else Spark's workers find the package of the current folder first
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }

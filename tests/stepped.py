@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
-
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.options import sink_options
 from tests import older_release
 from tests.producing import produce
 from tests.reading import read_committed
@@ -57,11 +57,20 @@ class Query:
 
     def offsets(self, group):
         """The offset and metadata of each topic that the group has."""
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        [found] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-        return {each.topic: (each.offset, each.metadata) for each in found.result(30).topic_partitions}
+        return group_offsets(self.kafka.bootstrap, group)
 
 
 def new(*steps):
     """The steps' outcomes with this release."""
     return [older_release.outcome_of(step) for step in steps]
+
+
+def group_offsets(bootstrap, group):
+    """The offset and metadata of each topic that the group has.
+
+    Not with librdkafka, which reads on behind the metadata.
+    """
+    client = sink_options({"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": "nobody"}).client
+    with Cluster(client) as cluster:
+        found = GroupCoordinator(cluster, group).fetch_all()
+    return {tp.topic: (at.offset, at.metadata) for tp, at in found.items()}

@@ -14,7 +14,7 @@ from spark_kafka_eos.core.dead_letters import Cause
 from tests.broker.conftest import expire
 from tests.producing import produce
 from tests.reading import read_committed
-from tests.releases import OLDER, word
+from tests.releases import OLDER, Release, word
 from tests.stepped import COMMITTED, SKIPPED, Query, new
 
 pytestmark = pytest.mark.broker
@@ -47,6 +47,11 @@ def query(kafka):
 @each_release
 def test_this_environment_is_what_the_older_release_depends_on(old):
     assert old.unmet() == []
+
+
+def test_a_clone_without_the_history_fails_and_says_what_to_do():
+    with pytest.raises(RuntimeError, match="need the repository's whole history"):
+        Release(name="lost", commit="0" * 40, form=1).folder()
 
 
 # -- upgrade

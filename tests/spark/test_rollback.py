@@ -21,6 +21,7 @@ from tests.producing import produce
 from tests.reading import read_committed
 from tests.releases import OLDER, THIS, Release
 from tests.spark.jobs.drain import drain
+from tests.stepped import group_offsets
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -71,6 +72,12 @@ class Scene:
         (self.checkpoint / "commits" / str(last)).unlink()
         (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
 
+    def form(self) -> int:
+        """Of the ledger's pointers, which is that of the release that committed last."""
+        pointers = group_offsets(self.kafka.bootstrap, f"copy-{self.target}.ledger").values()
+        (form,) = {json.loads(metadata)["v"] for _, metadata in pointers}
+        return int(form)
+
     def written(self) -> list[int]:
         return sorted(int(message.value() or b"") for message in read_committed(self.kafka.bootstrap, self.target))
 
@@ -99,9 +106,11 @@ def scene(kafka: EmbeddedKafka, topic: Callable[..., str], tmp_path: Path) -> Sc
 def test_a_query_goes_to_this_release_and_back_and_forth_and_every_record_is_there_once(scene, old, source, way):
     scene.feed(2)
     scene.copy(old, source, way)
+    assert scene.form() == old.form
     scene.forget_last_commit()
     scene.feed(1)
     scene.copy(THIS, source, way)
+    assert scene.form() == THIS.form
     assert scene.written() == list(range(30))
     scene.forget_last_commit()
     with pytest.raises(ToolFailed):
