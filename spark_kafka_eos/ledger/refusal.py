@@ -346,7 +346,7 @@ def _catch_up(entry: LedgerEntry, batch: MicroBatch) -> str:
         return ""
     return (
         f"or have the query repeat what is committed and then go on, with its state: delete `offsets/{batch.batch_id}` "
-        "from the checkpoint (this batch is planned, and nothing of it is committed), set this sink's "
+        f"(on a local disk also `offsets/.{batch.batch_id}.crc`) from the checkpoint (this batch is planned, and nothing of it is committed), set this sink's "
         "sink.kafka.transactional.id on the kafka-eos source, which then plans up to the ledger's end, and set "
         f"resolve='skip-to:{name_of(entry)}' on the sink, "
     )

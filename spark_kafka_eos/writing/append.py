@@ -59,8 +59,8 @@ def append(
 
     The blocks are stamped in place. On TV1, `partitions` that are known beforehand are added to the transaction in one
     request, others when they occur; those in `added` are part of it already. `ledger_topic` is the query's own: no
-    block may go there. Raises what `Appender` raises, and StagingLost for a block that was damaged since it was encoded;
-    nothing is visible before the commit.
+    block may go there. Raises what `Appender` raises, and StagingLost for a block that was damaged since it was
+    encoded; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
     transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
