@@ -207,18 +207,23 @@ class Cluster:
         """The epoch of the leader as last looked up, -1 if unknown."""
         return self._partition(partition).leader_epoch
 
+    def find_ledger(self, topic: str) -> None:
+        """Look up a query's ledger topic, "" for none, unless it is known. The first batch creates it, and tasks may be
+        earlier.
+        """
+        if topic and topic not in self._topics:
+            self.existing([topic], patience_ms=0)
+
     def why_reserved(self, topic: str, ledger_topic: str = "") -> str | None:
         """Why no record of a query may go to `topic`, None if it may; `ledger_topic` is the query's own, "" for none.
 
         By name, by what the brokers call internal, and by topic id: a gateway may give a ledger topic a second name.
-        The id of the default ledger topic only counts if it was looked up. Raises UnknownTopic.
+        The id of a ledger topic only counts if it was looked up. Raises UnknownTopic.
         """
         if (why := reserved.why_reserved(topic, ledger_topic)) is not None:
             return why
         if self.topic(topic).internal:
             return reserved.INTERNAL
-        if ledger_topic and ledger_topic not in self._topics:
-            self.existing([ledger_topic], patience_ms=0)  # the first batch creates it, and tasks may be earlier
         topic_id = self.topic(topic).id
         ledgers = (self._topics[name][1].id for name in {ledger_topic, LEDGER_TOPIC} if name in self._topics)
         return reserved.LEDGER if topic_id.int and topic_id in set(ledgers) else None

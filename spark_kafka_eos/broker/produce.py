@@ -151,6 +151,8 @@ class Appender:
         """
         if self._ledger:
             return
+        if not self._allowed:
+            self._cluster.find_ledger(self._ledger_topic)
         for topic in sorted(topics - self._allowed):
             if (why := self._cluster.why_reserved(topic, self._ledger_topic)) is not None:
                 raise InvalidRow(

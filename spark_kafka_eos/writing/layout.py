@@ -97,6 +97,7 @@ def target(cluster: Cluster, topic: str, ledger_topic: str) -> Target:
 def targets(cluster: Cluster, topics: Collection[str], ledger_topic: str) -> dict[str, Target]:
     """Look up output topics, with two requests for all of them. Raises UnknownTopic."""
     cluster.look_up(topics)
+    cluster.find_ledger(ledger_topic)
     limits = describe.max_message_bytes(cluster, topics)
     return {
         name: Target(
