@@ -51,6 +51,7 @@ from spark_kafka_eos.core.ownership import (
     Owner,
     is_given_up,
     is_left_by_commit,
+    is_left_by_run,
     is_prepared,
     taken_from,
     taken_since,
@@ -89,6 +90,7 @@ WRITE_ONCE = (
 )
 
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
+_MOST_LOOKS = 5
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
 
 _Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
@@ -110,6 +112,10 @@ def _described(cluster: Cluster, transactional_id: str) -> _Facts:
         if error.code != UNSUPPORTED_VERSION:
             raise
         return Unread(reason="the brokers lack DescribeTransactions")
+
+
+class _OwnerChanged(Exception):
+    """Between the look and the fence, somebody took the id, or a transaction began or ended."""
 
 
 def _same(before: _Facts, now: _Facts) -> bool:
@@ -168,16 +174,11 @@ class SharedTransaction:
         self._require_not_fenced()
         verdict = self._verdict(batch) if self._holds else None
         if isinstance(verdict, verdicts.Write):
-            self._renew()
+            verdict = verdict if self._renew() else self._verdict(batch)
         else:
             # Nothing is held. Or, which is unusual, another process may have written in between: for example, a query
             # was restarted with the same writer.
-            verdict, read_under = self._look(batch)
-            if isinstance(verdict, verdicts.Write):
-                self._identity = None
-                verdict = verdict if self._initialise(read_under) else self._verdict(batch)
-                if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
-                    self._require_held()
+            verdict = self._take(batch)
         match verdict:
             case Refuse() as refusal:
                 raise self._refused(refusal)
@@ -204,7 +205,8 @@ class SharedTransaction:
         """What goes on in this process after an error: this object, if it knows whose the id is. Otherwise another one,
         which knows that requests of this process may have raised the epoch.
         """
-        if self._transaction.state in (State.UNINITIALISED, State.READY, State.FENCED) and not self._unsure:
+        state, known = self._transaction.state, (State.UNINITIALISED, State.READY, State.COMMITTED)
+        if state is State.FENCED or (state in known and not self._unsure):
             return self
         return SharedTransaction(self._options, self._cluster, self._decide, unsure=True, clock=self._clock)
 
@@ -277,11 +279,9 @@ class SharedTransaction:
         if self._holds:
             self._renew()
         else:
-            verdict, _ = self._look(batch, to_take=True)
+            verdict = self._take(batch, anyway=True)
             if isinstance(verdict, Refuse):
                 raise self._refused(verdict)
-            self._identity = None
-            self._initialise()
         self.appending()
         self.commit(batch, incomplete=True)
 
@@ -312,15 +312,36 @@ class SharedTransaction:
         held = self._identity is not None and not self._unsure
         return held and self._transaction.state in (State.READY, State.COMMITTED)
 
-    def _renew(self) -> None:
-        """Get the next epoch of a held identity, unless EndTxn returned it."""
-        if self._transaction.state is State.COMMITTED:
-            self._require_held()
-            self._initialise(self._identity)
+    def _renew(self) -> bool:
+        """Get the next epoch of a held identity, unless EndTxn returned it. Returns what `_initialise` returns."""
+        if self._transaction.state is State.READY:
+            return True
+        self._require_held()
+        return self._initialise(self._identity)
 
-    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _ReadUnder]:
-        """The verdict on `batch` for a process that holds no epoch, and under which owner's epoch it was found. Raises
-        ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
+    def _take(self, batch: MicroBatch, *, anyway: bool = False) -> verdicts.Verdict:
+        """Look, and take the id if the verdict is to write, or `anyway`: the verdict once the id is ours. Raises
+        ProducerFenced if this process must not take it.
+        """
+        for _ in range(_MOST_LOOKS):
+            verdict, facts, read_under = self._look(batch, to_take=anyway)
+            if isinstance(verdict, Refuse) or not (anyway or isinstance(verdict, verdicts.Write)):
+                return verdict
+            self._identity = None
+            with contextlib.suppress(_OwnerChanged):
+                if self._initialise(read_under, looked=(facts,)):
+                    return verdict
+                break
+        else:
+            self._initialise()
+        verdict = self._verdict(batch)
+        if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
+            self._require_held()
+        return verdict
+
+    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _Facts, _ReadUnder]:
+        """The verdict on `batch` for a process that holds no epoch, whose the id is, and under whose epoch the ledger
+        was read. Raises ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
         """
         facts, glance, verdict = self._looked(batch)
         if isinstance(verdict, Refuse) and isinstance(facts, Unread) and glance.pending:
@@ -328,8 +349,8 @@ class SharedTransaction:
         if to_take or isinstance(verdict, verdicts.Write):
             self._require_untaken(facts, glance, batch)
         if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.agreed:
-            return verdict, facts
-        return verdict, None
+            return verdict, facts, facts
+        return verdict, facts, None
 
     def _looked(self, batch: MicroBatch) -> tuple[_Facts, Glance, verdicts.Verdict]:
         """Whose the id is, what is committed, and the verdict on that.
@@ -356,7 +377,7 @@ class SharedTransaction:
         if self._unsure or isinstance(facts, Unread) or facts is None:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
-            if glance.producer_id >= 0 and not is_left_by_commit(glance.producer_id, glance.epoch, facts):
+            if glance.producer_id >= 0 and not is_left_by_run(glance.producer_id, glance.epoch, facts):
                 raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}")
         elif self._planned_under is not None and taken_since(self._planned_under, facts):
             raise self._overtaken(facts, ", since Spark planned this write")
@@ -370,7 +391,7 @@ class SharedTransaction:
             facts = self._settled_facts()
         if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
             return
-        if self._transaction.state in _OPEN and is_given_up(self._identity, facts):
+        if is_given_up(self._identity, facts):  # by its timeout; in TV1, a late request may have opened one again
             self._identity = None
             return
         raise self._overtaken(facts)
@@ -404,18 +425,20 @@ class SharedTransaction:
 
     # -- owning the transactional.id
 
-    def _initialise(self, read_under: _ReadUnder = None) -> bool:
+    def _initialise(self, read_under: _ReadUnder = None, *, looked: tuple[_Facts] | None = None) -> bool:
         """Take the id, or get the next epoch of the one that is held; then read the ledger. Returns False if it was
         read, true if what is known of it counts.
 
         It counts if it was read while the last transaction `read_under` this producer id and epoch had ended, and the
         new epoch is the next one: each commit needs an epoch of its own, so there was none in between.
+
+        `looked` is what a look found. The fence asks again, and raises _OwnerChanged if the answer is another one.
         """
         self._require_not_fenced()
-        self._unsure = True
         try:
             if (self._identity is None or self._transaction.state in _OPEN) and self._fence.needed():
-                self._shut_stragglers_out()
+                self._shut_stragglers_out(looked)
+            self._unsure = True
             self._identity = self._coordinator.init_producer_id(self._identity)
         except ProducerFenced as error:
             raise self._fenced(error) from error
@@ -431,9 +454,11 @@ class SharedTransaction:
         self._unsure = False
         return counts
 
-    def _shut_stragglers_out(self) -> None:
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> None:
         """Apply the fence. The next InitProducerId is that of a new producer."""
         facts = self._facts()
+        if looked is not None and not _same(*looked, facts):
+            raise _OwnerChanged
         if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
             held = self._identity
             if held is not None and taken_from(held, facts) and not is_given_up(held, facts):
