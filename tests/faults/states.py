@@ -80,7 +80,7 @@ def release_markers(scene: Scene) -> None:
 def succeed(scene: Scene, **changes: object) -> None:
     """Another driver takes over, to the query's end. The markers of a prepared transaction come once it waits for
     them."""
-    asks_first = "InitProducerId"
+    asks_first = "DescribeTransactions"  # it looks before it takes the id
     if changes.get("from_committed"):  # of the group, or of the ledger's topic
         asks_first = "OffsetFetch" if scene.origin is None else "ListOffsets"
     asked = scene.proxy.add(f"{asks_first}@successor:delay=0")
