@@ -31,7 +31,8 @@ Not obvious:
    and committed. Hence the barrier (core/barrier.py): commit only what first attempts appended, else abort and redo.
 3. The broker detects duplicates by epoch and sequence, never by content. It would acknowledge and drop the other data
    of a second attempt. So an append task that is not a first attempt appends nothing.
-4. The ledger is read after InitProducerId. Before it, a dying predecessor's transaction could still commit.
+4. Nothing sends InitProducerId before it has looked whose the transactional.id is and what is committed: it would fence
+   a live owner. The ledger is read again after it, unless the epoch shows that nobody could commit in between.
 5. An unanswered EndTxn(commit) is sent again as a commit and never followed by an abort (KAFKA-17754).
 6. The batch's own transaction writes the ledger's record and its pointer. Both have a serial number, and the later one
    counts: one of them may be lost or come from an outdated broker.

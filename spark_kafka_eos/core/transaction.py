@@ -16,7 +16,8 @@ Not obvious:
 - After EndTxn(commit) was sent, the outcome is unknown unless the response is "no error" or "fenced": an earlier
 attempt
   may have been applied.
-- The ledger is read after InitProducerId, never before: an older producer could commit in between.
+- The ledger counts as read only after InitProducerId: an older producer could commit in between. What was read before
+  counts if the new epoch shows that none did (writing.transaction).
 
 Sources: KIP-98 (data flow), KIP-890 (an epoch per transaction), the state table of Kafka's TransactionManager.
 """

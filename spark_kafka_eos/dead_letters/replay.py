@@ -2,7 +2,8 @@
 
 A replay is a query without Spark. Each stream of dead letters (core.replays) has a transactional id and a ledger; a
 batch is at most `BATCH` of its dead letters. A replay that is killed leaves a transaction that the next one aborts, and
-the next one continues where the ledger ends. Two replays at once fence each other.
+the next one continues where the ledger ends. Of two replays that start at once, the last one wins. One that comes back
+late ends by itself, and leaves the other one alone.
 
 The ends of the topic are fixed when it starts, so records that come back as dead letters wait for the next replay.
 """

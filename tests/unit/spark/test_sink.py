@@ -18,6 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.errors import (
+    CheckpointUnusable,
     ConfigurationError,
     InvalidRow,
     KafkaEosError,
@@ -28,13 +29,16 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.spark import sink
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage, pinned
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.writing.files import LocalFiles
 from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
 from tests.model_kafka import KafkaModel
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 QUERY = "11111111-1111-1111-1111-111111111111"
+RUN = "33333333-3333-3333-3333-333333333333"
 
 
 @pytest.fixture
@@ -289,3 +293,76 @@ def test_a_commit_whose_process_is_ended_after_it_was_sent_is_not_aborted(writer
     with pytest.raises(SystemExit):
         writer().commit([write(0)], 0)
     assert [request.committed for request in kafka.sent("EndTxn")] == [True]
+
+
+def plan(options, number, end):
+    (Path(options.checkpoint_location) / "offsets" / str(number)).write_text(
+        f"v1\n{{}}\n{json.dumps({'orders': {'0': end}})}"
+    )
+
+
+@pytest.fixture
+def planned(options, writer, monkeypatch):
+    """`planned()`: the writer that Spark's planning process makes, which tasks get as a copy."""
+    monkeypatch.setattr(sink, "_planned", {})
+    monkeypatch.setattr(sink, "_checked", {options})
+
+    def planned():
+        made = writer()
+        made.check()
+        return made
+
+    return planned
+
+
+def task_of(made, batch):
+    TaskContext._getOrCreate()._localProperties = {
+        "streaming.sql.batchId": str(batch),
+        "sql.streaming.queryId": QUERY,
+        "spark.jobGroup.id": RUN,
+    }
+    try:
+        return made.write(iter(()))
+    finally:
+        TaskContext._setTaskContext(None)
+
+
+def test_a_plan_that_was_replaced_while_the_tasks_ran_is_not_committed(options, planned, writer, kafka):
+    """The tasks read up to offset 10. Another driver planned up to 80: the records between would be lost."""
+    message = task_of(planned(), 1)
+    plan(options, 1, 80)
+    with pytest.raises(CheckpointUnusable, match="another driver writes to this checkpoint.*Nothing was committed"):
+        writer().commit([message], 1)
+    assert kafka.requests == []
+
+
+def test_a_late_driver_whose_checkpoint_has_a_later_plan_commits_nothing(options, planned, writer, kafka):
+    plan(options, 2, 30)
+    message = task_of(planned(), 1)
+    with pytest.raises(CheckpointUnusable, match="batch_id=2"):
+        writer().commit([message], 1)
+    assert kafka.requests == []
+
+
+def test_the_plans_of_a_query_are_followed_without_listing_them(options, planned, writer, kafka, monkeypatch):
+    for number in range(2):
+        if number:  # Spark plans one batch after the other
+            monkeypatch.setattr(LocalFiles, "names", lambda *_: pytest.fail("it was listed"))
+        else:
+            (Path(options.checkpoint_location) / "offsets" / "1").unlink()
+        message = task_of(planned(), number)
+        writer().commit([message], number)
+        plan(options, number + 1, 10 * (number + 1))
+    assert kafka.numbers() == [0, 1]
+
+
+def test_a_commit_notes_the_run_of_its_query(planned, writer, kafka):
+    writer().commit([], 0)
+    writer().commit([task_of(planned(), 1)], 1)
+    log = kafka.partitions[TopicPartition("kafka-eos-ledger", 0)]
+    assert [ledger.decode_record(entry.content[0]).run_id for entry in log.committed()] == [None, RUN]
+
+
+@pytest.mark.parametrize("group", [None, "", "a platform's own"])
+def test_a_job_group_that_is_no_id_of_a_run_is_not_taken_for_one(group):
+    assert sink._uuid(group) is None
