@@ -176,12 +176,16 @@ class ProducerIdentity:
 
     `transaction_version` is the protocol with which the transaction started (2: KIP-890). During a rolling upgrade,
     brokers may return different versions, and a transaction must not mix them.
+
+    If idempotence is only `requested`, a topic whose message format has no room for a producer id is appended to
+    without it.
     """
 
     transactional_id: str
     producer_id: int
     epoch: int
     transaction_version: int = 0
+    requested: bool = False
 
     @property
     def is_idempotent(self) -> bool:

@@ -67,10 +67,10 @@ def _ledger_before_init() -> Iterator[None]:
     """The ledger is read first and the identity taken afterwards; nor is it asked again before the commit."""
     initialise = SharedTransaction._initialise
 
-    def read_first(self: Any, read_under: Any = None) -> bool:
+    def read_first(self: Any, read_under: Any = None, *, looked: Any = None) -> bool:
         self._ledger.read()
         with mock.patch.object(self._ledger, "read"):
-            return initialise(self, read_under)
+            return initialise(self, read_under, looked=looked)
 
     with (
         mock.patch.object(SharedTransaction, "_initialise", read_first),
@@ -98,9 +98,9 @@ def _no_epoch_bump() -> Iterator[None]:
     """A batch that is tried again is tried under the same epoch."""
     initialise = SharedTransaction._initialise
 
-    def once(self: Any, read_under: Any = None) -> bool:
+    def once(self: Any, read_under: Any = None, *, looked: Any = None) -> bool:
         if self._identity is None:
-            return initialise(self, read_under)
+            return initialise(self, read_under, looked=looked)
         self._transaction._state = State.READY
         return True
 
@@ -134,8 +134,8 @@ def _no_fence() -> Iterator[None]:
 def _no_look() -> Iterator[None]:
     """The id is taken before anybody asks whose it is and what is committed."""
 
-    def take(self: Any, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, None]:
-        return verdicts.Write(reason="InitProducerId first"), None
+    def take(self: Any, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, None, None]:
+        return verdicts.Write(reason="InitProducerId first"), None, None
 
     with (
         mock.patch.object(SharedTransaction, "_look", take),
@@ -163,12 +163,12 @@ def _look_always_counts() -> Iterator[None]:
     """The ledger is not read again after InitProducerId, whatever the epoch shows."""
     initialise = SharedTransaction._initialise
 
-    def counts(self: Any, read_under: Any = None) -> bool:
+    def counts(self: Any, read_under: Any = None, *, looked: Any = None) -> bool:
         self._ledger.topic.ensure()
         if read_under is None and self._identity is not None:
             return initialise(self)
         with mock.patch.object(self._ledger, "read"):
-            initialise(self, read_under)
+            initialise(self, read_under, looked=looked)
         return True
 
     with (

@@ -182,7 +182,9 @@ class _Life:
         self.outcomes["finished" if driver.finished else type(error).__name__ if error else "killed"] += 1
         if isinstance(error, IllegalTransactionState):
             self.wrong.append(f"{process.name}: {error}")
-        if isinstance(error, ProducerFenced) and "now belongs to" in error.what and process is self.network.owners.last:
+        owners = self.network.owners
+        fenced = isinstance(error, ProducerFenced) and "now belongs to" in error.what
+        if fenced and process is owners.last is owners.last_to_try:
             self.wrong.append(f"{process.name} took itself for another owner: {error}")
         if driver is not self.current or driver.finished:
             return

@@ -199,7 +199,7 @@ class ModelKafka:
             responses.append(Answer(name=topic.name, partition_responses=answers))
         return Answer(responses=responses)
 
-    def _append(self, node: int, version: int, name: str, tp: TopicPartition, batch: Any) -> tuple[int, int]:
+    def _append(self, node: int, version: int, name: str | None, tp: TopicPartition, batch: Any) -> tuple[int, int]:
         if code := self.topics.refusal(node, tp):
             return code, -1
         batch = bytes(batch)  # the sender may use its buffer again
@@ -208,6 +208,12 @@ class ModelKafka:
         partition = self.partitions[tp]
         if partition.outdated(producer_id, epoch):
             return INVALID_PRODUCER_EPOCH, -1
+        if name is None:
+            if producer_id < 0:
+                return NONE, partition.append_plain(self._contents(tp, batch), batch=batch)
+            return partition.append(
+                producer_id, epoch, base_sequence, self._contents(tp, batch), batch=batch, transactional=False
+            )
         adding = version >= _FIRST_ADDING
         if (adding or self._verification) and not partition.in_transaction(producer_id, epoch if adding else None):
             partition.asks(producer_id, epoch, base_sequence)

@@ -21,6 +21,7 @@ class Owners:
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self.last: Process | None = None  # who took it last; None if nobody, or a request that arrived late
+        self.last_to_try: Process | None = None  # the same of who sent InitProducerId last, whatever the answer
         self._since = 0
         self._moments = itertools.count(1)
         self._looked: dict[Process, int] = {}

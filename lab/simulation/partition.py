@@ -96,8 +96,9 @@ class Partition:
         batch: bytes = b"",
         leader_epoch: int = 0,
         first_sequence_is_zero: bool = False,
+        transactional: bool = True,
     ) -> tuple[int, int]:
-        """Append transactional records: (error code, base offset). Offsets of groups have no base sequence."""
+        """Append a producer's records: (error code, base offset). Offsets of groups have no base sequence."""
         producer = self._producers.get(producer_id)
         if base_sequence is not None:
             last = (base_sequence + len(content) - 1) & _MAX_SEQUENCE
@@ -115,7 +116,7 @@ class Partition:
         producer = self._producer(producer_id, epoch)
         if base_sequence is not None:
             producer.batches.append((base_sequence, last, offset))
-        if producer.first_offset is None:
+        if transactional and producer.first_offset is None:
             producer.first_offset = offset
         self._add(Entry(offset, producer_id, epoch, content, None, batch, leader_epoch))
         return NONE, offset

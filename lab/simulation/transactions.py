@@ -77,6 +77,8 @@ class Transactions:
     # -- requests
 
     def init_producer_id(self, node: int, _version: int, request: Any) -> Any:
+        if request.transactional_id is None:  # a new id, whatever the producer had
+            return Answer(error_code=NONE, producer_id=self._new_id(), producer_epoch=0)
         if self._misdirected(node, request.transactional_id):
             return Answer(error_code=NOT_COORDINATOR)
         code, (producer_id, epoch) = self._made(request.transactional_id).init(

@@ -38,7 +38,7 @@ _NO_LEADER = 5  # LEADER_NOT_AVAILABLE
 _UNKNOWN_TOPIC = 3
 # Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
 _UNKNOWN_TOPIC_PATIENCE_MS = 5_000
-_METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
+METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
 _SAID_AFTER_S = 5  # until then, a cluster that was not reached yet is tried in silence
 
 
@@ -97,7 +97,7 @@ class Cluster:
     def topic(self, name: str) -> TopicDescription:
         """The topic as last looked up. Raises UnknownTopic."""
         looked_up, description = self._topics.get(name, (-math.inf, None))
-        if description is None or self.clock() - looked_up > _METADATA_MAX_AGE_S:
+        if description is None or self.clock() - looked_up > METADATA_MAX_AGE_S:
             self.refresh([name])
             _, description = self._topics[name]
         return description
@@ -108,7 +108,7 @@ class Cluster:
         """
         now = self.clock()
         known = self._topics
-        if due := [name for name in set(names) if name not in known or now - known[name][0] > _METADATA_MAX_AGE_S]:
+        if due := [name for name in set(names) if name not in known or now - known[name][0] > METADATA_MAX_AGE_S]:
             self.refresh(due)
 
     def kept(
@@ -118,7 +118,7 @@ class Cluster:
         or too old.
         """
         known, now = self._kept.setdefault(setting, {}), self.clock()
-        if due := [name for name in topics if name not in known or now - known[name][0] > _METADATA_MAX_AGE_S]:
+        if due := [name for name in topics if name not in known or now - known[name][0] > METADATA_MAX_AGE_S]:
             found, now = look_up(due), self.clock()
             known |= {name: (now, found[name]) for name in due}
         return {name: known[name][1] for name in topics}
@@ -207,18 +207,23 @@ class Cluster:
         """The epoch of the leader as last looked up, -1 if unknown."""
         return self._partition(partition).leader_epoch
 
+    def find_ledger(self, topic: str) -> None:
+        """Look up a query's ledger topic, "" for none, unless it is known. The first batch creates it, and tasks may be
+        earlier.
+        """
+        if topic and topic not in self._topics:
+            self.existing([topic], patience_ms=0)
+
     def why_reserved(self, topic: str, ledger_topic: str = "") -> str | None:
         """Why no record of a query may go to `topic`, None if it may; `ledger_topic` is the query's own, "" for none.
 
         By name, by what the brokers call internal, and by topic id: a gateway may give a ledger topic a second name.
-        The id of the default ledger topic only counts if it was looked up. Raises UnknownTopic.
+        The id of a ledger topic only counts if it was looked up. Raises UnknownTopic.
         """
         if (why := reserved.why_reserved(topic, ledger_topic)) is not None:
             return why
         if self.topic(topic).internal:
             return reserved.INTERNAL
-        if ledger_topic and ledger_topic not in self._topics:
-            self.existing([ledger_topic], patience_ms=0)  # the first batch creates it, and tasks may be earlier
         topic_id = self.topic(topic).id
         ledgers = (self._topics[name][1].id for name in {ledger_topic, LEDGER_TOPIC} if name in self._topics)
         return reserved.LEDGER if topic_id.int and topic_id in set(ledgers) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -16,8 +16,9 @@ from spark_kafka_eos.broker.responses import incomplete
 from spark_kafka_eos.broker.retry import pause
 from spark_kafka_eos.broker.versions import transactional
 from spark_kafka_eos.core.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan
-from spark_kafka_eos.errors import BrokerUnreachable, InvalidRow
+from spark_kafka_eos.errors import BrokerUnreachable, InvalidRow, KafkaEosError
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
+from spark_kafka_eos.wire.record_batch import stamp_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,7 +31,9 @@ class _InFlight:
 class Appender:
     """Appends record batches that are already stamped with producer id, epoch and sequence; collects acknowledgements.
 
-    `identity` must be that of the batches: transactional, idempotent (empty transactional_id), or None for neither.
+    `identity` must be that of the batches: transactional, idempotent (empty transactional_id), or None for neither. If
+    it is only `requested`, batches (bytearrays) for a topic whose message format has no room for it are appended
+    without it: for the topics in `without` at once, for others when a leader says so, which is then in `refused`.
     `transaction_version` is the transaction's (by default the cluster's); another one would mix protocols.
     `ledger_topic` is the query's own, "" if it keeps none: to that and to any other topic that `Cluster.why_reserved`
     names nothing is sent, except by the `ledger` itself.
@@ -57,6 +60,7 @@ class Appender:
         linger_bytes: int = 4 << 20,
         ledger_topic: str = "",
         ledger: bool = False,
+        without: Iterable[str] = (),
     ) -> None:
         self._cluster, self._acks = cluster, acks
         self._transactional_id = identity.transactional_id or None if identity else None
@@ -69,12 +73,19 @@ class Appender:
             max_in_flight=max_in_flight or (5 if identity else 1),
             max_held_bytes=max_held_bytes,
             linger_bytes=linger_bytes,
+            requested=identity is not None and identity.requested,
+            without=without,
         )
         self._ledger_topic, self._ledger = ledger_topic, ledger
         self._allowed: set[str] = set()
         self._flights: deque[_InFlight] = deque()
         self._acks_in: list[Ack] = []
         self._budget = cluster.budget(cluster.options.delivery_timeout_ms)
+
+    @property
+    def refused(self) -> Mapping[str, KafkaEosError]:
+        """The topics whose leaders take no producer id, with what one of them answered."""
+        return self._plan.refused
 
     def __enter__(self) -> Self:
         return self
@@ -140,6 +151,8 @@ class Appender:
         """
         if self._ledger:
             return
+        if not self._allowed:
+            self._cluster.find_ledger(self._ledger_topic)
         for topic in sorted(topics - self._allowed):
             if (why := self._cluster.why_reserved(topic, self._ledger_topic)) is not None:
                 raise InvalidRow(
@@ -149,6 +162,11 @@ class Appender:
             self._allowed.add(topic)
 
     def _send_to(self, connection: Connection, request: Request) -> None:
+        for batch in request.batches:
+            if self._plan.is_plain(batch.partition) and not batch.plain:
+                assert isinstance(batch.data, bytearray), "see the class"
+                stamp_plain(batch.data)
+                batch.plain = True
         self._plan.sent(request)
         try:
             correlation_id = connection.send(self._produce(request.batches), newest=self._newest)

@@ -8,8 +8,8 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from spark_kafka_eos.cli.terminal import Console
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from spark_kafka_eos.cli.terminal import Console
 from spark_kafka_eos.demo.run import run
 from spark_kafka_eos.testing import jars
 

@@ -32,6 +32,7 @@ class Cause(StrEnum):
     TOO_LARGE = "too-large"
     NO_TOPIC = "no-topic"  # neither the row nor an option names one
     TOPIC_NOT_ALLOWED = "topic-not-allowed"  # not in outputTopics, or only the ledger or the brokers write it
+    PARTITION_NOT_ALLOWED = "partition-not-allowed"  # not in outputTopics
     UNKNOWN_TOPIC = "unknown-topic"
     UNKNOWN_PARTITION = "unknown-partition"
     INVALID_HEADERS = "invalid-headers"  # one is null or has no key

@@ -62,6 +62,15 @@ def is_left_by_commit(
     return exhausted or (now.producer_id == producer_id and now.epoch in left)
 
 
+def is_left_by_run(producer_id: int, epoch: int, now: TransactionFacts) -> bool:
+    """Whether the id is as the run left it whose last commit was that of this transaction, whatever its protocol.
+
+    In TV1, a late request of the run may have opened a transaction again, which then timed out.
+    """
+    timed_out = now.state == "CompleteAbort" and (now.producer_id, now.epoch) == (producer_id, epoch + 1)
+    return timed_out or is_left_by_commit(producer_id, epoch, now)
+
+
 def taken_since(then: Owner, now: TransactionFacts) -> bool:
     """Whether somebody took the id since it was `then`'s, and is about to write, or writing."""
     return now.state in ("Empty", "Ongoing") and (now.producer_id, now.epoch) != (then.producer_id, then.epoch)

@@ -31,6 +31,7 @@ from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.outputs import names
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 
@@ -131,7 +132,7 @@ def ledger_topics(options: SinkOptions) -> list[str]:
 
 def written_topics(options: SinkOptions) -> list[str]:
     """The known output topics, sorted, that of the dead letters included."""
-    named = (options.topic, options.dead_letter_topic, *options.output_topics)
+    named = (options.topic, options.dead_letter_topic, *names(options.output_topics))
     return sorted({topic for topic in named if topic is not None})
 
 

@@ -3,8 +3,13 @@
 It has no sockets and no clock. The caller reports what happened (`queued`, `sent`, `answered`, `lost`) and performs
 what the plan returns: send a `Request`, keep an `Ack`, perform a `Recover` before the next attempt, raise an error.
 
-The bytes of a batch never change after it was sent: a retry has the same sequence number, so the broker recognizes it
-(KIP-98, "idempotent producer"). Three rules preserve the order in a partition:
+The bytes of a batch do not change after it was sent: a retry has the same sequence number, so the broker recognizes it
+(KIP-98, "idempotent producer"). There is one exception, where idempotence is only requested:
+UNSUPPORTED_FOR_MESSAGE_FORMAT says that the partition's message format has no room for a producer id, and that nothing
+was appended. From then on this partition's batches are sent without one, one at a time. Other partitions go on as
+before.
+
+Three rules preserve the order in a partition:
 
 - After a failure, nothing is sent to the partition until all its requests in flight are answered. Then everything that
   was not acknowledged is sent again, lowest sequence number first. A batch after a failed one is answered with
@@ -34,6 +39,7 @@ from spark_kafka_eos.model import Ack, TopicPartition
 
 _OUT_OF_ORDER_SEQUENCE = 45
 _DUPLICATE_SEQUENCE = 46
+_UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 _CONNECTIONS = 2  # to each leader, at most
 _WORTH_A_CONNECTION = 1 << 20  # bytes in flight
 _REQUEST_BYTES = 8 << 20  # maximum if several partitions share a request; brokers reject 100 MB
@@ -48,7 +54,9 @@ class Way(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Batch:
-    """A record batch to append. `number` counts the batches of its partition, `sent` its attempts."""
+    """A record batch to append. `number` counts the batches of its partition, `sent` its attempts. Of a partition that
+    `is_plain`, the sender takes the producer id out of the batch before it sends it, and sets `plain`.
+    """
 
     partition: TopicPartition
     data: bytes | bytearray | memoryview
@@ -57,6 +65,7 @@ class Batch:
     size: int
     number: int
     sent: int = 0
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,10 +101,12 @@ class _Lane:
     in_flight: list[Batch] = field(default_factory=list)
     failed: list[Batch] = field(default_factory=list)
     known: bool = False  # the broker knows the producer: a batch was acknowledged
+    plain: bool = False  # without a producer id
     went_by: int = 0  # the number of the last batch's connection
 
     def may_send(self, max_in_flight: int) -> bool:
-        return bool(self.waiting) and not self.failed and len(self.in_flight) < (max_in_flight if self.known else 1)
+        one_at_a_time = self.plain or not self.known
+        return bool(self.waiting) and not self.failed and len(self.in_flight) < (1 if one_at_a_time else max_in_flight)
 
     def is_behind_another(self, batch: Batch) -> bool:
         """Whether an earlier one failed or may still fail."""
@@ -116,14 +127,24 @@ class SendPlan:
 
     `max_in_flight` limits the batches of a partition and the requests of a connection. The plan is `due` when at least
     `linger_bytes` have gathered since it was last asked what to send, and `full` when more than `max_held_bytes` wait
-    or are in flight. `transactional_id` is for messages.
+    or are in flight. `transactional_id` is for messages. If idempotence is only `requested`, partitions whose format
+    has no room for a producer id are appended to without one; `without` has the topics that are known to be such.
     """
 
     def __init__(
-        self, *, transactional_id: str = "", max_in_flight: int, max_held_bytes: int, linger_bytes: int
+        self,
+        *,
+        transactional_id: str = "",
+        max_in_flight: int,
+        max_held_bytes: int,
+        linger_bytes: int,
+        requested: bool = False,
+        without: Iterable[str] = (),
     ) -> None:
         self._transactional_id = transactional_id
         self._max_in_flight, self._max_held_bytes, self._linger_bytes = max_in_flight, max_held_bytes, linger_bytes
+        self._requested, self._without = requested, frozenset(without)
+        self.refused: dict[str, KafkaEosError] = {}  # the topics that answered so, with the first answer
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._sendable: dict[TopicPartition, None] = {}  # the lanes that may send, the first to become so first
         self._requests: defaultdict[Way, int] = defaultdict(int)  # in flight
@@ -137,7 +158,10 @@ class SendPlan:
         self, partition: TopicPartition, data: bytes | bytearray | memoryview, records: int, base_sequence: int
     ) -> None:
         """Add a batch to append after those that were queued before for its partition."""
-        lane = self._lanes.setdefault(partition, _Lane())
+        if partition not in self._lanes:
+            known = partition.topic in self._without or partition.topic in self.refused
+            self._lanes[partition] = _Lane(plain=self._requested and known)
+        lane = self._lanes[partition]
         size = len(data)
         batch = Batch(
             partition=partition,
@@ -178,6 +202,10 @@ class SendPlan:
                 actions.append(_acknowledged(batch, answer.base_offset if not answer.code else -1))
             elif answer.code == _OUT_OF_ORDER_SEQUENCE and lane.is_behind_another(batch):
                 lane.failed.append(batch)
+            elif answer.code == _UNSUPPORTED_FOR_MESSAGE_FORMAT and self._requested and not batch.plain:
+                lane.plain = True
+                lane.failed.append(batch)
+                self.refused.setdefault(batch.partition.topic, self._failure(batch, answer))
             else:
                 trouble = self._trouble(batch, answer)
                 lane.failed.append(batch)
@@ -210,6 +238,10 @@ class SendPlan:
         self.held_bytes = self._gathered_bytes = 0
 
     # -- what to do
+
+    def is_plain(self, partition: TopicPartition) -> bool:
+        """Whether this partition, which has a batch, is appended to without the producer id that was requested."""
+        return self._lanes[partition].plain
 
     @property
     def due(self) -> bool:
@@ -262,15 +294,18 @@ class SendPlan:
             self._lanes[batch.partition].in_flight.remove(batch)
             self._bytes[request.way] -= batch.size
 
-    def _trouble(self, batch: Batch, answer: PartitionResponse) -> tuple[KafkaEosError, Reaction]:
-        """The error to recover from; raises one that is not retriable."""
+    def _failure(self, batch: Batch, answer: PartitionResponse) -> KafkaEosError:
         what = f", a record batch of {batch.records} records and {batch.size} bytes"
         subject = Subject(
             partition=batch.partition,
             transactional_id=self._transactional_id,
             note=": ".join([what, *dict.fromkeys(filter(None, answer.details))]),
         )
-        error = failure("Produce", answer.code, subject)
+        return failure("Produce", answer.code, subject)
+
+    def _trouble(self, batch: Batch, answer: PartitionResponse) -> tuple[KafkaEosError, Reaction]:
+        """The error to recover from; raises one that is not retriable."""
+        error = self._failure(batch, answer)
         react = reaction("Produce", answer.code)
         if react not in RETRIABLE:
             raise error

@@ -35,6 +35,7 @@ from spark_kafka_eos.model import (
     offsets_to_json,
 )
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.reserved import why_reserved
 from spark_kafka_eos.writing.append import append, records_by_partition, topics_of
 from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder
@@ -192,7 +193,7 @@ def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progre
     for part in planned.parts:
         options = replace(
             part.options,
-            output_topics=tuple(sorted(part.targets)),
+            output_topics=tuple(OutputTopic(topic=name) for name in sorted(part.targets)),
             # Only of a topic of this name that was deleted.
             take_over_query=part.entry.query_id if part.entry and part.entry.query_id != planned.query_id else None,
         )

@@ -12,6 +12,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, digest
 from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.outputs import names
 
 
 class Decide(Protocol):
@@ -65,7 +66,7 @@ def destination_of(options: SinkOptions, topics: Iterable[str]) -> str:
     if options.topic is not None:
         return options.topic
     if options.output_topics:
-        return ",".join(sorted(options.output_topics))
+        return ",".join(sorted(names(options.output_topics)))
     return verdicts.NAMED_BY_ROWS + ",".join(sorted(set(topics) - {options.dead_letter_topic}))
 
 

@@ -50,11 +50,11 @@ MISSING_SOURCE = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
     """The last committed entry, and the producer id and epoch of its transaction, -1 if unknown. `pending`: the ledger
-    has a later record whose transaction has not ended. `there`: the ledger topic exists.
+    has a later record whose transaction has not ended. `agreed`: record and pointer have the same entry.
     """
 
     entry: LedgerEntry | ledger.Unreadable | None
-    there: bool = False
+    agreed: bool = False
     pending: bool = False
     producer_id: int = -1
     epoch: int = -1
@@ -88,8 +88,8 @@ class LedgerKeeper:
         self.topic.ensure()
         self._read_places()
 
-    def _read_places(self) -> tuple[LastRecord, LedgerEntry | ledger.Unreadable | None]:
-        """The last committed record, and the entry in record and pointer together."""
+    def _read_places(self) -> tuple[LastRecord, LedgerEntry | ledger.Unreadable | None, OffsetAndMetadata | None]:
+        """The last committed record, the entry in record and pointer together, and the pointer."""
         committed = self._ledger_group.fetch_all(require_stable=self._waits)
         pointer = committed.get(self.topic.at)
         lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
@@ -104,7 +104,7 @@ class LedgerKeeper:
         )
         self._position = record.position
         self._entry = self._followed(record.value, committed, self._as_owner)
-        return record, self._entry
+        return record, self._entry, committed.get(self.topic.at)
 
     def look(self) -> LedgerEntry | ledger.Unreadable | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
@@ -116,28 +116,33 @@ class LedgerKeeper:
         self._entry = self._followed(value, committed, LedgerTopic.read_settled)
         return self._entry
 
-    def glance(self, *, open_transaction: bool) -> Glance:
-        """The last committed entry, for one who is about to take the transactional.id: it waits for no open transaction
+    def glance(self) -> Glance:
+        """The last committed entry, for one who is about to take the transactional.id: it waits for nobody's offsets,
         and creates nothing. `verdict` then uses the entry.
 
-        `open_transaction`: one may be open, so its offsets are not waited for. `read` must follow InitProducerId,
-        unless nobody can have committed in between.
+        `read` must follow InitProducerId, unless record and pointer agree and nobody can have committed in between.
         """
         self._told.clear()
-        self._waits = not open_transaction
+        self._waits = False
         if not self.topic.exists():
-            committed = self._ledger_group.fetch_all(require_stable=self._waits)
+            committed = self._ledger_group.fetch_all(require_stable=False)
             self._entry = self._followed(None, committed, self._as_owner)
             return Glance(entry=self._entry)
-        record, entry = self._read_places()
-        of_record = isinstance(entry, LedgerEntry) and self._is_in(record, entry)
+        record, entry, pointer = self._read_places()
+        if not isinstance(entry, LedgerEntry) or not self._is_in(record, entry):
+            return Glance(entry=entry, pending=record.pending)
         return Glance(
             entry=entry,
-            there=True,
+            agreed=pointer is not None and self._has(pointer, entry),
             pending=record.pending,
-            producer_id=record.producer_id if of_record else -1,
-            epoch=record.epoch if of_record else -1,
+            producer_id=record.producer_id,
+            epoch=record.epoch,
         )
+
+    def _has(self, pointer: OffsetAndMetadata, entry: LedgerEntry) -> bool:
+        """Whether the pointer is that of the entry, and not of an earlier one: a commit may have to reach it yet."""
+        found = ledger.newest(None, {self.topic.at: pointer}, self.topic.at, self._signer)
+        return isinstance(found, LedgerEntry) and found.serial == entry.serial
 
     def _is_in(self, record: LastRecord, entry: LedgerEntry) -> bool:
         """Whether the entry is that of this record, and not of a later pointer or of another place."""

@@ -344,11 +344,12 @@ def _catch_up(entry: LedgerEntry, batch: MicroBatch) -> str:
     """The way out for an old copy of a checkpoint whose next batch reads what is committed, and more."""
     if entry.sources is None or any(source and source.start is None for source in entry.sources):
         return ""
+    planned = batch.batch_id
     return (
-        f"or have the query repeat what is committed and then go on, with its state: delete `offsets/{batch.batch_id}` "
-        "from the checkpoint (this batch is planned, and nothing of it is committed), set this sink's "
-        "sink.kafka.transactional.id on the kafka-eos source, which then plans up to the ledger's end, and set "
-        f"resolve='skip-to:{name_of(entry)}' on the sink, "
+        f"or have the query repeat what is committed and then go on, with its state: delete `offsets/{planned}` (on a "
+        f"local disk also `offsets/.{planned}.crc`) from the checkpoint (this batch is planned, and nothing of it is "
+        "committed), set this sink's sink.kafka.transactional.id on the kafka-eos source, which then plans up to the "
+        f"ledger's end, and set resolve='skip-to:{name_of(entry)}' on the sink, "
     )
 
 

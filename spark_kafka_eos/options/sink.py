@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
+from spark_kafka_eos.options.outputs import OutputTopic, names, shown
 from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.options.reserved import why_reserved
 from spark_kafka_eos.options.secret import Secret
@@ -23,7 +24,7 @@ class SinkOptions:
 
     `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless set.
     `ledger.topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
-    empty, any topic may be written. Without a `dead_letter_topic`, a row that cannot be written fails the batch.
+    empty, every topic may be written. Without a `dead_letter_topic`, a row that cannot be written fails the batch.
     `source_clusters` are the cluster ids of the query's sources, one for all or one
     each, where "" means the sink's cluster; if it is empty, all sources are on the sink's cluster.
     """
@@ -33,7 +34,7 @@ class SinkOptions:
     ledger_topic: str
     group_id: str
     topic: str | None = None
-    output_topics: tuple[str, ...] = ()
+    output_topics: tuple[OutputTopic, ...] = ()
     dead_letter_topic: str | None = None
     max_dead_letters: Limit | None = None
     append_mode: Literal["auto", "driver", "executors"] = "auto"
@@ -100,7 +101,7 @@ def sink_options(
     remembered = transactional and (default_transactional_id is None or "txn_app_id" in values)
     values["ledger_topic"] = values.get("ledger_topic", LEDGER_TOPIC) if remembered else ""
     _check_written("topic", [topic] if topic else [], values["ledger_topic"])
-    _check_written("outputTopics", allowed, values["ledger_topic"])
+    _check_written("outputTopics", names(allowed), values["ledger_topic"])
     _check_written(
         "deadLetterTopic", [aside] if (aside := values.get("dead_letter_topic")) else [], values["ledger_topic"]
     )
@@ -110,29 +111,30 @@ def sink_options(
     return sink
 
 
-def require_declared(topic: str | None, output_topics: Sequence[str]) -> None:
+def require_declared(topic: str | None, output_topics: Sequence[OutputTopic]) -> None:
     """Raise ConfigurationError for a topic that is not among the declared ones, if any are declared."""
-    if topic and output_topics and topic not in output_topics:
-        raise ConfigurationError("topic", f"{topic} is not in outputTopics ({', '.join(output_topics)})")
+    if topic and output_topics and topic not in names(output_topics):
+        raise ConfigurationError("topic", f"{topic} is not in outputTopics ({shown(output_topics)})")
 
 
-def output_topics_of(options: SinkOptions, given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The topics that one transaction may write: those of the writer, or those `given` for this transaction.
+def output_topics_of(options: SinkOptions, given: str | Iterable[str] | None) -> tuple[OutputTopic, ...]:
+    """What one transaction may write: what the writer may, or what is `given` for it, in the option's form.
 
     Raises ConfigurationError for none, and for one that the writer may not write.
     """
     if given is None:
         return options.output_topics
     text = given if isinstance(given, str) else ",".join(given)
-    declared: tuple[str, ...] = select(take({"outputTopics": text}, SINK), SinkOptions)["output_topics"]
-    if options.output_topics and (others := set(declared) - set(options.output_topics)):
+    declared: tuple[OutputTopic, ...] = select(take({"outputTopics": text}, SINK), SinkOptions)["output_topics"]
+    others = [each for each in declared if options.output_topics and not each.within(options.output_topics)]
+    if others:
         raise ConfigurationError(
             "outputTopics",
-            f"a transaction declares {', '.join(sorted(others))}, but the writer only "
-            f"{', '.join(options.output_topics)}",
-            action="Add the topic to the writer's outputTopics, or correct the transaction's.",
+            f"a transaction declares {shown(others)}, but the writer only {shown(options.output_topics)}",
+            action="Add it to the writer's outputTopics, or correct the transaction's.",
         )
-    _check_written("outputTopics", declared, options.ledger_topic)
+    _check_written("outputTopics", names(declared), options.ledger_topic)
+    _check_partitions_of_dead_letters(options.dead_letter_topic, declared)
     return declared
 
 
@@ -153,7 +155,7 @@ def _writes_to_the_ledger(topic: str) -> ConfigurationError:
     )
 
 
-def _check_dead_letters(values: Mapping[str, object]) -> None:
+def _check_dead_letters(values: Mapping[str, Any]) -> None:
     aside = values.get("dead_letter_topic")
     if aside is None and "max_dead_letters" in values:
         raise ConfigurationError("maxDeadLetters", "requires deadLetterTopic")
@@ -163,6 +165,18 @@ def _check_dead_letters(values: Mapping[str, object]) -> None:
             f"{aside} is the query's output topic",
             action="Give the dead letters a topic of their own.",
         )
+    _check_partitions_of_dead_letters(aside, values.get("output_topics", ()))
+
+
+def _check_partitions_of_dead_letters(aside: str | None, declared: Iterable[OutputTopic]) -> None:
+    """A dead letter's partition follows from its key, and there is nowhere else to put one that may not go there."""
+    for each in declared:
+        if each.topic == aside and each.partitions is not None:
+            raise ConfigurationError(
+                "outputTopics",
+                f"declares only some partitions of the dead-letter topic ({each})",
+                action="Omit the dead-letter topic: outputTopics need not list it.",
+            )
 
 
 def _require_transaction(values: Mapping[str, object]) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
+from spark_kafka_eos.options.outputs import output_topics
 from spark_kafka_eos.options.sasl import MECHANISMS
 from spark_kafka_eos.options.secret import Secret, keys
 from spark_kafka_eos.options.security import PROTOCOLS
@@ -142,9 +143,11 @@ OPTIONS: tuple[Option, ...] = (
     # -- what to write
     Option("topic", SINK, p.topic,
            "Topic for all rows; overrides the column `topic`."),
-    Option("outputTopics", SINK, p.topics,
-           "Comma-separated list of topics that may be written. A row for another topic fails the batch before "
-           "anything is sent (KIP-609), or with deadLetterTopic becomes a dead letter."),
+    Option("outputTopics", SINK, output_topics,
+           "Comma-separated list of topics that may be written, whole or some "
+           "[partitions](foreachbatch.md#partitions-that-are-known), both ends included: `orders:0-15,alerts`. A row "
+           "for another topic or partition fails the batch before anything is sent (KIP-609), or with deadLetterTopic "
+           "becomes a dead letter."),
     Option("deadLetterTopic", SINK, p.topic,
            "Topic for [dead letters](dead-letters.md): rows with an `error`, and rows that cannot be written. They are "
            "written in the batch's own transaction. Without it, such a row fails the batch."),

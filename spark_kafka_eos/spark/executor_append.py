@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import functools
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.broker.cluster import shared_cluster
+from spark_kafka_eos.broker.cluster import Cluster, shared_cluster
 from spark_kafka_eos.broker.recorder import phase
 from spark_kafka_eos.core.append_mode import append_tasks
 from spark_kafka_eos.core.barrier import AppendReport
 from spark_kafka_eos.errors import TransactionAborted
-from spark_kafka_eos.model import ProducerIdentity
+from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.spark.encode_stage import REPORT, Batches, RowsOf, ShufflingTask, report_row, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
 from spark_kafka_eos.spark.shuffled import SHUFFLED, read, shuffle
 from spark_kafka_eos.spark.worker import spare_the_collector
-from spark_kafka_eos.writing.append import WRITTEN_AGAIN, append_attempt, judge
+from spark_kafka_eos.writing.append import WRITTEN_AGAIN, add_partitions, append_attempt, judge
 from spark_kafka_eos.writing.blocks import Layout
 from spark_kafka_eos.writing.report import Appended
 
@@ -33,17 +34,21 @@ def append_stage(
     batch_id: int,
     rows_of: RowsOf | None,
     worth: int | None,
+    cluster: Cluster,
+    known: Sequence[TopicPartition],
     identity: ProducerIdentity,
 ) -> Appended:
     """Have the executors append `rows` under `identity`; each task owns some of the partitions. There are at most
-    `worth` tasks, None for no limit.
+    `worth` tasks, None for no limit. The driver adds the `known` partitions to the transaction, the tasks the others.
 
     Raises TransactionAborted unless every record was appended exactly once, or the error that stopped a task.
     """
     partitions = sum(target.partitions for target in where.targets.values())
     slots = append_tasks(parallelism(session), partitions, worth)
     blocks = rows.mapInArrow(ShufflingTask(options.client, where, slots, rows_of), SHUFFLED)
-    appended = shuffle(blocks, slots).mapInArrow(_AppendTask(options, identity, batch_id), REPORT)
+    task = _AppendTask(options, identity, batch_id, tuple(known))
+    appended = shuffle(blocks, slots).mapInArrow(task, REPORT)
+    add_partitions(cluster, identity, known, transaction_timeout_ms=options.transaction_timeout_ms)
     try:
         with phase("job"):
             reports: list[AppendReport] = [pickle.loads(row.report) for row in appended.collect()]
@@ -64,6 +69,7 @@ class _AppendTask(PromptInput):
     options: SinkOptions
     identity: ProducerIdentity
     batch_id: int
+    added: tuple[TopicPartition, ...]
 
     def __call__(self, batches: Batches) -> Batches:
         spare_the_collector()
@@ -78,5 +84,6 @@ class _AppendTask(PromptInput):
             transaction_timeout_ms=self.options.transaction_timeout_ms,
             batch_id=self.batch_id,
             ledger_topic=self.options.ledger_topic,
+            added=self.added,
         )
         yield report_row(report)

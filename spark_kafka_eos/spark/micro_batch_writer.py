@@ -26,6 +26,7 @@ from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransac
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import ClientOptions, SinkOptions
+from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
@@ -33,7 +34,7 @@ from spark_kafka_eos.spark.shared_threads import in_shared_thread
 from spark_kafka_eos.writing.append import StagedWrite, append
 from spark_kafka_eos.writing.calls import Attempt, Call, Calls, calls_of
 from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
-from spark_kafka_eos.writing.layout import layout
+from spark_kafka_eos.writing.layout import known_partitions, layout
 from spark_kafka_eos.writing.observers import observer
 from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
 from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
@@ -47,13 +48,14 @@ _log = logging.getLogger(__name__)
 class BatchRows:
     """The output of a micro-batch: the rows of `frame`, None if it has none.
 
-    `topic` is the topic of all rows, None if each row names its own. `output_topics` are the topics that the batch may
-    write; if it is empty, any. With `rows_of`, the encode tasks make the output's rows from those of `frame`.
+    `topic` is the topic of all rows, None if each row names its own. `output_topics` are the topics and partitions that
+    the batch may write; if it is empty, all. With `rows_of`, the encode tasks make the output's rows from those of
+    `frame`.
     """
 
     frame: DataFrame | None = None
     topic: str | None = None
-    output_topics: tuple[str, ...] = ()
+    output_topics: tuple[OutputTopic, ...] = ()
     rows_of: RowsOf | None = None
 
 
@@ -225,9 +227,24 @@ class MicroBatchWriter:
             return StagedWrite(cluster, self._options, staging, list, batch.batch_id)
         options = replace(self._options, output_topics=rows.output_topics)
         where = layout(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
-        by_executors = functools.partial(
-            append_stage, session, rows.frame, self._options, where, batch.batch_id, rows.rows_of, choice.tasks
-        )
+        frame = rows.frame
+
+        def by_executors(identity: ProducerIdentity) -> Appended:
+            chosen_by_rows = rows.rows_of is not None or "partition" in map(str.lower, frame.columns)
+            known = known_partitions(where, rows=offsets(batch), chosen_by_rows=chosen_by_rows)
+            return append_stage(
+                session,
+                frame,
+                self._options,
+                where,
+                batch.batch_id,
+                rows.rows_of,
+                choice.tasks,
+                cluster,
+                known,
+                identity,
+            )
+
         if choice.mode == "executors":
             return by_executors
         task = StagingTask(self._options.client, where, staging, folder, rows.rows_of)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos.options import Write, sink_options
+from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.sink import output_topics_of, require_declared
 from spark_kafka_eos.spark.encode_stage import RowsOf
 from spark_kafka_eos.spark.features import require_spark
@@ -35,7 +36,9 @@ class BatchTransaction:
     transaction.
     """
 
-    def __init__(self, topic: str | None, output_topics: tuple[str, ...] = (), *, dead_letters: bool = False) -> None:
+    def __init__(
+        self, topic: str | None, output_topics: tuple[OutputTopic, ...] = (), *, dead_letters: bool = False
+    ) -> None:
         self._topic, self._output_topics = topic, output_topics
         self._dead_letters = dead_letters
         self._writes: list[tuple[DataFrame, str | None]] = []
@@ -101,8 +104,9 @@ class TransactionalWriter:
     ) -> Iterator[BatchTransaction]:
         """Collect DataFrames to write; at the end of the block, commit all of them or nothing.
 
-        `output_topics` are the topics that this transaction may write, by default those of the option `outputTopics`,
-        of which they must be a part. A row for another topic fails the batch before anything is sent (KIP-609).
+        `output_topics` are the topics that this transaction may write, or their partitions (`orders:0-15`), by default
+        those of the option `outputTopics`, of which they must be a part. A row for another one fails the batch before
+        anything is sent (KIP-609).
 
         If the block raises, nothing is written. Raises LedgerRefused if going on could lose or repeat data. Any other
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.

@@ -176,6 +176,11 @@ def stamp(
     sign(batch)
 
 
+def stamp_plain(batch: bytearray | memoryview) -> None:
+    """Take producer id, epoch and sequence out of the record batch, as `stamp` puts them in."""
+    stamp(batch, producer_id=-1, epoch=-1, base_sequence=-1, transactional=False)
+
+
 def sign(batch: bytearray | memoryview) -> None:
     """Write the CRC of the record batch in `batch` into it."""
     _CRC.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))

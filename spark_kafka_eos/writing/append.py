@@ -29,6 +29,7 @@ from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.writing import formats
 from spark_kafka_eos.writing.report import Appended, EncodeReport
 from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel
 
@@ -48,6 +49,7 @@ def append(
     blocks: Iterable[tuple[TopicPartition, int, bytearray]],
     *,
     partitions: Iterable[TopicPartition] = (),
+    added: Iterable[TopicPartition] = (),
     transaction_timeout_ms: int = 60_000,
     batch_id: int | None = None,
     ledger_topic: str = "",
@@ -56,8 +58,9 @@ def append(
     acknowledgements.
 
     The blocks are stamped in place. On TV1, `partitions` that are known beforehand are added to the transaction in one
-    request, others when they occur. `ledger_topic` is the query's own, to which no block may go. Raises what `Appender`
-    raises, and StagingLost for a block that was damaged since it was encoded; nothing is visible before the commit.
+    request, others when they occur; those in `added` are part of it already. `ledger_topic` is the query's own: no
+    block may go there. Raises what `Appender` raises, and StagingLost for a block that was damaged since it was
+    encoded; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
     transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
@@ -65,31 +68,54 @@ def append(
     coordinator = TransactionCoordinator(
         cluster, identity.transactional_id, transaction_timeout_ms, transaction_version=version
     )
-    added: set[TopicPartition] = set()
+    there = set(added)
 
     def add(wanted: set[TopicPartition]) -> None:
         appender.allow({tp.topic for tp in wanted})
-        if transactional and (missing := wanted - added):
+        if transactional and (missing := wanted - there):
             coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
-            added.update(missing)
+            there.update(missing)
 
     sequences: dict[TopicPartition, int] = {}
     acks: list[Ack] = []
     producer = identity if identity.is_idempotent else None
-    with Appender(cluster, producer, transaction_version=version, ledger_topic=ledger_topic) as appender:
-        add(set(partitions))
-        failpoints.failpoint("partitions added", batch_id)
-        for number, (partition, records, block) in enumerate(blocks):
-            if number == 1 and failpoints.armed("half appended"):
-                acks += appender.flush()
-                failpoints.failpoint("half appended", batch_id)
-            add({partition})
-            sequence = sequences.get(partition, 0)
-            _stamp(partition, block, identity, sequence if producer else _NO_SEQUENCE)
-            appender.append(partition, block, records=records, base_sequence=sequence)
-            sequences[partition] = next_sequence(sequence, records)
-        acks += appender.flush()
+    without = formats.without_producer_ids(cluster) if identity.requested else ()
+    with Appender(
+        cluster, producer, transaction_version=version, ledger_topic=ledger_topic, without=without
+    ) as appender:
+        try:
+            add(set(partitions))
+            failpoints.failpoint("partitions added", batch_id)
+            for number, (partition, records, block) in enumerate(blocks):
+                if number == 1 and failpoints.armed("half appended"):
+                    acks += appender.flush()
+                    failpoints.failpoint("half appended", batch_id)
+                add({partition})
+                sequence = sequences.get(partition, 0)
+                _stamp(partition, block, identity, sequence if producer else _NO_SEQUENCE)
+                appender.append(partition, block, records=records, base_sequence=sequence)
+                sequences[partition] = next_sequence(sequence, records)
+            acks += appender.flush()
+        finally:
+            formats.note(cluster, appender.refused)
     return acks
+
+
+def add_partitions(
+    cluster: Cluster, identity: ProducerIdentity, partitions: Iterable[TopicPartition], *, transaction_timeout_ms: int
+) -> None:
+    """TV1: add the partitions to the transaction with one request, before several processes append to them (KIP-609).
+
+    Each of these would send one of its own, and of two at the same time the coordinator rejects one. Does nothing in
+    TV2 and without a transaction. Raises what `TransactionCoordinator.add_partitions` raises.
+    """
+    if identity.transactional_id:
+        TransactionCoordinator(
+            cluster,
+            identity.transactional_id,
+            transaction_timeout_ms,
+            transaction_version=identity.transaction_version,
+        ).add_partitions(identity, partitions)
 
 
 def _stamp(partition: TopicPartition, block: bytearray, identity: ProducerIdentity, sequence: int) -> None:
@@ -200,10 +226,12 @@ def append_attempt(
     transaction_timeout_ms: int,
     batch_id: int,
     ledger_topic: str = "",
+    added: Iterable[TopicPartition] = (),
     append: Callable[..., list[Ack]] = append,
 ) -> AppendReport:
     """One attempt of the append task of `slot`. Only the first attempt appends its blocks. The encode tasks' reports
-    come before them, so that on TV1 one request adds all the task's partitions to the transaction (KIP-609).
+    come before them, so that on TV1 one request adds all the task's partitions to the transaction, and none if they are
+    among those that the driver has `added` (KIP-609).
 
     It never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
     still be in flight with the same sequence numbers, and the broker compares nothing else. So it returns its error in
@@ -233,6 +261,7 @@ def append_attempt(
                 identity,
                 counted(blocks),
                 partitions=expected,
+                added=added,
                 transaction_timeout_ms=transaction_timeout_ms,
                 batch_id=batch_id,
                 ledger_topic=ledger_topic,

@@ -33,6 +33,7 @@ from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.partitioner import Partitioner, out_of_range
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.outputs import OutputTopic, shown
 from spark_kafka_eos.options.reserved import why_reserved
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS, without_key
@@ -82,15 +83,15 @@ class Target:
 class Layout:
     """Where rows may be written. The driver fixes it for the micro-batch, so that all tasks agree.
 
-    `targets` has the topics that were looked up already. `output_topics` lists the allowed topics (KIP-609's
-    pre-registration); if it is empty, any topic is allowed. `ledger_topic` is the query's own, "" without a ledger:
-    no row may go there. `links` is the number of headers to sample
+    `targets` has the topics that were looked up already. `output_topics` lists what is allowed (KIP-609's
+    pre-registration); if it is empty, everything is. `ledger_topic` is the query's own, "" without a ledger: no row may
+    go there. `links` is the number of headers to sample
     (`writing.links`). Without `dead_letters`, a row that cannot be written is an error.
     """
 
     topic: str | None
     targets: Mapping[str, Target]
-    output_topics: tuple[str, ...] = ()
+    output_topics: tuple[OutputTopic, ...] = ()
     ledger_topic: str = ""
     partitioner: str = "murmur2"
     compression_type: str = "none"
@@ -129,7 +130,7 @@ class BlockEncoder:
         self._lookup = lookup
         self._clock = clock
         self._targets = dict(layout.targets)
-        self._allowed = frozenset(layout.output_topics)
+        self._allowed = {each.topic: each for each in layout.output_topics}
         self._partitioner = Partitioner(layout.partitioner, start=task)
         self._pending: dict[TopicPartition, _Pending] = {}
         self._buffered = 0
@@ -224,7 +225,7 @@ class BlockEncoder:
         output_topics, aside = self._layout.output_topics, self._layout.dead_letters
         if self._allowed and topic not in self._allowed:
             return Cause.TOPIC_NOT_ALLOWED, InvalidRow(
-                f"a row has topic {topic!r}, which is not in outputTopics ({', '.join(output_topics)})",
+                f"a row has topic {topic!r}, which is not in outputTopics ({shown(output_topics)})",
                 action="Add the topic to outputTopics, or correct the row.",
             )
         if aside is not None and topic == aside.topic:
@@ -256,6 +257,9 @@ class BlockEncoder:
         count = target.partitions
         explicit = rows.column("partition") if "partition" in rows.schema.names else None
         numbers = self._partitioner.partition(topic, rows.column("key"), count, explicit)
+        if (refused := self._undeclared(topic, numbers)).any():
+            self._refuse_partitions(topic, rows, numbers, refused)
+            rows, numbers = rows.filter(pa.array(~refused)), numbers[~refused]
         sizes = _sizes(rows)
         if (too_large := sizes > self._largest(topic)).any():
             for index in np.flatnonzero(too_large):
@@ -280,6 +284,27 @@ class BlockEncoder:
             if pending.bytes >= self._layout.max_request_size:
                 yield from self._cut(partition, final=False)
         self._held += int(sizes.sum())
+
+    def _undeclared(self, topic: str, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of these partitions of the topic may not be written."""
+        allowed = self._allowed.get(topic)
+        if allowed is None or allowed.partitions is None:
+            return np.zeros(len(numbers), np.bool_)
+        return ~np.isin(numbers, list(allowed.partitions))
+
+    def _refuse_partitions(
+        self, topic: str, rows: pa.RecordBatch, numbers: npt.NDArray[Any], refused: npt.NDArray[np.bool_]
+    ) -> None:
+        """Refuse the rows for partitions that are not declared, with one error for each partition."""
+        for number in np.unique(numbers[refused]).tolist():
+            error = InvalidRow(
+                f"a row goes to {TopicPartition(topic, number)}, a partition that is not in outputTopics "
+                f"({shown(self._layout.output_topics)})",
+                action="Add the partition to outputTopics, or correct the row.",
+            )
+            self._refuse(
+                rows.filter(pa.array(refused & (numbers == number))), Cause.PARTITION_NOT_ALLOWED, error, topic
+            )
 
     def _largest_cut(self) -> Iterator[Block]:
         """Cut the partitions with the most rows until what is buffered is within the limit."""

@@ -13,13 +13,13 @@ from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core.preflight import Unread, written_topics
+from spark_kafka_eos.core.sequences import LAST_EPOCH
 from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 
-_LAST_EPOCH = 2**15 - 1  # of a producer id; only used for fencing
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
@@ -46,7 +46,7 @@ class Fence:
         There is none if the id was never used, or so long ago that no request can be in flight. Or an abort has just
         fenced the last epoch that a producer id has for transactions; nothing may be added under the one after it.
         """
-        if facts.producer_id < 0 or facts.epoch >= _LAST_EPOCH:
+        if facts.producer_id < 0 or facts.epoch >= LAST_EPOCH:
             return None
         name = self._options.transactional_id
         return ProducerIdentity(transactional_id=name, producer_id=facts.producer_id, epoch=facts.epoch)

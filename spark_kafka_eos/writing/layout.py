@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 from spark_kafka_eos.broker import describe
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.outputs import OutputTopic, names
 from spark_kafka_eos.writing.blocks import Layout, Target
 from spark_kafka_eos.writing.dead_letters import DeadLetterTopic
 
@@ -23,26 +25,32 @@ def layout(
     """The layout for rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
     `query_id` and `batch_id` are for the headers of dead letters.
 
-    With a `cluster`, the topics are looked up here (raises UnknownTopic, and ConfigurationError for one that no record
-    may go to), so that all tasks agree; without one, each task looks them up.
+    With a `cluster`, the topics are looked up here, so that all tasks agree; raises UnknownTopic, and
+    ConfigurationError for a topic that no record may go to, and for a declared partition that does not exist. Without
+    one, each task looks them up.
     """
-    named = {name for name in (topic, options.dead_letter_topic, *options.output_topics) if name is not None}
+    named = {name for name in (topic, options.dead_letter_topic, *names(options.output_topics)) if name is not None}
+    known = {} if cluster is None else targets(cluster, named, options.ledger_topic)
+    _check_partitions(options.output_topics, known)
     dead_letters = options.dead_letter_topic and DeadLetterTopic(
         topic=options.dead_letter_topic,
         query_id=query_id,
         batch_id=batch_id,
         transactional_id=options.transactional_id or None,
     )
-    found = {} if cluster is None else targets(cluster, named, options.ledger_topic)
-    for name, each in found.items():
+    for name, each in known.items():
         if each.reserved is not None:
             option = (
-                "topic" if name == topic else "outputTopics" if name in options.output_topics else "deadLetterTopic"
+                "topic"
+                if name == topic
+                else "outputTopics"
+                if name in names(options.output_topics)
+                else "deadLetterTopic"
             )
             raise ConfigurationError(option, f"names {name}, but that {each.reserved}", action="Name another topic.")
     return Layout(
         topic=topic,
-        targets=found,
+        targets=known,
         output_topics=options.output_topics,
         ledger_topic=options.ledger_topic,
         partitioner=options.partitioner,
@@ -53,6 +61,34 @@ def layout(
     )
 
 
+def known_partitions(where: Layout, *, rows: int | None, chosen_by_rows: bool) -> list[TopicPartition]:
+    """The partitions that a batch surely or very probably writes, so that they can be added to its transaction before
+    its rows are encoded (KIP-609).
+
+    They are those that `outputTopics` declares, or all partitions of the one topic that has all rows: unless the rows
+    choose their partitions (`chosen_by_rows`), or may be so few that they leave some out. `rows` is their expected
+    number, None if unknown. In a partition that is added in vain, the commit writes a marker.
+    """
+    if (declared := [each for each in where.output_topics if where.topic in (None, each.topic)]) and any(
+        each.partitions is not None for each in declared
+    ):
+        return [tp for each in declared for tp in each.named()]
+    if where.topic is None or chosen_by_rows:
+        return []
+    count = where.targets[where.topic].partitions
+    return [TopicPartition(where.topic, number) for number in range(count)] if (rows or 0) >= count else []
+
+
+def _check_partitions(declared: Iterable[OutputTopic], known: Mapping[str, Target]) -> None:
+    for each in declared:
+        if each.topic in known and max(each.partitions or {0}) >= (count := known[each.topic].partitions):
+            raise ConfigurationError(
+                "outputTopics",
+                f"declares {each}, but topic {each.topic!r} has {count} partitions, from 0 on",
+                action="Correct the partitions, or give the topic more.",
+            )
+
+
 def target(cluster: Cluster, topic: str, ledger_topic: str) -> Target:
     """Look up an output topic of a query with this `ledger_topic`, "" for none. Raises UnknownTopic."""
     return targets(cluster, [topic], ledger_topic)[topic]
@@ -61,6 +97,7 @@ def target(cluster: Cluster, topic: str, ledger_topic: str) -> Target:
 def targets(cluster: Cluster, topics: Collection[str], ledger_topic: str) -> dict[str, Target]:
     """Look up output topics, with two requests for all of them. Raises UnknownTopic."""
     cluster.look_up(topics)
+    cluster.find_ledger(ledger_topic)
     limits = describe.max_message_bytes(cluster, topics)
     return {
         name: Target(

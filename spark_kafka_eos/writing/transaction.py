@@ -39,7 +39,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_kafka_eos.broker import describe
@@ -51,6 +51,7 @@ from spark_kafka_eos.core.ownership import (
     Owner,
     is_given_up,
     is_left_by_commit,
+    is_left_by_run,
     is_prepared,
     taken_from,
     taken_since,
@@ -89,6 +90,7 @@ WRITE_ONCE = (
 )
 
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
+_MOST_LOOKS = 5
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
 
 _Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
@@ -110,6 +112,17 @@ def _described(cluster: Cluster, transactional_id: str) -> _Facts:
         if error.code != UNSUPPORTED_VERSION:
             raise
         return Unread(reason="the brokers lack DescribeTransactions")
+
+
+class _OwnerChanged(Exception):
+    """Between the look and the fence, somebody took the id, or a transaction began or ended."""
+
+
+def _same(before: _Facts, now: _Facts) -> bool:
+    """Whether no transaction began or ended in between."""
+    if not isinstance(before, TransactionFacts) or not isinstance(now, TransactionFacts):
+        return type(before) is type(now)
+    return (before.producer_id, before.epoch, before.state) == (now.producer_id, now.epoch, now.state)
 
 
 class SharedTransaction:
@@ -161,16 +174,11 @@ class SharedTransaction:
         self._require_not_fenced()
         verdict = self._verdict(batch) if self._holds else None
         if isinstance(verdict, verdicts.Write):
-            self._renew()
+            verdict = verdict if self._renew() else self._verdict(batch)
         else:
             # Nothing is held. Or, which is unusual, another process may have written in between: for example, a query
             # was restarted with the same writer.
-            verdict, read_under = self._look(batch)
-            if isinstance(verdict, verdicts.Write):
-                self._identity = None
-                verdict = verdict if self._initialise(read_under) else self._verdict(batch)
-                if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
-                    self._require_held()
+            verdict = self._take(batch)
         match verdict:
             case Refuse() as refusal:
                 raise self._refused(refusal)
@@ -197,7 +205,8 @@ class SharedTransaction:
         """What goes on in this process after an error: this object, if it knows whose the id is. Otherwise another one,
         which knows that requests of this process may have raised the epoch.
         """
-        if self._transaction.state in (State.UNINITIALISED, State.READY, State.FENCED) and not self._unsure:
+        state, known = self._transaction.state, (State.UNINITIALISED, State.READY, State.COMMITTED)
+        if state is State.FENCED or (state in known and not self._unsure):
             return self
         return SharedTransaction(self._options, self._cluster, self._decide, unsure=True, clock=self._clock)
 
@@ -207,9 +216,10 @@ class SharedTransaction:
         self._appending_since = self._clock()
 
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
-        """Have `write` append to the transaction."""
+        """Have `write` append to the transaction. Raises TransactionAborted if it lasts longer than its timeout."""
         self.appending()
-        return write(self.identity)
+        with self._explaining():
+            return write(self.identity)
 
     def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
         """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
@@ -223,14 +233,11 @@ class SharedTransaction:
         if self._decide is None and written is not None and written.records == 0:
             return  # nothing is open, so EndTxn would fail
         entry: LedgerEntry | None = None
-        with phase("offsets"):
-            try:
-                if self._decide is None:
-                    self._ledger.send_source_offsets(self.identity, batch)
-                else:
-                    entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
-            except ProducerFenced as error:
-                raise self._fenced(error) from error
+        with phase("offsets"), self._explaining():
+            if self._decide is None:
+                self._ledger.send_source_offsets(self.identity, batch)
+            else:
+                entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
         self._transaction.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
         self._transaction.apply(Event.COMMIT)
@@ -246,10 +253,12 @@ class SharedTransaction:
         except ProducerFenced as error:
             if not self._timed_out():
                 raise self._fenced(error) from error
-            self._resolve_doubt(batch, entry, error)
+            self._resolve_doubt(batch, entry, self._after_timeout(error))
         except KafkaEosError as error:
             # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
-            self._resolve_doubt(batch, entry, error)
+            silent = isinstance(error.__cause__ or error, BrokerUnreachable)
+            why = self._after_timeout(error) if not silent and self._timed_out() else error
+            self._resolve_doubt(batch, entry, why)
         else:
             self._committed(entry, following)
 
@@ -270,11 +279,9 @@ class SharedTransaction:
         if self._holds:
             self._renew()
         else:
-            verdict, _ = self._look(batch, to_take=True)
+            verdict = self._take(batch, anyway=True)
             if isinstance(verdict, Refuse):
                 raise self._refused(verdict)
-            self._identity = None
-            self._initialise()
         self.appending()
         self.commit(batch, incomplete=True)
 
@@ -305,29 +312,64 @@ class SharedTransaction:
         held = self._identity is not None and not self._unsure
         return held and self._transaction.state in (State.READY, State.COMMITTED)
 
-    def _renew(self) -> None:
-        """Get the next epoch of a held identity, unless EndTxn returned it."""
-        if self._transaction.state is State.COMMITTED:
-            self._require_held()
-            self._initialise(self._identity)
+    def _renew(self) -> bool:
+        """Get the next epoch of a held identity, unless EndTxn returned it. Returns what `_initialise` returns."""
+        if self._transaction.state is State.READY:
+            return True
+        self._require_held()
+        return self._initialise(self._identity)
 
-    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _ReadUnder]:
-        """The verdict on `batch` for a process that holds no epoch, and under which owner's epoch it was found. Raises
-        ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
+    def _take(self, batch: MicroBatch, *, anyway: bool = False) -> verdicts.Verdict:
+        """Look, and take the id if the verdict is to write, or `anyway`: the verdict once the id is ours. Raises
+        ProducerFenced if this process must not take it.
         """
-        facts = self._settled_facts()
-        glance, verdict = Glance(entry=None), self._verdict_without_ledger()
-        if self._decide is not None:
-            rests = facts is None or (isinstance(facts, TransactionFacts) and not facts.is_open)
-            glance = self._ledger.glance(open_transaction=not rests)
-            verdict = self._verdict(batch)
+        for _ in range(_MOST_LOOKS):
+            verdict, facts, read_under = self._look(batch, to_take=anyway)
+            if isinstance(verdict, Refuse) or not (anyway or isinstance(verdict, verdicts.Write)):
+                return verdict
+            self._identity = None
+            with contextlib.suppress(_OwnerChanged):
+                if self._initialise(read_under, looked=(facts,)):
+                    return verdict
+                break
+        else:
+            self._initialise()
+        verdict = self._verdict(batch)
+        if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
+            self._require_held()
+        return verdict
+
+    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _Facts, _ReadUnder]:
+        """The verdict on `batch` for a process that holds no epoch, whose the id is, and under whose epoch the ledger
+        was read. Raises ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
+        """
+        facts, glance, verdict = self._looked(batch)
         if isinstance(verdict, Refuse) and isinstance(facts, Unread) and glance.pending:
             verdict = verdicts.Write(reason="only after InitProducerId it is known whether a predecessor has committed")
         if to_take or isinstance(verdict, verdicts.Write):
             self._require_untaken(facts, glance, batch)
-        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.there:
-            return verdict, facts
-        return verdict, None
+        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.agreed:
+            return verdict, facts, facts
+        return verdict, facts, None
+
+    def _looked(self, batch: MicroBatch) -> tuple[_Facts, Glance, verdicts.Verdict]:
+        """Whose the id is, what is committed, and the verdict on that.
+
+        A commit may come between the answers, and then they do not fit together. What is written is decided on again,
+        and what is committed stays so. But a refusal only counts if the owner did not change meanwhile.
+        """
+        facts, budget = self._settled_facts(), self._cluster.budget()
+        while True:
+            glance, verdict = Glance(entry=None), self._verdict_without_ledger()
+            if self._decide is not None:
+                glance = self._ledger.glance()
+                verdict = self._verdict(batch)
+            if not isinstance(verdict, Refuse):
+                return facts, glance, verdict
+            before, facts = facts, self._settled_facts()
+            if _same(before, facts) or (delay := budget.delay(soon=True)) is None:
+                return facts, glance, verdict
+            self._cluster.sleep(delay)
 
     def _require_untaken(self, facts: _Facts, glance: Glance, batch: MicroBatch) -> None:
         """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
@@ -335,7 +377,7 @@ class SharedTransaction:
         if self._unsure or isinstance(facts, Unread) or facts is None:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
-            if glance.producer_id >= 0 and not is_left_by_commit(glance.producer_id, glance.epoch, facts):
+            if glance.producer_id >= 0 and not is_left_by_run(glance.producer_id, glance.epoch, facts):
                 raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}")
         elif self._planned_under is not None and taken_since(self._planned_under, facts):
             raise self._overtaken(facts, ", since Spark planned this write")
@@ -349,7 +391,7 @@ class SharedTransaction:
             facts = self._settled_facts()
         if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
             return
-        if self._transaction.state in _OPEN and is_given_up(self._identity, facts):
+        if is_given_up(self._identity, facts):  # by its timeout; in TV1, a late request may have opened one again
             self._identity = None
             return
         raise self._overtaken(facts)
@@ -383,18 +425,20 @@ class SharedTransaction:
 
     # -- owning the transactional.id
 
-    def _initialise(self, read_under: _ReadUnder = None) -> bool:
+    def _initialise(self, read_under: _ReadUnder = None, *, looked: tuple[_Facts] | None = None) -> bool:
         """Take the id, or get the next epoch of the one that is held; then read the ledger. Returns False if it was
         read, true if what is known of it counts.
 
         It counts if it was read while the last transaction `read_under` this producer id and epoch had ended, and the
         new epoch is the next one: each commit needs an epoch of its own, so there was none in between.
+
+        `looked` is what a look found. The fence asks again, and raises _OwnerChanged if the answer is another one.
         """
         self._require_not_fenced()
-        self._unsure = True
         try:
             if (self._identity is None or self._transaction.state in _OPEN) and self._fence.needed():
-                self._shut_stragglers_out()
+                self._shut_stragglers_out(looked)
+            self._unsure = True
             self._identity = self._coordinator.init_producer_id(self._identity)
         except ProducerFenced as error:
             raise self._fenced(error) from error
@@ -410,9 +454,11 @@ class SharedTransaction:
         self._unsure = False
         return counts
 
-    def _shut_stragglers_out(self) -> None:
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> None:
         """Apply the fence. The next InitProducerId is that of a new producer."""
         facts = self._facts()
+        if looked is not None and not _same(*looked, facts):
+            raise _OwnerChanged
         if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
             held = self._identity
             if held is not None and taken_from(held, facts) and not is_given_up(held, facts):
@@ -448,14 +494,30 @@ class SharedTransaction:
             self._given_up = isinstance(facts, TransactionFacts) and is_given_up(identity, facts)
         return self._given_up
 
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Ask why the open transaction is over, if a broker says that it is. It does not say why."""
+        try:
+            yield
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except TransactionAborted as error:
+            if self._timed_out():
+                raise self._after_timeout(error) from error
+            raise
+
+    def _after_timeout(self, error: KafkaEosError) -> TransactionAborted:
+        """What to raise or say for `error` if it came because of the timeout: the same wherever it is noticed."""
+        return TransactionAborted(
+            f"the coordinator aborted the transaction after kafka.transaction.timeout.ms "
+            f"({self._options.transaction_timeout_ms}): {error.what}",
+            action="The batch is written again; increase the timeout if this happens repeatedly.",
+        )
+
     def _fenced(self, error: ProducerFenced) -> KafkaEosError:
         """What to raise for `error`: itself, or TransactionAborted if only the coordinator fenced us."""
         if self._transaction.state in _OPEN and self._timed_out():
-            return TransactionAborted(
-                f"the coordinator aborted the transaction after kafka.transaction.timeout.ms "
-                f"({self._options.transaction_timeout_ms}): {error.what}",
-                action="The batch is written again; increase the timeout if this happens repeatedly.",
-            )
+            return self._after_timeout(error)
         # If the last transaction has ended, the error refers to the next batch.
         is_over = self._transaction.state is State.COMMITTED
         said = error.replaced(committed="nothing" if is_over else self._transaction.committed)

@@ -19,12 +19,16 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewTopic
 
 from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.recorder import recording
 from spark_kafka_eos.errors import BrokerError
+from spark_kafka_eos.ledger.entry import Written
 from spark_kafka_eos.model import Compression, MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.record_batch import scan
+from spark_kafka_eos.writing import formats
 from spark_kafka_eos.writing.append import append
 from spark_kafka_eos.writing.idempotent import IdempotentWrites
 from spark_kafka_eos.writing.report import Appended
@@ -255,3 +259,43 @@ def test_a_topic_of_an_old_format_is_written_without_idempotence_or_not_at_all(u
         [] if degree == "required" else [(b"k", b"v")]
     )
     assert set(magics((upgraded.log / f"{topic}-0").glob("*.log"))) == (set() if degree == "required" else {1})
+
+
+def test_only_the_topic_of_an_old_format_is_written_without_idempotence_and_nothing_twice(upgraded, monkeypatch):
+    monkeypatch.setattr(formats, "_refused", {})
+    old, new = "mixed-old", "mixed-new"
+    configure(upgraded.bootstrap, old, {"message.format.version": "0.10.0"})
+    configure(upgraded.bootstrap, new, {"message.format.version": "2.8"})
+    given = {"kafka.bootstrap.servers": upgraded.bootstrap, "deliveryGuarantee": "at-least-once"}
+    options = sink_options(given | {"kafka.enable.idempotence": "requested"})
+
+    def write(identity: ProducerIdentity) -> Appended:
+        blocks = [
+            (TopicPartition(topic, 0), 1, encode(pa.array([b"k"]), pa.array([b"%d" % part]), T0))
+            for part in range(5)
+            for topic in (new, old)
+        ]
+        acks = append(cluster, identity, blocks)
+        return Appended(partitions=2, records=sum(ack.records for ack in acks), bytes=1)
+
+    requests = []
+    with Cluster(options.client) as cluster:
+        for number in range(2):
+            writes = IdempotentWrites(options, cluster)
+            batch = MicroBatch(query_id="q", batch_id=number, digest="", start={}, end={})
+            with recording() as recorder:
+                writes.begin(batch)
+                assert writes.append(write).records == 10
+                writes.commit(batch, written=Written(records=10, bytes=1, milliseconds=1))
+            requests.append(sum(request.api == "Produce" for request in recorder.trace().requests))
+    written = [b"%d" % part for part in range(5)] * 2
+    assert [row[5] for row in librdkafkas(upgraded.bootstrap, new)] == written
+    assert [row[5] for row in librdkafkas(upgraded.bootstrap, old)] == written
+    assert {topic: set(magics((upgraded.log / f"{topic}-0").glob("*.log"))) for topic in (old, new)} == {
+        old: {1},
+        new: {2},
+    }
+    logs = (upgraded.log / f"{new}-0").glob("*.log")
+    ids = {header.producer_id for log in logs for header in scan(memoryview(log.read_bytes()))}
+    assert len(ids) == 1 and min(ids) >= 0
+    assert requests[0] == requests[1] + 1  # the second batch does not ask the old topic again

@@ -17,7 +17,10 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.broker.open_transactions import producers
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.spark.shuffled import slot_of
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
@@ -236,3 +239,18 @@ def test_a_row_without_a_topic_fails_the_whole_write(batch: Pipe) -> None:
         save(batch, [batch.out] * 3 + [None], "topic", outputTopics=batch.out)
     assert "Nothing was committed" in str(raised.value)
     assert batch.written() == []
+
+
+def test_batches_without_transactions_keep_their_producer_id(pipe: Pipe) -> None:
+    topic = pipe.source([f"{number % 3}:{number}" for number in range(60)])
+    read = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    given = {"kafka.bootstrap.servers": pipe.kafka.bootstrap}
+    frame = pipe.spark.readStream.format("kafka-eos").options(**given, **read).load().select("key", "value")
+    pipe.write(frame, topic=pipe.out, deliveryGuarantee="at-least-once")
+    assert sorted(pipe.written()) == sorted(f"{number % 3}:{number}" for number in range(60))
+    ((host, port),) = [address.split(":") for address in pipe.kafka.bootstrap.split(",")]
+    with Cluster(ClientOptions(bootstrap_servers=((host, int(port)),))) as cluster:
+        remembered = producers(cluster, [TopicPartition(pipe.out, number) for number in range(3)])
+    states = [state for each in remembered.values() for state in each]
+    assert len({state.producer_id for state in states}) == 1
+    assert max(state.epoch for state in states) >= 5

@@ -1,5 +1,7 @@
 """The plan's decisions one by one; under all faults together it is in test_send_plan_faults."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from spark_kafka_eos.core.error_codes import Reaction
@@ -13,9 +15,9 @@ RECORDS = 3
 OK, OUT_OF_ORDER, DUPLICATE = PartitionResponse(0, base_offset=100), PartitionResponse(45), PartitionResponse(46)
 
 
-def new_plan(**settings: int) -> SendPlan:
+def new_plan(*, requested: bool = False, without: Sequence[str] = (), **settings: int) -> SendPlan:
     bounds = {"max_in_flight": 5, "max_held_bytes": 32 << 20, "linger_bytes": 0} | settings
-    return SendPlan(transactional_id="tx", **bounds)
+    return SendPlan(transactional_id="tx", requested=requested, without=without, **bounds)
 
 
 def queue(plan: SendPlan, partition: TopicPartition, *sequences: int, data: bytes = bytes(10)) -> None:
@@ -336,3 +338,56 @@ def test_nothing_is_held_or_sent_of_what_is_given_up() -> None:
     send(plan)
     plan.given_up()
     assert (plan.held_bytes, plan.sendable()) == (0, [])
+
+
+# -- idempotence that is only requested
+
+OLD_FORMAT = PartitionResponse(43)
+OTHER = TopicPartition("today", 0)
+
+
+def test_a_partition_of_an_old_format_goes_on_without_a_producer_id_one_by_one_and_others_as_before() -> None:
+    plan = new_plan(requested=True)
+    queue(plan, FIRST, 0, 3, 6)
+    queue(plan, OTHER, 0, 3, 6)
+    (request,) = send(plan)
+    actions = plan.answered(request, {FIRST: OLD_FORMAT, OTHER: OK})
+    assert [action for action in actions if isinstance(action, Recover)] == []
+    assert plan.is_plain(FIRST) and not plan.is_plain(OTHER)
+    assert list(plan.refused) == ["orders"] and "UNSUPPORTED_FOR_MESSAGE_FORMAT" in str(plan.refused)
+    again = send(plan)
+    assert carried(again) == [[0, 3], [6]]
+    assert [batch.partition for batch in again[0].batches] == [FIRST, OTHER]
+    again[0].batches[0].plain = True
+    answer(plan, again[0])
+    answer(plan, again[1])
+    assert carried(send(plan)) == [[3]]
+
+
+def test_a_partition_that_is_known_to_have_an_old_format_never_had_a_producer_id() -> None:
+    plan = new_plan(requested=True, without=["orders"])
+    queue(plan, FIRST, 0, 3)
+    queue(plan, OTHER, 0)
+    assert plan.is_plain(FIRST) and not plan.is_plain(OTHER)
+    assert carried(send(plan)) == [[0, 0]]
+
+
+def test_a_format_that_is_lowered_while_batches_are_in_flight_keeps_their_order() -> None:
+    plan = known(new_plan(requested=True), FIRST)
+    queue(plan, FIRST, 3, 6)
+    requests = send(plan)
+    assert carried(requests) == [[3], [6]]
+    answer(plan, requests[0], OLD_FORMAT)
+    assert send(plan) == []
+    answer(plan, requests[1], OLD_FORMAT)
+    assert carried(send(plan)) == [[3]]
+
+
+@pytest.mark.parametrize("requested", [False, True])
+def test_an_old_format_is_an_error_for_who_requires_idempotence_and_for_who_has_none_any_more(requested: bool) -> None:
+    plan = new_plan(requested=requested)
+    queue(plan, FIRST, 0)
+    (request,) = send(plan)
+    request.batches[0].plain = requested
+    with pytest.raises(KafkaEosError, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
+        answer(plan, request, OLD_FORMAT)

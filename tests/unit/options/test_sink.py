@@ -6,6 +6,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.outputs import OutputTopic, shown
 from spark_kafka_eos.options.sink import output_topics_of
 
 BROKER = {"kafka.bootstrap.servers": "a:1"}
@@ -64,10 +65,17 @@ def test_the_ledger_has_its_own_topic_whatever_is_written_and_in_whatever_order(
 
 @pytest.mark.parametrize(
     ("writers", "given", "declared"),
-    [("", None, ()), ("a,b", None, ("a", "b")), ("", ["b", "a"], ("b", "a")), ("a,b", "b", ("b",))],
+    [
+        ("", None, ""),
+        ("a,b", None, "a, b"),
+        ("", ["b", "a"], "b, a"),
+        ("a,b", "b", "b"),
+        ("a,b:0-7", ["a:3", "b:0-1,b:7"], "a:3, b:0-1,b:7"),
+    ],
 )
 def test_a_transaction_may_declare_its_own_topics_among_the_writers(writers, given, declared):
-    assert output_topics_of(sink_options(BROKER | ID | {"outputTopics": writers or None}), given) == declared
+    options = sink_options(BROKER | ID | {"outputTopics": writers or None})
+    assert shown(output_topics_of(options, given)) == declared
 
 
 @pytest.mark.parametrize(
@@ -76,11 +84,24 @@ def test_a_transaction_may_declare_its_own_topics_among_the_writers(writers, giv
         (["a", "c"], "declares c, but the writer only a, b"),
         ([], "empty"),
         ("a,kafka-eos-ledger", "the writer only a, b"),
+        ("b:3-9", "declares b:3-9, but the writer only a, b:0-7"),
+        ("b", "declares b, but the writer only a, b:0-7"),
     ],
 )
 def test_a_transaction_may_not_write_what_the_writer_may_not(given, why):
+    writers = "a,b:0-7" if "b:" in why else "a,b"
     with pytest.raises(ConfigurationError, match=f"outputTopics.*{why}"):
-        output_topics_of(sink_options(BROKER | ID | {"outputTopics": "a,b"}), given)
+        output_topics_of(sink_options(BROKER | ID | {"outputTopics": writers}), given)
+
+
+def test_no_part_of_the_dead_letter_topic_is_declared():
+    aside = ID | {"deadLetterTopic": "dead"}
+    refused(
+        aside | {"outputTopics": "a,dead:0"}, "outputTopics", r"some partitions of the dead-letter topic \(dead:0\)"
+    )
+    with pytest.raises(ConfigurationError, match="some partitions of the dead-letter topic"):
+        output_topics_of(sink_options(BROKER | aside), ["dead:1"])
+    assert sink(topic="a", deadLetterTopic="dead", outputTopics="a:0,dead").dead_letter_topic == "dead"
 
 
 def test_a_transaction_may_not_write_to_the_ledger():
@@ -142,7 +163,11 @@ def test_the_options_of_a_java_producer_are_read():
 def test_spark_hands_over_lower_case_names_and_its_own():
     spark = {"checkpointlocation": "/c", "queryname": "q", "path": "/p", "outputtopics": "t", "stagingdir": "/s"}
     options = sink_options(BROKER | ID | spark)
-    assert (options.checkpoint_location, options.output_topics, options.staging_dir) == ("/c", ("t",), "/s")
+    assert (options.checkpoint_location, options.output_topics, options.staging_dir) == (
+        "/c",
+        (OutputTopic(topic="t"),),
+        "/s",
+    )
 
 
 def test_headers_may_be_asked_for_though_a_sink_writes_them_anyway():

@@ -6,8 +6,8 @@ import json
 from types import SimpleNamespace
 
 import pyarrow as pa
-from lab.simulation.partition import Entry, Partition
 
+from lab.simulation.partition import Entry, Partition
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json, recorded_start
 from spark_kafka_eos.reading.positions import JsonOffsets
 from spark_kafka_eos.wire.encode import encode

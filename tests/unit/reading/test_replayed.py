@@ -22,21 +22,28 @@ def of(start, end, *, cluster="model", origin=None):
     return SourceProgress(cluster=cluster, offsets=end, start=start, origin=origin)
 
 
+class Ledger:
+    """`ledger(source, …)`: the sink's last entry, with these sources; `read` has the ids it was read for."""
+
+    def __init__(self):
+        self.read = []
+        self._entry = None
+
+    def __call__(self, *sources, incomplete=False):
+        self._entry = LedgerEntry(
+            query_id="q", batch_id=7, digest="d", serial=3, sources=sources, incomplete=incomplete
+        )
+
+    def last_entry(self, sink):
+        self.read.append(sink.transactional_id)
+        return self._entry
+
+
 @pytest.fixture
 def ledger(monkeypatch):
-    """`ledger(source, …)`: the sink's last entry, with these sources; its reads are in `ledger.read`."""
-
-    def has(*sources, incomplete=False):
-        entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=3, sources=sources, incomplete=incomplete)
-
-        def read(sink):
-            has.read.append(sink.transactional_id)
-            return entry
-
-        monkeypatch.setattr(progress, "_last_entry", read)
-
-    has.read = []
-    return has
+    kept = Ledger()
+    monkeypatch.setattr(progress, "_last_entry", kept.last_entry)
+    return kept
 
 
 def ends(source, start, count, *, limited=True):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.outputs import output_topics
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.record_batch import scan
 from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder, Layout, Target
@@ -162,9 +163,19 @@ def test_the_option_topic_wins_over_the_column():
 
 
 def test_a_row_for_an_unregistered_topic_breaks_the_contract():
-    layout = Layout(topic=None, targets={"a": Target(partitions=1)}, output_topics=("a",))
+    layout = Layout(topic=None, targets={"a": Target(partitions=1)}, output_topics=output_topics("a"))
     with pytest.raises(InvalidRow, match="'b', which is not in outputTopics"):
         encode(layout, rows(value=[b"1"], topic=["b"]))
+
+
+@pytest.mark.parametrize("topic", ["a", None])
+def test_a_row_for_an_undeclared_partition_breaks_the_contract(topic):
+    layout = Layout(topic=topic, targets={"a": Target(partitions=8)}, output_topics=output_topics("a:0-3,a:7"))
+    named = {} if topic else {"topic": ["a"] * 3}
+    blocks = encode(layout, rows(value=[b"1", b"2", b"3"], partition=[0, 3, 7], **named))
+    assert [block.partition.partition for block in blocks] == [0, 3, 7]
+    with pytest.raises(InvalidRow, match=r"a row goes to a-5, .* not in outputTopics \(a:0-3,a:7\)"):
+        encode(layout, rows(value=[b"1", b"2", b"3"], partition=[0, 5, 7], **named))
 
 
 def test_a_row_without_a_topic_is_an_error():

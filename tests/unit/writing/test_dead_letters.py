@@ -13,6 +13,7 @@ from spark_kafka_eos.core.dead_letter_headers import DeadLetter, letter_of, own_
 from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.outputs import output_topics
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.record_batch import scan
 from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder, Layout, Target
@@ -100,9 +101,15 @@ REFUSED = [
     ({"topic": ["dead"]}, LAYOUT, Cause.TOPIC_NOT_ALLOWED, "dead"),
     (
         {"topic": ["b"]},
-        Layout(topic=None, targets=TARGETS, output_topics=("a",), dead_letters=ASIDE),
+        Layout(topic=None, targets=TARGETS, output_topics=output_topics("a"), dead_letters=ASIDE),
         Cause.TOPIC_NOT_ALLOWED,
         "b",
+    ),
+    (
+        {"topic": ["a"], "partition": [1]},
+        Layout(topic=None, targets=TARGETS, output_topics=output_topics("a:0,b"), dead_letters=ASIDE),
+        Cause.PARTITION_NOT_ALLOWED,
+        "a",
     ),
     ({"topic": ["a"], "partition": [2]}, LAYOUT, Cause.UNKNOWN_PARTITION, "a"),
     ({"topic": ["a"], "partition": [-1]}, LAYOUT, Cause.UNKNOWN_PARTITION, "a"),
@@ -143,7 +150,7 @@ def test_a_row_with_an_error_is_not_dropped_where_there_is_no_dead_letter_topic(
 def test_an_option_that_names_no_topic_is_an_error_and_no_reason_to_put_all_rows_aside():
     for layout in (
         Layout(topic="nowhere", targets={}, dead_letters=ASIDE),
-        Layout(topic=None, targets={}, output_topics=("nowhere",), dead_letters=ASIDE),
+        Layout(topic=None, targets={}, output_topics=output_topics("nowhere"), dead_letters=ASIDE),
     ):
         with pytest.raises(UnknownTopic):
             encode(layout, rows(value=[b"v"], topic=["nowhere"]))

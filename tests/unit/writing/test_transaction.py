@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from lab.simulation.conditions import Conditions
 from lab.simulation.coordinator import Phase
 from lab.simulation.refusals import refusal
+from spark_kafka_eos.core.barrier import StageAttempts
 from spark_kafka_eos.errors import (
     AttemptsExhausted,
     CommitOutcomeUnknown,
@@ -29,9 +31,12 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import SourceProgress
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.writing.append import append, append_attempt, judge
+from spark_kafka_eos.writing.blocks import Block
 from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.report import Appended, CommitReport
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.writing.transaction import SharedTransaction, owner_of
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -567,6 +572,84 @@ def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka):
     assert kafka.commits == 1
 
 
+TIMED_OUT = "the coordinator aborted the transaction after kafka.transaction.timeout.ms (60000): {} answered "
+WHERE = {
+    1: ("AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
+    2: ("Produce", "TxnOffsetCommit", "EndTxn"),
+}
+
+
+def by_driver(cluster, identity, tp):
+    append(cluster, identity, [(tp, 1, record())], partitions=[tp])
+
+
+def by_executors(cluster, identity, tp):
+    """As one append task, whose report the driver judges."""
+    blocks = [Block(partition=tp, task=0, number=0, records=1, data=record())]
+    report = append_attempt(
+        cluster, identity, blocks, stage_id=1, slot=0, attempt=0, transaction_timeout_ms=60_000, batch_id=0
+    )
+    encoded = replace(report, encoded={tp: 1})
+    once = StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)
+    judge([encoded], lambda _: {1: once})
+
+
+def record():
+    return encode(pa.array([None], pa.binary()), pa.array([b"v"]), 1_700_000_000_000)
+
+
+@pytest.mark.parametrize("way", [by_driver, by_executors])
+@pytest.mark.parametrize(
+    ("kafka", "where"), [(version, api) for version in WHERE for api in WHERE[version]], indirect=["kafka"]
+)
+def test_a_pause_beyond_the_timeout_is_named_in_the_same_words_wherever_it_is_noticed(kafka, where, way):
+    more, cluster, tried = TopicPartition("in", 0), kafka.cluster(PATIENCE), []
+
+    def write(identity):
+        tried.append(identity)
+        way(cluster, identity, OUTPUT)
+        if len(tried) == 1:
+            kafka.before(where, kafka.time_out)
+        way(cluster, identity, more)
+        return Appended(partitions=2, records=2, bytes=2)
+
+    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, append_mode="driver")
+    assert report.outcome == "committed"
+    (why,) = report.redone
+    assert TIMED_OUT.format(where) in why
+    assert kafka.commits == 1
+    assert [len(kafka.partitions[tp].committed()) for tp in (OUTPUT, more)] == [1, 1]
+
+
+def test_what_else_ends_an_attempt_is_not_taken_for_the_timeout_however_long_it_took(kafka):
+    tried = []
+
+    def write(identity):
+        tried.append(identity)
+        by_driver(kafka.cluster(PATIENCE), identity, OUTPUT)
+        kafka.world.now += 61
+        if len(tried) == 1:
+            raise TransactionAborted("a task ran again")
+        return Appended(partitions=1, records=1, bytes=1)
+
+    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, append_mode="driver")
+    assert report.redone == ("a task ran again",)
+
+
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
+def test_who_is_fenced_while_it_adds_partitions_sends_nothing_more(kafka):
+    kafka.meets["AddPartitionsToTxn"] = refused(90)
+    with pytest.raises(ProducerFenced, match="AddPartitionsToTxn answered PRODUCER_FENCED"):
+        commit_batch(
+            owner(kafka),
+            batch(0),
+            lambda identity: by_driver(kafka.cluster(PATIENCE), identity, OUTPUT),
+            max_attempts=2,
+            append_mode="driver",
+        )
+    assert kafka.sent("EndTxn") == []
+
+
 def test_a_commit_that_came_after_the_timeout_is_settled_by_the_ledger(kafka):
     report = timed_out(kafka, "EndTxn")
     assert report.outcome == "committed"
@@ -717,3 +800,160 @@ def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_continued_f
         with pytest.raises(LedgerRefused, match="batch 0 is incomplete: the writer's first call was committed"):
             run(restarted, number)
     assert source_offset(kafka) == 1
+
+
+# -- a driver that comes back late
+
+
+RUN = "11111111-1111-1111-1111-111111111111"
+
+
+@pytest.fixture(params=[(2, False), (1, False), (1, True)], ids=["TV2", "TV1", "TV1, verified"])
+def brokers(request):
+    version, verification = request.param
+    return Kafka(version, verification=verification)
+
+
+def of_run(number, run_id):
+    return replace(batch(number), run_id=run_id)
+
+
+def write_as(transaction, number, run_id):
+    return commit_batch(
+        transaction,
+        of_run(number, run_id),
+        lambda identity: Appended(partitions=1, records=1, bytes=1),
+        max_attempts=2,
+        append_mode="driver",
+    )
+
+
+def harmful(kafka):
+    """The requests that can take the id from its owner, or touch its transaction."""
+    return [api for api, _ in kafka.requests if api in ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn")]
+
+
+@pytest.mark.parametrize("process", ["the same one", "one for each batch"])
+@pytest.mark.parametrize("live", ["has begun", "appends", "has committed this batch", "has committed two batches"])
+def test_a_driver_that_comes_back_late_ends_by_itself_and_the_live_one_does_not_notice(brokers, process, live):
+    late = owner(brokers)
+    write_as(late, 0, RUN)
+    newer, number = owner(brokers), 1
+    if live.startswith("has committed"):
+        for number in range(1, 2 if "this" in live else 3):
+            write_as(newer, number, "newer")
+        number += 1
+    newer.begin(of_run(number, "newer"))
+    if live == "appends":
+        newer.appending()
+    before = harmful(brokers)
+    driver = late if process == "the same one" else owner(brokers)
+    if process == "one for each batch" and live == "has committed this batch":
+        assert write_as(driver, 1, RUN).outcome == "skipped"
+    else:
+        with pytest.raises((ProducerFenced, LedgerRefused)) as ended:
+            write_as(driver, 1, RUN)
+        assert must_not_restart(ended.value)
+        assert ended.value.committed == "nothing"
+    assert harmful(brokers) == before
+    if live != "appends":
+        newer.appending()
+    newer.commit(of_run(number, "newer"))
+    assert brokers.entry().batch_id == number
+
+
+def test_a_run_goes_on_in_another_process_after_its_own_commit(brokers):
+    for number in range(4):
+        assert write_as(owner(brokers), number, RUN).redone == ()
+
+
+def test_a_run_goes_on_in_another_process_after_an_attempt_that_timed_out(brokers):
+    brokers.before("TxnOffsetCommit", brokers.time_out)
+    assert len(write_as(owner(brokers), 0, RUN).redone) == 1
+    assert write_as(owner(brokers), 1, RUN).outcome == "committed"
+
+
+@pytest.mark.parametrize("loses", ["request", "response"])
+def test_a_run_goes_on_in_another_process_after_a_commit_in_doubt(brokers, loses):
+    brokers.lose_commit(loses)
+    assert write_as(owner(brokers), 0, RUN).outcome == "committed"
+    assert write_as(owner(brokers), 1, RUN).outcome == "committed"
+
+
+def test_a_late_request_of_the_last_commit_that_opens_a_transaction_again_is_not_taken_for_another_owner():
+    kafka = Kafka(1)
+    late = owner(kafka)
+    write_as(late, 0, RUN)
+    coordinator = kafka.transactions.coordinators["id"]
+    assert coordinator.add(coordinator.producer_id, coordinator.epoch, [OUTPUT]) == 0
+    kafka.time_out()
+    assert write_as(owner(kafka), 1, RUN).outcome == "committed"
+
+
+def test_a_restart_does_not_wait_for_the_open_transaction_that_a_dead_driver_left(brokers):
+    dead = owner(brokers)
+    write_as(dead, 0, RUN)
+    dead.begin(of_run(1, RUN))
+    dead.appending()
+    began = brokers.clock()
+    assert write_as(owner(brokers), 1, "another run").outcome == "committed"
+    assert brokers.clock() - began < 1
+
+
+def test_a_query_that_goes_on_after_its_own_failed_batch_is_no_late_driver(brokers):
+    transaction = owner(brokers)
+    write_as(transaction, 0, RUN)
+
+    def fail(_):
+        brokers.meets["EndTxn"] = lost
+        raise UnknownTopic("no such topic")
+
+    with pytest.raises(UnknownTopic):
+        commit_batch(transaction, of_run(1, RUN), fail, max_attempts=1, append_mode="driver")
+    del brokers.meets["EndTxn"]
+    assert write_as(transaction.anew(), 1, RUN).outcome == "committed"
+
+
+def test_who_was_fenced_stays_so_in_this_process(brokers):
+    late = owner(brokers)
+    write_as(late, 0, RUN)
+    newer = owner(brokers)
+    newer.begin(of_run(1, "newer"))
+    newer.appending()
+    with pytest.raises(ProducerFenced):
+        write_as(owner(brokers).anew(), 1, RUN)
+    again = late.anew()
+    with pytest.raises(ProducerFenced):
+        write_as(again, 1, RUN)
+    with pytest.raises(ProducerFenced):
+        write_as(again.anew(), 1, RUN)
+    newer.commit(of_run(1, "newer"))
+
+
+@pytest.mark.parametrize("keeps_ledger", [True, False])
+def test_a_batch_write_that_was_planned_before_another_one_took_the_id_ends_by_itself(brokers, keeps_ledger):
+    planned = owner_of(brokers.cluster(), "id")
+    newer = owner(brokers, keeps_ledger=keeps_ledger)
+    newer.begin(batch(0))
+    newer.appending()
+    before = harmful(brokers)
+    decide = decide_micro_batch(OPTIONS) if keeps_ledger else None
+    late = SharedTransaction(OPTIONS, brokers.cluster(PATIENCE), decide, planned_under=planned)
+    with pytest.raises(ProducerFenced, match="since Spark planned this write"):
+        run(late, 0)
+    assert harmful(brokers) == before
+    newer.commit(batch(0))
+
+
+def test_in_the_window_that_remains_the_last_one_wins_and_nothing_is_written_twice(brokers):
+    """Both look, then both take."""
+    write_as(owner(brokers), 0, RUN)
+    one, other = owner(brokers), owner(brokers)
+    brokers.before("InitProducerId", lambda: other.begin(of_run(1, "other")))
+    one.begin(of_run(1, "one"))
+    one.appending()
+    other.appending()
+    with pytest.raises(ProducerFenced):
+        other.commit(of_run(1, "other"))
+    one.commit(of_run(1, "one"))
+    assert (brokers.commits, brokers.entry().run_id) == (2, "one")
