@@ -29,6 +29,7 @@ JOBS = Path(__file__).parent / "jobs"
 COPY, DRAIN = JOBS / "copy_on_any_release.py", JOBS / "drain.py"
 REFUSES = {1: "the ledger entry has format version 3", 2: "it has format version 3"}
 BATCH = 10  # records
+FORM_1, RELEASE_0_2, BEFORE_FORM_3 = OLDER
 
 
 class Scene:
@@ -101,8 +102,17 @@ def scene(kafka: EmbeddedKafka, topic: Callable[..., str], tmp_path: Path) -> Sc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("source", "way"), [("kafka-eos", "sink"), ("kafka", "driver"), ("kafka-eos", "executors")])
-@pytest.mark.parametrize("old", OLDER, ids=lambda old: old.name)
+@pytest.mark.parametrize(
+    ("old", "source", "way"),
+    [
+        (FORM_1, "kafka-eos", "sink"),
+        (FORM_1, "kafka", "driver"),
+        (RELEASE_0_2, "kafka-eos", "sink"),
+        (RELEASE_0_2, "kafka-eos", "executors"),
+        (BEFORE_FORM_3, "kafka", "driver"),
+    ],
+    ids=lambda each: each.name if isinstance(each, Release) else each,
+)
 def test_a_query_goes_to_this_release_and_back_and_forth_and_every_record_is_there_once(scene, old, source, way):
     scene.feed(2)
     scene.copy(old, source, way)
