@@ -40,6 +40,9 @@ def simulate(
             "--elsewhere", help="Put the source on another cluster, so that only the ledger has its progress."
         ),
     ] = False,
+    late: Annotated[
+        bool, typer.Option("--late", help="Let drivers often pause before a batch, and come back after a successor.")
+    ] = False,
 ) -> None:
     """Run random histories of crashes, lost and late messages, zombies and stragglers against a model of Kafka."""
     # Imported on demand: they load the codec and the protocol's classes, which no other command needs.
@@ -47,7 +50,7 @@ def simulate(
     from lab.simulation.run import replay, run
 
     conditions = Conditions(
-        verification=verification, classic_groups=classic_groups, expiry=expiry, elsewhere=elsewhere
+        verification=verification, classic_groups=classic_groups, expiry=expiry, elsewhere=elsewhere, late=late
     )
     again = conditions.flags
     console = Console(highlight=False)

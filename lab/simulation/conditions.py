@@ -12,8 +12,11 @@ class Conditions:
 
     `classic_groups`: in TV1, the group coordinator is Kafka 3's default (see `offsets`).
 
-    `expiry`: there may be weeks without commits, in which brokers forget (see `expiry`). Only this condition draws
+    `expiry`: there may be weeks without commits, in which brokers forget (see `expiry`). This condition draws
     additional random numbers.
+
+    `late`: drivers often pause before a batch, so that a successor takes over, and then come back. It draws additional
+    random numbers, too.
 
     `elsewhere`: source and sink are on different clusters, so that only the ledger has the progress.
     """
@@ -22,6 +25,7 @@ class Conditions:
     classic_groups: bool = False
     expiry: bool = False
     elsewhere: bool = False
+    late: bool = False
 
     @property
     def flags(self) -> str:
@@ -31,6 +35,7 @@ class Conditions:
             " --classic-groups": self.classic_groups,
             " --expiry": self.expiry,
             " --elsewhere": self.elsewhere,
+            " --late": self.late,
         }
         return "".join(flag for flag, given in flags.items() if given)
 

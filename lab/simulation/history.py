@@ -162,6 +162,7 @@ class _Life:
             on_pause=lambda seconds: self._paused(driver, seconds),
             idle=self._stood_still,
             elsewhere=self.conditions.elsewhere,
+            late=self.conditions.late,
         )
         if any(not process.fiber.done for process in self.drivers):
             self.rivalled.add(driver)

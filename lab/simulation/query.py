@@ -186,9 +186,11 @@ class SimulatedDriver:
         on_pause: Callable[[float], None],
         idle: Callable[[], float],
         elsewhere: bool,
+        late: bool = False,
     ) -> None:
         """Each source partition has `records` records. `resumes`: start at the committed offsets instead of 0. `idle`
         returns for how many seconds there is nothing to read. `elsewhere`: the source is on another cluster.
+        `late`: see Conditions.
         """
         self.process = Process(world, f"driver {number}", self._run, on_pause=on_pause)
         self.error: KafkaEosError | Stopped | None = None
@@ -196,7 +198,7 @@ class SimulatedDriver:
         self.checkpoint = checkpoint
         self._world, self._network = world, network
         self._way, self._resumes, self._records, self._claims = way, resumes, records, claims
-        self._idle = idle
+        self._idle, self._late = idle, late
         self._options = ELSEWHERE if elsewhere else OPTIONS
         self._stages = 0
         self._tasks: dict[int, tuple[Process, Cluster]] = {}
@@ -236,11 +238,19 @@ class SimulatedDriver:
                 transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
             if not self._planned(number, start):
                 return
+            self._lag()
             planned = self.checkpoint.batch(number, start)
             self._write(cluster, transaction, replace(planned, run_id=self.process.name))
             if not self._noted(number):
                 raise Stopped(f"commits/{number} is there already")
             number, start = number + 1, None
+
+    def _lag(self) -> None:
+        """Pause before a planned batch is written, for as long as a successor needs to begin, to commit, or to end."""
+        if self._late and self._world.strikes(often=8):
+            seconds = self._world.random.choice((0.02, 0.03, 0.04, 0.06, 5.0, 70.0))
+            self._world.fault("pause", f"{seconds} s before the batch is written")
+            self.process.pause(seconds)
 
     def _job(self, cluster: Cluster) -> None:
         """One write for each version that is not recorded as done: of the record at that offset in both partitions."""

@@ -8,7 +8,7 @@ import pytest
 
 from lab.simulation.conditions import Conditions
 from lab.simulation.run import replay, run
-from tests.seeded_bugs import BUGS
+from tests.seeded_bugs import BUGS, LATE_DRIVERS
 
 _FEW = 4_000
 
@@ -35,10 +35,17 @@ def test_the_connector_is_correct_under_a_few_hundred_seeds():
     assert summary.outcomes["finished"] >= 400
 
 
+def test_late_drivers_leave_the_live_one_alone_under_a_few_hundred_seeds():
+    summary = run(range(400), conditions=Conditions(late=True))
+    assert summary.wrong == {}
+    assert summary.outcomes["ProducerFenced"] > 100
+
+
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_guard_that_is_missing_is_found_within_a_few_thousand_seeds(bug, cell):
     # Where brokers verify, no straggler gets so far that the fence would be needed.
-    conditions = Conditions(verification=bug != "no-fence")
+    # Late drivers are rare, unless they are wanted.
+    conditions = Conditions(verification=bug != "no-fence", late=bug in LATE_DRIVERS)
     with BUGS[bug]():
         for first in range(0, _FEW, 100):
             found = run(range(first, first + 100), conditions=conditions)
