@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from spark_kafka_eos.cli.demo import AppendMode
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.testing import jars
 
@@ -20,9 +21,7 @@ def dead_letters(
         bool, typer.Option("--cluster", help="On a local cluster; executors and drivers are killed in turn.")
     ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the times of the kills; default: random.")] = None,
-    append_mode: Annotated[
-        Literal["auto", "driver", "executors"], typer.Option(help="The sink's option appendMode.")
-    ] = "auto",
+    append_mode: Annotated[AppendMode, typer.Option(help="The sink's option appendMode.")] = AppendMode.AUTO,
     kafka_version: Annotated[str, typer.Option(help="Kafka version; downloaded once.")] = jars.DEFAULT_VERSION,
     keep: Annotated[bool, typer.Option("--keep", help="Keep checkpoint and driver's log.")] = False,
 ) -> None:
