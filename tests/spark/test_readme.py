@@ -55,7 +55,7 @@ def test_the_readmes_example_writes_the_paid_orders_once(
         ("docs/arrow.md", 2, ["readings", "readings-loud", "readings-copy"]),
         ("docs/dead-letters.md", 4, ["orders-in", "orders-amounts", "orders-dead"]),
         ("docs/tracing.md", 4, ["parcels", "parcels-copy"]),
-        ("docs/clusters.md", 1, ["trades", "trades-mirror"]),
+        ("docs/clusters.md", 2, ["trades", "trades-mirror"]),
         ("docs/kafka-checkpoint.md", 1, ["tickets", "tickets-copy"]),
         ("docs/deploying.md", 5, []),
     ],
