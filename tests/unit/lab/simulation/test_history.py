@@ -41,11 +41,15 @@ def test_late_drivers_leave_the_live_one_alone_under_a_few_hundred_seeds():
     assert summary.outcomes["ProducerFenced"] > 100
 
 
-@pytest.mark.parametrize("bug", BUGS)
+# Not among a few thousand seeds since drivers look before they take the id: what a straggler does without the fence is
+# tested on brokers (tests/broker/test_straggler.py).
+RARE = ("no-fence",)
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in RARE])
 def test_a_guard_that_is_missing_is_found_within_a_few_thousand_seeds(bug, cell):
-    # Where brokers verify, no straggler gets so far that the fence would be needed.
     # Late drivers are rare, unless they are wanted.
-    conditions = Conditions(verification=bug != "no-fence", late=bug in LATE_DRIVERS)
+    conditions = Conditions(late=bug in LATE_DRIVERS)
     with BUGS[bug]():
         for first in range(0, _FEW, 100):
             found = run(range(first, first + 100), conditions=conditions)
