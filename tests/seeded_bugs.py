@@ -37,7 +37,7 @@ def _no_barrier() -> Iterator[None]:
 def _abort_after_unknown_commit() -> Iterator[None]:
     """A commit that was not answered is taken for one that did not happen: abort, and write the batch again."""
 
-    def settle(self: Any, _batch: MicroBatch, error: KafkaEosError) -> None:
+    def settle(self: Any, error: KafkaEosError) -> None:
         self._coordinator._commit_unanswered = None
         with contextlib.suppress(KafkaEosError):
             self._identity = self._coordinator.end(self.identity, commit=False)
@@ -50,9 +50,9 @@ def _abort_after_unknown_commit() -> Iterator[None]:
 
     known = SharedTransaction._verdict
 
-    def settle_and_note(self: Any, batch: MicroBatch, error: KafkaEosError) -> None:
+    def settle_and_note(self: Any, batch: MicroBatch, _entry: object, error: KafkaEosError) -> None:
         self._retaken = batch
-        settle(self, batch, error)
+        settle(self, error)
 
     with (
         mock.patch.object(SharedTransaction, "_resolve_doubt", settle_and_note),

@@ -315,7 +315,7 @@ def stage_attempts_not_looked_at(patch):
 
 
 def abort_after_an_unknown_commit(patch):
-    def settle(self, batch, error):
+    def settle(self, batch, entry, error):
         self._transaction.apply(Event.COMMIT_IN_DOUBT)
         with contextlib.suppress(KafkaEosError):
             self._coordinator.end(self.identity, commit=False)
@@ -329,12 +329,12 @@ def abort_after_an_unknown_commit(patch):
 def ledger_read_before_init(patch):
     initialise = SharedTransaction._initialise
 
-    def early(self):
+    def early(self, read_under=None, *, looked=None):
         if self._identity is not None:  # its own last transaction may not have its markers yet
-            return initialise(self)
+            return initialise(self, read_under, looked=looked)
         self._ledger.read()
         entry = self._ledger._entry
-        initialise(self)
+        initialise(self, looked=looked)
         return self._ledger.keep(entry)
 
     patch.setattr(SharedTransaction, "_initialise", early)
