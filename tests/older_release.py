@@ -84,7 +84,7 @@ def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
     encode, append = _name("wire.encode", "encode"), _first("append", "writing.append", "eos.appending")
     appended = _first("Appended", "eos.settle", "writing.report")
     values = [b"%d" % number for number in range(*step["range"])]
-    topics = options.output_topics or (options.topic,)
+    topics = str(step["options"].get("outputTopics") or step["options"]["topic"]).split(",")
 
     def write(identity: Any) -> Any:
         blocks = [
