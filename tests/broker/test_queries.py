@@ -428,7 +428,7 @@ def test_a_batch_that_is_not_refused_is_said_to_be_written_or_skipped(copy, comm
 def test_a_repeatable_batch_write_is_explained_by_its_version(copy, command):
     query = copy()
     commit(query, 0, 0, 100)
-    given = ["--option", "txnAppId=monthly", "--option", "txnVersion=7"]
+    given = [f"--option={name}" for name in ("txnAppId=monthly", "txnVersion=7", f"topic={query.options.topic}")]
     shown = command("resolve", query.options.transactional_id, *given, code=1)
     assert "but this one has txnAppId 'monthly'" in " ".join(shown.split())
     assert len(re.findall(r"^resolve='(?:write|skip):", shown, re.MULTILINE)) == 2

@@ -705,9 +705,7 @@ def test_a_record_that_the_ledgers_topic_lost_is_a_violation_even_of_values_with
 
 def test_a_record_that_contradicts_its_pointer_is_a_violation(world, monkeypatch):
     encode = ledger.encode_pointer
-    monkeypatch.setattr(
-        ledger, "encode_pointer", lambda entry, position: encode(replace(entry, digest="another"), position)
-    )
+    monkeypatch.setattr(ledger, "encode_pointer", lambda entry, *more: encode(replace(entry, digest="another"), *more))
     run(world.driver(), 0)
     finding = world.verify().findings[LEDGER - 1]
     assert [violation.kind for violation in finding.violations] == ["not its pointer's"], finding
