@@ -98,7 +98,7 @@ class LedgerEntry:
     is 0 in old entries, which had no number. `run_id` is the run of the query, or of the job, that wrote it. `outputs`
     are the topics that the batch wrote, with their ids, None if they are unknown. `sources` has each source's progress
     in Spark's order, None for a source that is not Kafka; it is None if the entry does not contain it. `writes` has the
-    versions of batch writes that are known to be written to each destination, as `numbers_to_text` gives them.
+    versions of batch writes that are known to be written to each destination, as `ledger.versions` gives them.
     `incomplete`: only some DataFrames of this batch were committed. `written` is for people and decides nothing.
 
     What an older release did not record is None, or empty.

@@ -282,16 +282,15 @@ class LedgerKeeper:
         own = self._cluster.cluster_id()
         pairs = zip(sources_of(batch), self._clusters(batch), strict=True)
         sources = tuple(
-            replace(source, origin=self._origin(source), start_origin=self._origin(source) if self._strict else None)
-            if source is not None and source.origin is None and cluster == own
-            else source
+            self._with_origin(source) if source is not None and source.origin is None and cluster == own else source
             for source, cluster in pairs
         )
         return replace(batch, sources=sources)
 
-    @property
-    def _strict(self) -> bool:
-        return self._options.fail_on_data_loss
+    def _with_origin(self, source: SourceRange) -> SourceRange:
+        """The source with the origin of its topics now; also of its start, unless data may have been lost."""
+        origin = self._origin(source)
+        return replace(source, origin=origin, start_origin=origin if self._options.fail_on_data_loss else None)
 
     def _origin(self, source: SourceRange) -> Origin:
         ids = self._topic_ids({tp.topic for tp in source.end})
