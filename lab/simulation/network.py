@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from lab.simulation.kafka import ModelKafka
@@ -69,7 +69,7 @@ class Network:
         self.kafka, self.kinds = kafka, kinds
         self._cut_off: dict[Process, float] = {}  # the end of the outage
         self.misled: set[Process] = set()  # processes that received outdated offsets
-        self.owners = Owners()
+        self.owners = Owners(kafka.transactions.states)
 
     def cut_off(self, process: Process, seconds: float) -> None:
         """Let nothing from this process, or from those inside it, reach a broker for this time."""
@@ -179,27 +179,29 @@ class ModelConnection:
     # -- the fate of a request
 
     def _arrive(self, api: str, version: int, request: Any) -> Any:
-        arrived = self._network.owners.sends(self._process.whole, api)
-        answer = self._network.kafka.handle(self._node, api, version, request)
-        arrived(answer, True)
+        answer = self._sent(api, version, request)(True)
         world = self._process.world
         if world.trace is not None:
             world.note(f"{shown(api, version, request)} -> {shown_answer(answer)}")
         return answer
 
+    def _sent(self, api: str, version: int, request: Any) -> Callable[[bool], Any]:
+        node, kafka = self._node, self._network.kafka
+        handle = partial(kafka.handle, node, api, version, request)
+        return self._network.owners.sends(self._process.whole, api, handle)
+
     def _arrive_later(self, api: str, version: int, request: Any) -> None:
         world = self._process.world
-        node, kafka, name = self._node, self._network.kafka, self._process.name
+        name = self._process.name
         if api == "Produce":  # the sender may use its buffer again
             for topic in request.topic_data:
                 for data in topic.partition_data:
                     data.records = bytes(data.records)
 
-        arrived = self._network.owners.sends(self._process.whole, api)
+        sent = self._sent(api, version, request)
 
         def arrive() -> None:
-            answer = kafka.handle(node, api, version, request)
-            arrived(answer, False)
+            answer = sent(False)
             if world.trace is not None:
                 world.note(f"late, from {name}: {shown(api, version, request)} -> {shown_answer(answer)}")
 

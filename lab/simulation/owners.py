@@ -2,7 +2,8 @@
 
 A driver is late if it took the id earlier in its run, and another driver took it since. What a late driver may do is in
 `writing.transaction`: it looks whose the id is, and ends. It may only take the id if the other one took it after that
-look. A request that arrives after its sender gave it up counts as sent when it was sent.
+look. A request that arrives after its sender gave it up counts as sent when it was sent. One that the coordinator
+refuses, and that changes nothing there, disturbs nobody.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from lab.simulation.world import Process
 class Owners:
     """The drivers that took the one transactional.id of a history; `wrong` names those that disturbed another one."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: Callable[[], object]) -> None:
+        """`state` is what the coordinator knows of the id."""
+        self._state = state
         self.wrong: list[str] = []
         self.last: Process | None = None  # who took it last; None if nobody, or a request that arrived late
         self.last_to_try: Process | None = None  # the same of who sent InitProducerId last, whatever the answer
@@ -31,22 +34,28 @@ class Owners:
         """The driver begins something that knows nothing of what it did before, as each batch write does."""
         self._took.pop(process, None)
 
-    def sends(self, process: Process, api: str) -> Callable[[Any, bool], None]:
-        """What must be called when this request has arrived: with its answer, and whether its sender waited for it."""
-        if api == "DescribeTransactions":
-            return lambda _answer, in_time: self._looks(process) if in_time else None
-        if api != "InitProducerId":
-            return lambda _answer, _in_time: None
+    def sends(self, process: Process, api: str, handle: Callable[[], Any]) -> Callable[[bool], Any]:
+        """What to call when this request arrives, with whether its sender still waits. `handle` answers it."""
         looked, took = self._looked.get(process, 0), self._took.get(process)
-        return lambda answer, in_time: self._takes(process, answer, in_time=in_time, looked=looked, took=took)
 
-    def _looks(self, process: Process) -> None:
-        self._looked[process] = next(self._moments)
+        def arrive(in_time: bool) -> Any:
+            before = self._state()
+            answer = handle()
+            if api == "DescribeTransactions" and in_time:
+                self._looked[process] = next(self._moments)
+            if api == "InitProducerId":
+                changed = self._state() != before
+                self._takes(process, answer, changed=changed, in_time=in_time, looked=looked, took=took)
+            return answer
 
-    def _takes(self, process: Process, answer: Any, *, in_time: bool, looked: int, took: int | None) -> None:
+        return arrive
+
+    def _takes(
+        self, process: Process, answer: Any, *, changed: bool, in_time: bool, looked: int, took: int | None
+    ) -> None:
         other = self.last
         lives = other is not None and other is not process and not other.dead and not other.fiber.done
-        if lives and took is not None and other is not None:
+        if lives and changed and took is not None and other is not None:
             if looked < took:
                 self.wrong.append(f"{process.name} came back late, and disturbed {other.name} without a look")
             elif looked > self._since:

@@ -14,6 +14,7 @@ from lab.simulation.coordinator import (
     NONE,
     NOT_COORDINATOR,
     Coordinator,
+    Phase,
 )
 from spark_kafka_eos.model import TopicPartition
 
@@ -52,6 +53,10 @@ class Transactions:
         self._misdirected, self._known_partitions, self._group_log = misdirected, known_partitions, group_log
         self._mark, self._later, self._now_ms = mark, later, now_ms
         self._ids = 0
+
+    def states(self) -> dict[str, tuple[Phase, int, int]]:
+        """Phase, producer id and epoch of each transactional.id."""
+        return {name: (each.phase, each.producer_id, each.epoch) for name, each in self.coordinators.items()}
 
     def add(self, name: str, producer_id: int, epoch: int, joining: Collection[TopicPartition]) -> int:
         """Add partitions to the transaction, for a client or a TV2 leader: the error code."""

@@ -415,18 +415,24 @@ class Cluster:
         *,
         newest: int | None = None,
         unanswered: Callable[[], None] = lambda: None,
+        again: Callable[[], None] = lambda: None,
     ) -> Any:
         """Send `request` to the coordinator until the response has no retriable error, within the budget.
 
         A topic that the coordinator does not know is only awaited for some seconds. `unanswered` is called each time
-        the request may have been applied although there was no response.
+        the request may have been applied although there was no response; `again` before it is then sent once more.
         """
+        in_doubt = False
 
         def attempt() -> Any:
+            nonlocal in_doubt
             connection = self.connection(self.coordinator(kind, key))
+            if in_doubt:
+                again()
             try:
                 return connection.call(request, newest=newest)
             except BrokerUnreachable:
+                in_doubt = True
                 unanswered()
                 raise
 

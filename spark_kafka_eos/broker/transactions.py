@@ -48,9 +48,11 @@ class TransactionCoordinator:
             self._version = self._cluster.transaction_version()
         return self._version
 
-    def init_producer_id(self, held: ProducerIdentity | None = None) -> ProducerIdentity:
+    def init_producer_id(
+        self, held: ProducerIdentity | None = None, *, again: Callable[[], None] = lambda: None
+    ) -> ProducerIdentity:
         """Get a new epoch; this fences older producers and aborts their open transaction. `held` is the previous
-        identity.
+        identity. `again` is called before the request is sent once more although it may have been applied.
 
         With an outdated `held`, the coordinator returns "fenced", but first aborts an open transaction of the newer
         producer. So end an aborted transaction with `end(held, commit=False)` before this: if that is fenced, it does
@@ -63,7 +65,7 @@ class TransactionCoordinator:
             producer_id=held.producer_id if held else -1,
             producer_epoch=held.epoch if held else -1,
         )
-        response = self._call(request, self._top_level)
+        response = self._call(request, self._top_level, again=again)
         return self._identity(response)
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
@@ -179,9 +181,16 @@ class TransactionCoordinator:
         *,
         newest: int | None = None,
         unanswered: Callable[[], None] = lambda: None,
+        again: Callable[[], None] = lambda: None,
     ) -> Any:
         return self._cluster.call_coordinator(
-            "transaction", self.transactional_id, request, errors, newest=newest, unanswered=unanswered
+            "transaction",
+            self.transactional_id,
+            request,
+            errors,
+            newest=newest,
+            unanswered=unanswered,
+            again=again,
         )
 
 

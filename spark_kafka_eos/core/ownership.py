@@ -71,6 +71,23 @@ def is_left_by_run(producer_id: int, epoch: int, now: TransactionFacts) -> bool:
     return timed_out or is_left_by_commit(producer_id, epoch, now)
 
 
+def is_left_by_take(before: Owner, now: TransactionFacts) -> bool:
+    """Whether one InitProducerId, applied or not, explains what the id was `before` and is `now`.
+
+    An open transaction takes two epochs: one to abort it, one for the new owner. A first one of somebody else looks the
+    same as our own; both then know nothing of what the other may have written, which is nothing yet.
+    """
+    if (now.producer_id, now.epoch) == (before.producer_id, before.epoch):
+        return True
+    if now.state not in ("Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"):
+        return False
+    if before == Owner():
+        return now.epoch == 0
+    if now.producer_id != before.producer_id:
+        return before.epoch >= _EXHAUSTED - 1 and now.epoch == 0
+    return now.epoch in (before.epoch + 1, before.epoch + 2)
+
+
 def taken_since(then: Owner, now: TransactionFacts) -> bool:
     """Whether somebody took the id since it was `then`'s, and is about to write, or writing."""
     return now.state in ("Empty", "Ongoing") and (now.producer_id, now.epoch) != (then.producer_id, then.epoch)

@@ -2,7 +2,8 @@
 
     the record   in the compacted topic `ledgerTopic`, partition 0, key = transactional.id; it never expires
                  {"v": 3, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
-                  "run": id of the run that wrote it, "outputs": {topic: topic id},
+                  "run": id of the run that wrote it, "after": [the runs that committed before it, newest first],
+                  "outputs": {topic: topic id},
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
                                "topics": {topic: topic id}, "epochs": {topic: {leader epoch: partitions}}}, null, …],
                   "writes": {destination: versions}, of batch writes,
@@ -10,7 +11,7 @@
                   "mac": signature with ledgerKey}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
-                 metadata: the same fields without "outputs", "sources", "writes" and "written"
+                 metadata: the same fields without "after", "outputs", "sources", "writes" and "written"
 
 `serial` increases by one with each commit, so the later of the two is known if one was lost.
 
@@ -18,8 +19,8 @@ A place that the ledger has left (another `ledgerTopic`; partition 0 of an outpu
 pointer) holds {"v": 3, "serial": n, "moved": topic} instead of an entry. Whoever looks there is led on, and a release
 that does not know this version refuses.
 
-Earlier versions are read: 2 has no "run", "outputs", "from", "topics", "epochs" and "writes"; 1 was only in the group,
-for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
+Earlier versions are read: 2 has no "run", "after", "outputs", "from", "topics", "epochs" and "writes"; 1 was only in
+the group, for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
 
 "written" is for people, and nothing is decided by it, so an entry is valid without it, and whatever it contains. It has
 "dead" only if the batch has dead letters.
@@ -56,6 +57,8 @@ from spark_kafka_eos.model import (
 
 VERSION = 3
 MAX_METADATA_BYTES = 4_096
+
+MOST_EARLIER_RUNS = 8  # that an entry names: as many takeovers may happen while a driver is paused
 
 _SOURCE_MARK = "kafka-eos transactional.id="
 _NEW = -1  # where a partition began that the batch's start does not have, because it is new
@@ -95,11 +98,12 @@ class LedgerEntry:
     """The last micro-batch committed under a transactional.id.
 
     `serial` numbers the commits under that id across queries, so the entry with the higher number is the later one; it
-    is 0 in old entries, which had no number. `run_id` is the run of the query, or of the job, that wrote it. `outputs`
-    are the topics that the batch wrote, with their ids, None if they are unknown. `sources` has each source's progress
-    in Spark's order, None for a source that is not Kafka; it is None if the entry does not contain it. `writes` has the
-    versions of batch writes that are known to be written to each destination, as `ledger.versions` gives them.
-    `incomplete`: only some DataFrames of this batch were committed. `written` is for people and decides nothing.
+    is 0 in old entries, which had no number. `run_id` is the run of the query, or of the job, that wrote it, and
+    `earlier_runs` are the last ones that committed before it, newest first. `outputs` are the topics that the batch
+    wrote, with their ids, None if they are unknown. `sources` has each source's progress in Spark's order, None for a
+    source that is not Kafka; it is None if the entry does not contain it. `writes` has the versions of batch writes
+    that are known to be written to each destination, as `ledger.versions` gives them. `incomplete`: only some
+    DataFrames of this batch were committed. `written` is for people and decides nothing.
 
     What an older release did not record is None, or empty.
     """
@@ -109,11 +113,20 @@ class LedgerEntry:
     digest: str
     serial: int = 0
     run_id: str | None = None
+    earlier_runs: tuple[str, ...] = ()
     outputs: Mapping[str, uuid.UUID | None] = field(default_factory=dict)
     sources: tuple[SourceProgress | None, ...] | None = None
     writes: Mapping[str, str] | None = None
     incomplete: bool = False
     written: Written | None = None
+
+
+def runs_before(entry: LedgerEntry | None, run_id: str | None) -> tuple[str, ...]:
+    """The `earlier_runs` of the next entry, if this run commits it after `entry`."""
+    if entry is None:
+        return ()
+    runs = (entry.run_id, *entry.earlier_runs)
+    return tuple(run for run in runs if run is not None and run != run_id)[:MOST_EARLIER_RUNS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +331,7 @@ def _more_fields(entry: LedgerEntry | Moved) -> dict[str, Any]:
     """What only the record has."""
     if isinstance(entry, Moved):
         return {}
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"after": list(entry.earlier_runs)} if entry.earlier_runs else {}
     if entry.outputs:
         ids = sorted(entry.outputs.items())
         fields["outputs"] = {name: None if topic_id is None else str(topic_id) for name, topic_id in ids}
@@ -391,6 +404,7 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | Moved:
                 digest=range_digest,
                 serial=serial,
                 run_id=run_id if isinstance(run_id, str) else None,
+                earlier_runs=_runs(fields.get("after")),
                 outputs=_outputs(fields.get("outputs")),
                 sources=_sources(fields.get("sources")),
                 writes=_writes(fields.get("writes")),
@@ -398,6 +412,15 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | Moved:
                 written=_written(fields.get("written")),
             )
     raise NotAnEntry("a field is missing")
+
+
+def _runs(value: object) -> tuple[str, ...]:
+    match value:
+        case None:
+            return ()
+        case list(runs):
+            return tuple(str(run) for run in runs)
+    raise NotAnEntry(f"its earlier runs are invalid: {value!r}")
 
 
 def _outputs(value: object) -> dict[str, uuid.UUID | None]:

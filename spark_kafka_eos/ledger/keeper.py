@@ -362,6 +362,7 @@ class LedgerKeeper:
             digest=batch.digest,
             serial=1 + (0 if self._entry is None else self._entry.serial),
             run_id=batch.run_id,
+            earlier_runs=ledger.runs_before(last, batch.run_id),
             outputs={**dict.fromkeys(sorted(outputs)), **self._topic_ids(outputs)},
             sources=tuple(
                 None

@@ -13,8 +13,11 @@ Not obvious:
   what is committed:
   - A process that holds an epoch knows whose the id must be (`_require_held`).
   - One that does not, as the sink's commit process, goes by the ledger: if its own run committed the last entry, the id
-    must be as that commit left it. If another run did, this one starts, and takes the id. A batch write has no
-    earlier commit, but knows whose the id was when Spark planned it (`planned_under`).
+    must be as that commit left it. If another run did, and this one had committed before it, another driver has taken
+    over. Otherwise this run starts, and takes the id. A batch write has no earlier commit, but knows whose the id was
+    when Spark planned it (`planned_under`).
+  - An InitProducerId without an answer may have been applied, or lost, and meanwhile somebody may have taken the id. So
+    whoever sends it again looks again (`_require_only_ours`).
   Only what happens between the answer and InitProducerId remains unseen. Then the last one that takes the id wins, and
   the other one is fenced.
 - The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
@@ -52,6 +55,7 @@ from spark_kafka_eos.core.ownership import (
     is_given_up,
     is_left_by_commit,
     is_left_by_run,
+    is_left_by_take,
     is_prepared,
     taken_from,
     taken_since,
@@ -99,7 +103,10 @@ _ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was wh
 
 def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
     """Whose the id is now; None if the coordinator does not tell."""
-    facts = _described(cluster, transactional_id)
+    return _owner(_described(cluster, transactional_id))
+
+
+def _owner(facts: _Facts) -> Owner | None:
     if isinstance(facts, Unread):
         return None
     return Owner() if facts is None else Owner(producer_id=facts.producer_id, epoch=facts.epoch)
@@ -374,6 +381,14 @@ class SharedTransaction:
     def _require_untaken(self, facts: _Facts, glance: Glance, batch: MicroBatch) -> None:
         """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
         entry = glance.entry
+        if isinstance(entry, LedgerEntry) and not batch.destination and batch.run_id in entry.earlier_runs:
+            self._transaction.apply(Event.FENCED)
+            raise ProducerFenced(
+                f"another driver has taken over transactional.id {self._options.transactional_id!r}: since this run "
+                f"committed, run {entry.run_id or 'of another release'} has committed batch {entry.batch_id}",
+                committed="nothing",
+                action="Stop one of the two; the later one goes on unharmed.",
+            )
         if self._unsure or isinstance(facts, Unread) or facts is None:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
@@ -435,11 +450,14 @@ class SharedTransaction:
         `looked` is what a look found. The fence asks again, and raises _OwnerChanged if the answer is another one.
         """
         self._require_not_fenced()
+        before = self._known_before(looked)
         try:
             if (self._identity is None or self._transaction.state in _OPEN) and self._fence.needed():
-                self._shut_stragglers_out(looked)
+                before = self._shut_stragglers_out(looked)
             self._unsure = True
-            self._identity = self._coordinator.init_producer_id(self._identity)
+            self._identity = self._coordinator.init_producer_id(
+                self._identity, again=lambda: self._require_only_ours(before)
+            )
         except ProducerFenced as error:
             raise self._fenced(error) from error
         self._given_up = False
@@ -454,8 +472,22 @@ class SharedTransaction:
         self._unsure = False
         return counts
 
-    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> None:
-        """Apply the fence. The next InitProducerId is that of a new producer."""
+    def _require_only_ours(self, before: Owner | None) -> None:
+        """Raise ProducerFenced if the id, which was `before`'s when InitProducerId was sent, is now neither that one's
+        nor as this request leaves it. If `before` is None, that is not known.
+        """
+        facts = self._facts()
+        if before is not None and isinstance(facts, TransactionFacts) and not is_left_by_take(before, facts):
+            raise self._overtaken(facts, ", since this driver's InitProducerId, which was not answered")
+
+    def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
+        """Whose the id is as far as this process knows, None if it does not."""
+        if self._identity is not None:
+            return Owner(producer_id=self._identity.producer_id, epoch=self._identity.epoch)
+        return None if looked is None else _owner(*looked)
+
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> Owner | None:
+        """Apply the fence, and return whose the id was. The next InitProducerId is that of a new producer."""
         facts = self._facts()
         if looked is not None and not _same(*looked, facts):
             raise _OwnerChanged
@@ -470,6 +502,7 @@ class SharedTransaction:
                     raise
                 _log.info("another new producer has fenced the old epoch already")
         self._identity = None
+        return _owner(facts)
 
     def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
         """What to raise if another producer has the id, and what to stop with."""
@@ -516,6 +549,8 @@ class SharedTransaction:
 
     def _fenced(self, error: ProducerFenced) -> KafkaEosError:
         """What to raise for `error`: itself, or TransactionAborted if only the coordinator fenced us."""
+        if self._transaction.state is State.FENCED:  # it was found by a look, and says everything
+            return error
         if self._transaction.state in _OPEN and self._timed_out():
             return self._after_timeout(error)
         # If the last transaction has ended, the error refers to the next batch.

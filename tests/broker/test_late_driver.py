@@ -76,6 +76,8 @@ def test_a_driver_that_comes_back_late_ends_and_the_live_one_does_not_notice(
     driver = late if process == "the same one" else owner()
     if process == "one for each batch" and live == "has committed this batch":
         assert run(driver, 1, LATE).outcome == "skipped"
+        with pytest.raises(ProducerFenced, match="another driver has taken over"):
+            run(owner(), 2, LATE)
     else:
         with pytest.raises((ProducerFenced, LedgerRefused)) as ended:
             run(driver, 1, LATE)

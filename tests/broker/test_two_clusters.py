@@ -96,7 +96,9 @@ def test_records_and_progress_are_committed_on_the_sinks_cluster_in_one_transact
     assert pair.output() == once("A", 0, 40)
     entry = pair.entry()
     assert (entry.query_id, entry.batch_id, entry.serial) == ("query", 1, 2)
-    assert entry.sources == (SourceProgress(cluster=pair.at_a.cluster_id(), offsets=pair.places(40)),)
+    assert entry.sources == (
+        SourceProgress(cluster=pair.at_a.cluster_id(), offsets=pair.places(40), start=pair.places(20)),
+    )
     assert committed_by(pair.sink, pair.at_a.cluster_id()) == pair.places(40)
     assert committed_by(pair.sink, pair.at_b.cluster_id()) == {}
 

@@ -229,8 +229,10 @@ def test_a_write_needs_no_transactional_id_and_leaves_no_folder_behind(batch: Pi
 
 
 def test_a_version_is_written_once_and_a_newer_one_after_it(batch: Pipe) -> None:
-    for version, values in [("1", ["1", "2"]), ("1", ["1", "2"]), ("3", ["3"]), ("2", ["2"])]:
+    for version, values in [("1", ["1", "2"]), ("1", ["1", "2"]), ("3", ["3"]), ("3", ["3"])]:
         save(batch, values, topic=batch.out, txnAppId=batch.out, txnVersion=version)
+    with pytest.raises(Exception, match="LedgerRefused"):  # it may have been written: nobody knows
+        save(batch, ["2"], topic=batch.out, txnAppId=batch.out, txnVersion="2")
     assert sorted(batch.written()) == ["1", "2", "3"]
 
 

@@ -51,6 +51,7 @@ entries = st.builds(
     digest=st.text("0123456789abcdef", max_size=64),
     serial=st.integers(1, 2**62),
     run_id=st.none() | st.text(max_size=40),
+    earlier_runs=st.lists(st.text(max_size=40), max_size=8).map(tuple),
     outputs=st.dictionaries(TOPIC, st.none() | st.uuids()),
     writes=st.none() | st.dictionaries(st.text(max_size=30), st.text("0123456789,-")),
     sources=st.none() | st.lists(st.none() | progress, max_size=3).map(tuple),
@@ -80,7 +81,7 @@ def test_a_pointer_says_the_same_but_for_what_may_be_long(one: LedgerEntry, posi
     except ConfigurationError:
         return  # see below
     assert pointer.offset == position
-    short = replace(one, outputs={}, sources=None, writes=None, written=None)
+    short = replace(one, earlier_runs=(), outputs={}, sources=None, writes=None, written=None)
     assert ledger.decode_committed(pointer) == short
 
 

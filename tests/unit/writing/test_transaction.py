@@ -28,7 +28,7 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.ledger.entry import SourceProgress
+from spark_kafka_eos.ledger.entry import MOST_EARLIER_RUNS, SourceProgress
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.wire.encode import encode
@@ -860,6 +860,84 @@ def test_a_driver_that_comes_back_late_ends_by_itself_and_the_live_one_does_not_
         newer.appending()
     newer.commit(of_run(number, "newer"))
     assert brokers.entry().batch_id == number
+
+
+@pytest.mark.parametrize("successors", [1, 3])
+def test_a_late_driver_whose_batches_its_successors_committed_does_not_write_the_next_one(brokers, successors):
+    write_as(owner(brokers), 0, RUN)
+    for number in range(1, successors + 1):
+        write_as(owner(brokers), number, f"successor {number}")
+    assert brokers.entry().earlier_runs[-1] == RUN
+    before = harmful(brokers)
+    assert write_as(owner(brokers), successors, RUN).outcome == "skipped"
+    with pytest.raises(ProducerFenced, match="another driver has taken over") as ended:
+        write_as(owner(brokers), successors + 1, RUN)
+    assert must_not_restart(ended.value)
+    assert ended.value.committed == "nothing"
+    assert harmful(brokers) == before
+
+
+def test_a_run_that_starts_with_batches_that_another_one_committed_skips_them_and_goes_on(brokers):
+    for number in range(3):
+        write_as(owner(brokers), number, RUN)
+    assert write_as(owner(brokers), 2, "restarted").outcome == "skipped"
+    assert write_as(owner(brokers), 3, "restarted").outcome == "committed"
+
+
+def test_an_entry_names_as_many_earlier_runs_as_may_take_over_during_a_pause(brokers):
+    for number in range(MOST_EARLIER_RUNS + 2):
+        write_as(owner(brokers), number, f"run {number}")
+    assert brokers.entry().earlier_runs == tuple(f"run {number}" for number in range(MOST_EARLIER_RUNS, 0, -1))
+
+
+def patient_owner(kafka):
+    """Its requests are sent again although the first answer is awaited in vain."""
+    cluster = kafka.cluster(replace(PATIENCE, delivery_timeout_ms=30_000))
+    return SharedTransaction(OPTIONS, cluster, decide_micro_batch(OPTIONS), clock=kafka.clock)
+
+
+def losing(brokers, *, applied, then=lambda: None):
+    """Let the next InitProducerId have no answer, and something happen before it is sent again."""
+
+    def meet(_request, answer):
+        del brokers.meets["InitProducerId"]
+        if applied:
+            answer()
+        then()
+
+    brokers.meets["InitProducerId"] = meet
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_an_unanswered_init_producer_id_is_sent_again_if_nobody_else_took_the_id(brokers, earlier, applied):
+    for number in range(earlier):
+        write_as(owner(brokers), number, "earlier")
+    losing(brokers, applied=applied)
+    assert write_as(patient_owner(brokers), earlier, RUN).outcome == "committed"
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_an_unanswered_init_producer_id_is_not_sent_again_if_another_driver_took_the_id_meanwhile(
+    brokers, earlier, applied
+):
+    for number in range(earlier):
+        write_as(owner(brokers), number, "earlier")
+    live = owner(brokers)
+
+    def take():
+        live.begin(of_run(earlier, "live"))
+        live.appending()
+        coordinator = brokers.transactions.coordinators["id"]
+        assert coordinator.add(coordinator.producer_id, coordinator.epoch, [OUTPUT]) == 0
+
+    losing(brokers, applied=applied, then=take)
+    with pytest.raises(ProducerFenced, match="now belongs to") as ended:
+        write_as(patient_owner(brokers), earlier, RUN)
+    assert ended.value.committed == "nothing"
+    live.commit(of_run(earlier, "live"))
+    assert brokers.entry().run_id == "live"
 
 
 def test_a_run_goes_on_in_another_process_after_its_own_commit(brokers):
