@@ -892,7 +892,7 @@ def test_an_entry_names_as_many_earlier_runs_as_may_take_over_during_a_pause(bro
 
 def patient_owner(kafka):
     """Its requests are sent again although the first answer is awaited in vain."""
-    cluster = kafka.cluster(replace(PATIENCE, delivery_timeout_ms=30_000))
+    cluster = kafka.cluster(replace(PATIENCE, delivery_timeout_ms=100_000))
     return SharedTransaction(OPTIONS, cluster, decide_micro_batch(OPTIONS), clock=kafka.clock)
 
 
