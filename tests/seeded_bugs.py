@@ -14,6 +14,7 @@ from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.core import barrier
 from spark_kafka_eos.core.transaction import TRANSITIONS, Event, State
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
@@ -152,6 +153,20 @@ def _no_owner_check() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _no_look_again() -> Iterator[None]:
+    """An InitProducerId without an answer is sent again, whoever may have taken the id since."""
+    with mock.patch.object(SharedTransaction, "_require_only_ours", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def _earlier_runs_unknown() -> Iterator[None]:
+    """An entry does not name the runs that committed before its own."""
+    with mock.patch.object(ledger, "runs_before", return_value=()):
+        yield
+
+
+@contextlib.contextmanager
 def _held_is_not_asked() -> Iterator[None]:
     """A held identity gets its next epoch without a question whose the id is; TV1 does so for each batch."""
     with mock.patch.object(SharedTransaction, "_require_held", return_value=None):
@@ -188,8 +203,17 @@ BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no-fence": _no_fence,
     "no-look": _no_look,
     "no-owner-check": _no_owner_check,
+    "no-look-again": _no_look_again,
+    "earlier-runs-unknown": _earlier_runs_unknown,
     "held-is-not-asked": _held_is_not_asked,
     "look-always-counts": _look_always_counts,
 }
 # To be found where drivers often come back late.
-LATE_DRIVERS = ("no-look", "no-owner-check", "held-is-not-asked", "look-always-counts")
+LATE_DRIVERS = (
+    "no-look",
+    "no-owner-check",
+    "no-look-again",
+    "earlier-runs-unknown",
+    "held-is-not-asked",
+    "look-always-counts",
+)

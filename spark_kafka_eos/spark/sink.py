@@ -90,7 +90,8 @@ class StagedMessage(WriterCommitMessage):
 # (PythonWorkerFactory's idle workers) or spark.python.worker.reuse is off. So a query pays for its preflight once, or
 # when it hardly matters.
 _checked: set[SinkOptions] = set()
-# By checkpoint: the number of the batch that was planned here last.
+# By checkpoint: the number of the batch that was planned here last. Others may have been planned in another process
+# since, where several queries run.
 _planned: dict[str, int] = {}
 
 
@@ -220,9 +221,8 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         _checked.add(self._options)
 
     def _note_plan(self) -> None:
-        known = _planned.get(self._checkpoint)
         files = files_at(self._checkpoint, "checkpointLocation")
-        self._plan = newest_plan(files, None if known is None else known + 1)
+        self._plan = newest_plan(files, _planned.get(self._checkpoint))
         if self._plan is not None:
             _planned[self._checkpoint] = self._plan.batch_id
 

@@ -90,12 +90,16 @@ def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     return batch.start == micro_batch(read, 0).start
 
 
-def newest_plan(files: Files, expected: int | None = None) -> Plan | None:
-    """The newest plan of the checkpoint; None if it has none. `expected` is the number that it probably has, which
-    saves listing the folder.
+def newest_plan(files: Files, known: int | None = None) -> Plan | None:
+    """The newest plan of the checkpoint; None if it has none. `known` is the number of an earlier plan: the numbers have
+    no gap, so the next ones are tried, which saves listing the folder.
     """
-    if expected is not None and (text := files.read_text(f"offsets/{expected}")) is not None:
-        return plan_of(expected, text)
+    number, newest = known, None
+    while number is not None and (text := files.read_text(f"offsets/{number + 1}")) is not None:
+        number += 1
+        newest = plan_of(number, text)
+    if newest is not None:
+        return newest
     numbers = [int(name) for name in files.names("offsets") if name.isdigit()]
     text = files.read_text(f"offsets/{max(numbers)}") if numbers else None
     return None if text is None else plan_of(max(numbers), text)

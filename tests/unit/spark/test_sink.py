@@ -344,6 +344,20 @@ def test_a_late_driver_whose_checkpoint_has_a_later_plan_commits_nothing(options
     assert kafka.requests == []
 
 
+def test_a_process_that_did_not_plan_every_batch_finds_the_plan_of_this_one(
+    options, planned, writer, kafka, monkeypatch
+):
+    """Where several queries run, Spark plans each batch in whatever process is idle."""
+    here, elsewhere = {}, {}
+    for number, process in enumerate([here, here, elsewhere, here]):
+        if number > 1:
+            plan(options, number, 10 * number)
+        monkeypatch.setattr(sink, "_planned", process)
+        message = task_of(planned(), number) if number else None
+        writer().commit([message], number)
+    assert kafka.numbers() == [0, 1, 2, 3]
+
+
 def test_the_plans_of_a_query_are_followed_without_listing_them(options, planned, writer, kafka, monkeypatch):
     for number in range(2):
         if number:  # Spark plans one batch after the other
