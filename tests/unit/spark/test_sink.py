@@ -353,8 +353,7 @@ def test_a_process_that_did_not_plan_every_batch_finds_the_plan_of_this_one(
         if number > 1:
             plan(options, number, 10 * number)
         monkeypatch.setattr(sink, "_planned", process)
-        message = task_of(planned(), number) if number else None
-        writer().commit([message], number)
+        writer().commit([task_of(planned(), number)] if number else [], number)
     assert kafka.numbers() == [0, 1, 2, 3]
 
 
