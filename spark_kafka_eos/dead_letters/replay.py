@@ -2,8 +2,8 @@
 
 A replay is a query without Spark. Each stream of dead letters (core.replays) has a transactional id and a ledger; a
 batch is at most `BATCH` of its dead letters. A replay that is killed leaves a transaction that the next one aborts, and
-the next one continues where the ledger ends. Of two replays that start at once, the last one wins. One that comes back
-late ends by itself, and leaves the other one alone.
+the next one continues where the ledger ends. Of two replays that are planned at once, the last one wins. One that comes
+back late, or that was planned before another one began to write, ends by itself, and leaves the other one alone.
 
 The ends of the topic are fixed when it starts, so records that come back as dead letters wait for the next replay.
 """
@@ -11,6 +11,7 @@ The ends of the topic are fixed when it starts, so records that come back as dea
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.core import replays
+from spark_kafka_eos.core.ownership import Owner
 from spark_kafka_eos.core.replays import Place, Stream
 from spark_kafka_eos.dead_letters.stored import Progress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
@@ -44,7 +46,7 @@ from spark_kafka_eos.writing.commit import commit_batch
 from spark_kafka_eos.writing.layout import layout, target
 from spark_kafka_eos.writing.preflight import preflight
 from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.writing.transaction import SharedTransaction, owner_of
 
 BATCH = 1_000  # dead letters of a transaction
 _ROWS = 100  # that are encoded at a time: a dead letter may be as large as a request
@@ -52,11 +54,14 @@ _ROWS = 100  # that are encoded at a time: a dead letter may be as large as a re
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """A stream that waits: where it goes, which of its dead letters were not replayed yet, and its last commit."""
+    """A stream that waits: where it goes, which of its dead letters were not replayed yet, its last commit, and whose
+    its transactional.id is, None if unknown.
+    """
 
     stream: Stream
     options: SinkOptions
     entry: LedgerEntry | None
+    owner: Owner | None = None
     targets: Counter[str] = field(default_factory=Counter)
     places: list[Place] = field(default_factory=list)
 
@@ -145,10 +150,13 @@ def plan(
         part.places.append((each.partition, each.offset))
     if nowhere:
         raise _refused(topic, nowhere, to, reserved)
+    waiting = [parts[stream] for stream in sorted(parts) if parts[stream].places]
+    for part in waiting:
+        part.owner = owner_of(cluster, part.options.transactional_id)
     return Plan(
         query_id=query_id,
         ends={wanted.partition: wanted.end for wanted in ranges},
-        parts=[parts[stream] for stream in sorted(parts) if parts[stream].places],
+        parts=waiting,
         left=dict(left),
     )
 
@@ -190,7 +198,7 @@ def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progre
 
     Raises what `commit_batch` raises: batches that were committed before stay so, and another replay continues.
     """
-    sent = 0
+    sent, run_id = 0, str(uuid.uuid4())
     for part in planned.parts:
         options = replace(
             part.options,
@@ -199,7 +207,7 @@ def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progre
             take_over_query=part.entry.query_id if part.entry and part.entry.query_id != planned.query_id else None,
         )
         preflight(cluster, options)
-        transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
+        transaction = SharedTransaction(options, cluster, decide_micro_batch(options), planned_under=part.owner)
         known = part.entry if part.entry is not None and part.entry.query_id == planned.query_id else None
         number = 0 if known is None else known.batch_id + 1
         start = dict.fromkeys(planned.ends, 0) | _position(part.entry, planned.query_id)
@@ -215,6 +223,7 @@ def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progre
                 start=start,
                 end=end,
                 sources=(SourceRange(start=start, end=end),),
+                run_id=run_id,
             )
             write = _Write(cluster, options, number, chunk, to)
             report = commit_batch(transaction, batch, write, max_attempts=options.max_attempts, append_mode="driver")

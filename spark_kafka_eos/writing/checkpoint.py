@@ -91,8 +91,8 @@ def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
 
 
 def newest_plan(files: Files, known: int | None = None) -> Plan | None:
-    """The newest plan of the checkpoint; None if it has none. `known` is the number of an earlier plan: the numbers have
-    no gap, so the next ones are tried, which saves listing the folder.
+    """The newest plan of the checkpoint; None if it has none. `known` is the number of an earlier plan: the numbers
+    have no gap, so the next ones are tried, which saves listing the folder.
     """
     number, newest = known, None
     while number is not None and (text := files.read_text(f"offsets/{number + 1}")) is not None:

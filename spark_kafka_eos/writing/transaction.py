@@ -15,7 +15,7 @@ Not obvious:
   - One that does not, as the sink's commit process, goes by the ledger: if its own run committed the last entry, the id
     must be as that commit left it. If another run did, and this one had committed before it, another driver has taken
     over. Otherwise this run starts, and takes the id. A batch write has no earlier commit, but knows whose the id was
-    when Spark planned it (`planned_under`).
+    when it was planned (`planned_under`); so does a replay of dead letters.
   - An InitProducerId without an answer may have been applied, or lost, and meanwhile somebody may have taken the id. So
     whoever sends it again looks again (`_require_only_ours`).
   Only what happens between the answer and InitProducerId remains unseen. Then the last one that takes the id wins, and
@@ -149,7 +149,7 @@ class SharedTransaction:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
-        every batch is written. `planned_under` is whose the id was when Spark planned the write, None if that is not
+        every batch is written. `planned_under` is whose the id was when the write was planned, None if that is not
         known. `unsure`: requests of this process may have raised the epoch since its last commit. `clock` is for tests.
         """
         self._options = options
@@ -395,7 +395,7 @@ class SharedTransaction:
             if glance.producer_id >= 0 and not is_left_by_run(glance.producer_id, glance.epoch, facts):
                 raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}")
         elif self._planned_under is not None and taken_since(self._planned_under, facts):
-            raise self._overtaken(facts, ", since Spark planned this write")
+            raise self._overtaken(facts, ", since this write was planned")
 
     def _require_held(self) -> None:
         """Raise ProducerFenced if the id is no longer that of the identity that this process holds, if it holds one."""

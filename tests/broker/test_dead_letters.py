@@ -21,6 +21,7 @@ from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
 from spark_kafka_eos.core.dead_letters import Cause
 from spark_kafka_eos.core.replays import MOST, REPLAYS
 from spark_kafka_eos.dead_letters import replay
+from spark_kafka_eos.testing.driver import Kill
 from tests.producing import produce, transact
 from tests.reading import read_committed
 
@@ -185,22 +186,65 @@ def test_dead_letters_of_a_topic_that_was_created_again_are_new(aside):
     assert [value for _, _, value, _ in aside.returned()] == [b"new", b"old"]
 
 
-@pytest.mark.parametrize("point", ["half appended", "offsets committed", "ended"])
-def test_a_replay_that_is_killed_is_continued_by_the_next_one(aside, tmp_path, point):
-    """Killed in the second of three transactions: with its records in the log, before and after it is committed."""
+class Held:
+    """A replay in a process of its own, held where it reaches `point` in its transaction `batch`."""
+
+    def __init__(self, aside, folder, point, batch=0):
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "dead-letters", "replay"]
+        command += [aside.dead, "--yes", *aside.named(), "--bootstrap-servers", aside.kafka.bootstrap]
+        command += ["--option", "kafka.max.request.size=16000"]  # several record batches
+        env = os.environ | Kill(point=point, batch=batch).environment(folder)
+        self._folder, self._log = folder, folder / "log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while not (folder / "reached").exists():
+            assert self.process.poll() is None and time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.02)
+
+    def release(self):
+        """Let it go on to its end: the exit code, and what it said."""
+        (self._folder / f"release-{(self._folder / 'reached').read_text()}").write_bytes(b"go on")
+        return self.process.wait(60), self._log.read_text()
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+
+def many(aside):
+    """Put 2,500 dead letters aside: three transactions."""
     error = headers_of(DeadLetter(cause=Cause.UNDECODABLE, topic=aside.source, partition=0, offset=1))
     values = [b"%04d" % number for number in range(2_500)]
     produce(aside.kafka.bootstrap, aside.dead, values, headers=error)
-    command = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "dead-letters", "replay"]
-    command += [aside.dead, "--yes", *aside.named(), "--bootstrap-servers", aside.kafka.bootstrap]
-    command += ["--option", "kafka.max.request.size=16000"]  # several record batches
-    env = os.environ | {"KAFKA_EOS_FAILPOINT": f"{point}@1", "KAFKA_EOS_FAILPOINT_DIR": str(tmp_path)}
-    with subprocess.Popen(command, env=env) as process:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "reached").exists():
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
+    return values
+
+
+@pytest.mark.parametrize("point", ["half appended", "offsets committed", "ended"])
+def test_a_replay_that_is_killed_is_continued_by_the_next_one(aside, tmp_path, point):
+    """Killed in the second of three transactions: with its records in the log, before and after it is committed."""
+    values = many(aside)
+    with Held(aside, tmp_path, point, batch=1):
+        pass  # it is killed
     sent = {"half appended": 1_000, "offsets committed": 1_000, "ended": 2_000}[point]
     assert aside.replay() == (0, {("undecodable", 0): 2_500 - sent})
+    assert [value for _, _, value, _ in aside.returned()] == values
+
+
+@pytest.mark.parametrize("point", ["begun", "half appended", "offsets committed"])
+def test_a_replay_that_comes_back_late_ends_and_the_live_one_does_not_notice(aside, tmp_path, point):
+    values = many(aside)
+    with Held(aside, tmp_path / "late", point) as late, Held(aside, tmp_path / "live", "half appended") as live:
+        exit_code, said = late.release()
+        assert exit_code != 0
+        assert "runbook.md#producerfenced" in said
+        exit_code, said = live.release()
+        assert exit_code == 0, said
     assert [value for _, _, value, _ in aside.returned()] == values

@@ -348,7 +348,8 @@ def test_a_process_that_did_not_plan_every_batch_finds_the_plan_of_this_one(
     options, planned, writer, kafka, monkeypatch
 ):
     """Where several queries run, Spark plans each batch in whatever process is idle."""
-    here, elsewhere = {}, {}
+    here: dict[str, int] = {}
+    elsewhere: dict[str, int] = {}
     for number, process in enumerate([here, here, elsewhere, here]):
         if number > 1:
             plan(options, number, 10 * number)

@@ -1017,7 +1017,7 @@ def test_a_batch_write_that_was_planned_before_another_one_took_the_id_ends_by_i
     before = harmful(brokers)
     decide = decide_micro_batch(OPTIONS) if keeps_ledger else None
     late = SharedTransaction(OPTIONS, brokers.cluster(PATIENCE), decide, planned_under=planned)
-    with pytest.raises(ProducerFenced, match="since Spark planned this write"):
+    with pytest.raises(ProducerFenced, match="since this write was planned"):
         run(late, 0)
     assert harmful(brokers) == before
     newer.commit(batch(0))
