@@ -27,7 +27,7 @@ class Query:
 
     def __init__(self, job: Path, arguments: list[str], secured: SecuredKafka, folder: Path) -> None:
         (folder / "client.properties").write_text(secured.properties())
-        self._job, self._folder = job, folder
+        self._job, self.folder = job, folder
         self._arguments = [
             "--properties",
             str(folder / "client.properties"),
@@ -49,21 +49,54 @@ class Query:
                 "spark.sql.shuffle.partitions=1",
             ],
             env=python_environment() | environment,
-            log=self._folder / f"{name}.log",
+            log=self.folder / f"{name}.log",
         )
 
     def fence_the_first_driver_in_its_second_batch(self) -> str:
         """Hold one driver, let another one finish the query, then release the first. Returns how that one ended."""
         kill = Kill(point="offsets committed", batch=1)
-        reached = self._folder / "reached"
-        with self.driver("first", **kill.environment(self._folder)) as first:
+        reached = self.folder / "reached"
+        with self.driver("first", **kill.environment(self.folder)) as first:
             first.wait_until(reached.exists, meanwhile=lambda: None, timeout=240)
             with self.driver("second") as second:
                 second.wait(meanwhile=lambda: None, timeout=240)
-            (self._folder / f"release-{reached.read_text()}").write_bytes(b"go on")
+            (self.folder / f"release-{reached.read_text()}").write_bytes(b"go on")
             with pytest.raises(ToolFailed) as ended:
                 first.wait(meanwhile=lambda: None, timeout=240)
         return str(ended.value)
+
+    def let_the_first_driver_come_back_while_the_second_one_appends(self) -> str:
+        """Hold one driver before it looks, and another one in the middle of the same batch; release the first, then the
+        other one, which ends well. Returns how the first one ended.
+        """
+        late = Held(self, "first", "begun")
+        with late.driver:
+            late.await_point()
+            live = Held(self, "second", "half appended")
+            with live.driver:
+                live.await_point()
+                late.release()
+                with pytest.raises(ToolFailed) as ended:
+                    late.driver.wait(meanwhile=lambda: None, timeout=240)
+                live.release()
+                live.driver.wait(meanwhile=lambda: None, timeout=240)
+        return str(ended.value)
+
+
+class Held:
+    """A driver of the query that is held at a point of its second batch."""
+
+    def __init__(self, query: Query, name: str, point: str) -> None:
+        folder = query.folder / f"{name} held"
+        folder.mkdir()
+        self._reached = folder / "reached"
+        self.driver = query.driver(name, **Kill(point=point, batch=1).environment(folder))
+
+    def await_point(self) -> None:
+        self.driver.wait_until(self._reached.exists, meanwhile=lambda: None, timeout=240)
+
+    def release(self) -> None:
+        (self._reached.parent / f"release-{self._reached.read_text()}").write_bytes(b"go on")
 
 
 def test_a_fenced_driver_exits_with_a_code_of_its_own_and_the_other_one_has_written_every_flight_once(
@@ -80,6 +113,30 @@ def test_a_fenced_driver_exits_with_a_code_of_its_own_and_the_other_one_has_writ
     assert sorted(found["id"] for found in written) == sorted(expected)
     for name in ("first", "second"):
         assert secured.allowed[1] not in (tmp_path / f"{name}.log").read_text()
+
+
+def test_a_driver_that_comes_back_late_ends_and_the_live_one_does_not_notice(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
+    flights, source, target = read_flights(1)[:FLIGHTS], "late-flights", "late-flights-delayed"
+    send(secured, source, target, [payload(flight, aborted=False) for flight in flights])
+    arguments = ["--from", source, "--to", target, "--transactional-id", target]
+    query = Query(FLIGHT_DELAYS, arguments, secured, tmp_path)
+    ended = query.let_the_first_driver_come_back_while_the_second_one_appends()
+    assert "exit code 90" in ended, ended
+    written = [json.loads(m.value() or b"") for m in read_committed(secured.kafka.bootstrap, target)]
+    assert sorted(found["id"] for found in written) == sorted(late_flights(flights, read_airlines()))
+
+
+def test_a_late_driver_of_the_sink_ends_likewise(secured: SecuredKafka, tmp_path: Path) -> None:
+    source, target = "late-from", "late-to"
+    send(secured, source, target, [b"%d" % number for number in range(FLIGHTS)])
+    query = Query(ROOT / "jobs" / "copy_topic.py", ["--from", source, "--to", target], secured, tmp_path)
+    ended = query.let_the_first_driver_come_back_while_the_second_one_appends()
+    assert "exit code 90" in ended, ended
+    assert "since this run committed batch 0" in (tmp_path / "first.log").read_text()
+    written = sorted(int(m.value() or b"") for m in read_committed(secured.kafka.bootstrap, target))
+    assert written == list(range(FLIGHTS))
 
 
 @pytest.mark.slow
