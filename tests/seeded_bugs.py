@@ -212,8 +212,6 @@ BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
 LATE_DRIVERS = (
     "no-look",
     "no-owner-check",
-    "no-look-again",
-    "earlier-runs-unknown",
     "held-is-not-asked",
     "look-always-counts",
 )
