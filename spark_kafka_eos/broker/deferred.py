@@ -1,9 +1,11 @@
 """Loads kafka-python's protocol classes without its clients.
 
-`import kafka.protocol` first runs `kafka/__init__.py`, which loads both of kafka-python's clients. This takes 100 ms of
-CPU time in each of Spark's short-lived Python processes, and a sink's micro-batch runs two of them. In these processes,
-the package is added to `sys.modules` without executing it; its code runs when an attribute is first used. A user's own
-process imports it as usual, because a connector should not change what an import does.
+`import kafka.protocol` first runs `kafka/__init__.py`, which loads both of kafka-python's clients. With these 107
+modules, `import spark_kafka_eos.spark.sink` takes 305 ms of CPU time instead of 205. Each of Spark's Python processes
+would spend this once, while a query's first batch waits for it; Spark keeps them for later batches, and ends one that
+is idle for a minute. In these processes, the package is added to `sys.modules` without executing it; its code runs when
+an attribute is first used. A user's own process imports it as usual, because a connector should not change what an
+import does.
 """
 
 from __future__ import annotations

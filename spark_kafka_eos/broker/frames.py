@@ -12,8 +12,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from kafka.protocol.schemas.fields.codecs.types import String, UnsignedVarInt32
-
 from spark_kafka_eos.wire.record_batch import Bytes
 
 _SIZE = struct.Struct(">i")
@@ -21,7 +19,6 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _INDEX = struct.Struct(">i")
 _NO_TAGGED_FIELDS = b"\0"
 _COPIED = 1 << 14  # up to this many bytes, a copy costs less than a part of its own
-_STRING = String()
 
 
 def frame(request: Any, version: int) -> list[Bytes]:
@@ -39,15 +36,15 @@ def _produce(request: Any, version: int) -> list[Bytes]:
     parts: list[Bytes] = []
     part = bytearray(_SIZE.size)
     part += request.encode_header(flexible=True)
-    part += _STRING.encode(request.transactional_id, compact=True)
+    part += _string(request.transactional_id)
     part += _ACKS_AND_TIMEOUT.pack(request.acks, request.timeout_ms)
-    part += _length(request.topic_data)
+    part += _length(len(request.topic_data))
     for topic in request.topic_data:
-        part += _STRING.encode(topic.name, compact=True)
-        part += _length(topic.partition_data)
+        part += _string(topic.name)
+        part += _length(len(topic.partition_data))
         for produced in topic.partition_data:
             part += _INDEX.pack(produced.index)
-            part += _length(produced.records)
+            part += _length(len(produced.records))
             if len(produced.records) <= _COPIED:
                 part += produced.records
             else:
@@ -61,7 +58,18 @@ def _produce(request: Any, version: int) -> list[Bytes]:
     return parts
 
 
-def _length(of: Any) -> bytes:
-    """A length in the compact encoding (KIP-482)."""
-    encoded: bytes = UnsignedVarInt32.encode(len(of) + 1)
-    return encoded
+def _string(text: str | None) -> bytes:
+    if text is None:
+        return _length(-1)
+    encoded = text.encode()
+    return _length(len(encoded)) + encoded
+
+
+def _length(of: int) -> bytes:
+    """A length in the compact encoding, an unsigned varint of one more (KIP-482); -1 is null."""
+    encoded, left = bytearray(), of + 1
+    while left >= 0x80:
+        encoded.append(left & 0x7F | 0x80)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spark_kafka_eos.core.listing import some
@@ -34,7 +34,7 @@ def decode_response(response_class: Any, frame: memoryview) -> Any:
         response = response_class.decode(frame, header=True)
     except (struct.error, LookupError, TypeError, AttributeError, AssertionError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__} {error}".rstrip()) from error
-    _refuse_nulls(response_class._struct, response, response.version)  # noqa: SLF001 - the only access to the schema
+    _refuse_nulls(response_class.fields, response, response.version)
     return response
 
 
@@ -92,13 +92,13 @@ def _refuse_endless_varints(frame: memoryview) -> None:
         raise ValueError("a number is too long")
 
 
-def _refuse_nulls(schema: Any, value: Any, version: int, known: dict[int, list[_Checked]] | None = None) -> None:
+def _refuse_nulls(
+    fields: Mapping[str, Any], value: Any, version: int, known: dict[int, list[_Checked]] | None = None
+) -> None:
     """`known` has what to check of each structure: one response may have thousands of the same."""
     known = {} if known is None else known
-    if (checks := known.get(id(schema))) is None:
-        checks = known[id(schema)] = [
-            check for field in schema.untagged_fields(version) for check in _checks(field, version)
-        ]
+    if (checks := known.get(id(fields))) is None:
+        checks = known[id(fields)] = [check for field in fields.values() for check in _checks(field, version)]
     for field, name, may_be_null in checks:
         content = getattr(value, name)
         if content is None:
@@ -106,14 +106,14 @@ def _refuse_nulls(schema: Any, value: Any, version: int, known: dict[int, list[_
                 raise ValueError(f"{name} is null")
         elif field.is_struct_array():
             for each in content:
-                _refuse_nulls(field, each, version, known)
+                _refuse_nulls(field.fields, each, version, known)
         elif field.is_struct():
-            _refuse_nulls(field, content, version, known)
+            _refuse_nulls(field.fields, content, version, known)
         elif field.is_array() and None in content:
             raise ValueError(f"{name} contains null")
 
 
 def _checks(field: Any, version: int) -> Iterator[_Checked]:
-    """What to check of a field: nothing if it is a number."""
-    if field.type_str not in _NEVER_NULL:
+    """What to check of a field: nothing if it is a number, tagged, or not of this version."""
+    if field.type_str not in _NEVER_NULL and field.for_version_q(version) and not field.tagged_field_q(version):
         yield field, field.name, field.nullable_for_version_q(version)

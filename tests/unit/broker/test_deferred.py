@@ -53,7 +53,7 @@ def test_what_the_package_does_not_define_is_still_missing():
 
 
 def test_a_sinks_commit_loads_neither_numpy_nor_pyarrow():
-    """Its process lives for one micro-batch."""
+    """A query's first batch waits for it."""
     imports = "import sys, pyspark.sql.worker.python_streaming_sink_runner, spark_kafka_eos.spark.sink"
     assert run(f"{imports}; print(sorted({{'numpy', 'pyarrow', 'pandas'}} & set(sys.modules)))") == "[]"
 
