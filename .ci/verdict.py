@@ -23,7 +23,10 @@ def faults(report: Path, tests: Path) -> list[str]:
     bad = [f"{result}: {place}{name}" for place, name, case in cases for result in _not_passed(case)]
     ran: defaultdict[str, set[str]] = defaultdict(set)
     for place, name, _ in cases:
-        for of in (place, f"{place.rstrip('.').rpartition('.')[0]}."):  # of a class's methods, the file is the outer one
+        for of in (
+            place,
+            f"{place.rstrip('.').rpartition('.')[0]}.",
+        ):  # of a class's methods, the file is the outer one
             ran[of].add(name.partition("[")[0])
     none = [missing for file in expected(tests) for missing in _missing(file, ran[module(file, tests)])]
     return bad + [f"nothing ran of {missing}" for missing in none]

@@ -1,4 +1,4 @@
-"""Every way to write × what it is given, and where it matters × both transaction protocols, told by librdkafka's consumer.
+"""Every way to write × what it is given × both transaction protocols where they matter, told by librdkafka's consumer.
 
 The ways: `foreachBatch` with records sent by the driver or by executors, the streaming sink, the batch write. The run
 ends with a table of all that was tried (conftest.py).
