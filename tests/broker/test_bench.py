@@ -44,12 +44,14 @@ def test_an_output_with_other_than_all_records_ends_the_benchmark(lab):
         lab.check(data.topics, 11, "somebody")
 
 
+@pytest.mark.slow
 def test_fetch_alone_is_measured_beside_librdkafka_and_java(lab):
     found = transport(lab, Shape(records=2_000), runs=1, against={Against.LIBRDKAFKA, Against.JAVA})
     assert len(found.series) == 4
     assert found.settings["bytes"] > 2_000 * 108
 
 
+@pytest.mark.slow
 def test_steady_state_is_measured_in_a_session_of_its_own(lab, tmp_path, monkeypatch):
     monkeypatch.setattr("lab.commands.bench._on_broker", lambda run: run(lab))
     tiny = "steady --ways foreach-batch --rows 400 --batches 1 --runs 1 --mixed --output"
@@ -64,6 +66,7 @@ def test_steady_state_is_measured_in_a_session_of_its_own(lab, tmp_path, monkeyp
         assert measured.settings["cpu_seconds"][name][0] > 0
 
 
+@pytest.mark.slow
 def test_producing_is_measured_in_every_way_of_the_three_clients(lab):
     speeds, costs = overhead(lab, megabytes=1, runs=1, sizes=[1_000], lengths_ms=[5], against=CLIENTS)
     lines = [f"{client}, {way}" for client in speeds.panels for way in (PLAIN, IDEMPOTENT, transactional(5))]
@@ -73,6 +76,7 @@ def test_producing_is_measured_in_every_way_of_the_three_clients(lab):
     assert speeds.settings["kafka"] == lab.kafka.version
 
 
+@pytest.mark.slow
 def test_reading_is_measured_at_both_isolation_levels(lab):
     speeds, costs = isolation(lab, megabytes=1, runs=1, sizes=[1_000], lengths_ms=[5], against=[Against.LIBRDKAFKA])
     topics = [f"{client}, {way}" for client in speeds.panels for way in (PLAIN, transactional(5))]
@@ -127,6 +131,7 @@ def test_eos_performance_takes_the_command_line_of_the_kip(kafka39):
         lab.check([output], 1_000, "EOSPerformance")
 
 
+@pytest.mark.slow
 def test_registration_is_compared_in_both_protocols(lab, kafka39):
     with Lab(kafka39) as older:
         found = compare_registration({"TV1": older, "TV2": lab}, transactions=2, runs=1, partitions=[3], records=100)
@@ -151,6 +156,7 @@ def test_eos_performance_says_when_its_input_ends(lab):
         eos_performance(settings)
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_transaction_are_measured_by_partitions_and_by_append_tasks(lab):
     steps = scale.transactions({"TV2": lab}, runs=1, partitions=[2, 5])
     assert len(steps.lines) == 5

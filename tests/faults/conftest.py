@@ -13,9 +13,22 @@ from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.proxy import Proxy
 from tests.faults.driver import PARTITIONS, RECORDS
 from tests.faults.scene import STEP, Scene
+from tests.faults.states import OPEN, UNHEARD, UNNOTED
 from tests.producing import produce
 
 numbers = itertools.count(1)
+
+# What a new query finds is the ledger's to say, of each protocol the same (tests/unit/ledger/test_verdicts.py): TV1 has
+# one state of each kind in every run.
+OF_LEDGER = {"checkpoint lost", "checkpoint older"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        cell = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        of_ledger = cell.get("behind_proxy") == "tv1_version" and cell["fault"] in OF_LEDGER
+        if of_ledger and cell["state"] not in {OPEN, UNHEARD, UNNOTED}:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", params=["kafka_version", "tv1_version"], ids=["TV2", "TV1"])

@@ -6,7 +6,7 @@ import pytest
 
 from lab.simulation.run import run
 
-_EVERY_RUN, _ALL = 10_000, 1_000_000
+_EVERY_RUN, _ALL = 3_000, 1_000_000
 _FAULTS = {
     "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
     "leaders and coordinators moved", "outage", "outdated coordinator", "passing error", "pause", "request delayed",
@@ -17,7 +17,7 @@ _OF_REQUESTS = ("request lost", "answer lost", "request delayed", "passing error
 
 
 @pytest.mark.timeout(900)
-def test_ten_thousand_histories_are_correct_and_each_request_meets_each_fault_in_them(cell):
+def test_three_thousand_histories_are_correct_and_each_request_meets_each_fault_in_them(cell):
     summary = run(range(_EVERY_RUN), jobs=2)
     cell(
         "Simulation, TV1 and TV2",
@@ -27,7 +27,10 @@ def test_ten_thousand_histories_are_correct_and_each_request_meets_each_fault_in
     assert summary.wrong == {}
     assert summary.seeds == _EVERY_RUN
     assert summary.faults.keys() == _FAULTS
-    assert {(request, fault) for request in _REQUESTS for fault in _OF_REQUESTS} <= summary.met.keys()
+    # Too few outages of a broker that still adds partitions by a request (TV1) to count on one.
+    assert {
+        (request, fault) for request in _REQUESTS for fault in _OF_REQUESTS if fault != "outage"
+    } <= summary.met.keys()
 
 
 @pytest.mark.slow
@@ -36,4 +39,5 @@ def test_a_million_histories_are_correct(cell):
     summary = run(range(_EVERY_RUN, _ALL), jobs=2)
     cell("Simulation, TV1 and TV2", f"{summary.seeds:,} more seeds", "exactly once")
     assert summary.wrong == {}
+    assert {(request, fault) for request in _REQUESTS for fault in _OF_REQUESTS} <= summary.met.keys()
     assert summary.seeds == _ALL - _EVERY_RUN

@@ -28,11 +28,13 @@ def names(found):
     return [series.name for series in found.series]
 
 
+@pytest.mark.slow
 def test_the_source_takes_turns_with_the_built_in_one_and_librdkafka(lab, spark):
     found = spark_runs.source(lab, spark, SHAPE, batches=2, runs=1, against=CLIENTS)
     assert names(found) == [sides.EOS_SOURCE, sides.BUILT_IN, sides.BUILT_IN_DEFAULTS, sides.LIBRDKAFKA]
 
 
+@pytest.mark.slow
 def test_the_batch_read_takes_turns_with_the_built_in_one(lab, spark):
     found = spark_runs.read(lab, spark, SHAPE, runs=1, defaults=False)
     assert names(found) == [sides.EOS_SOURCE, sides.BUILT_IN]
@@ -83,6 +85,7 @@ def test_a_trigger_waits_for_the_store_in_which_its_checkpoint_is(lab, spark):
     assert lost < stored - 500
 
 
+@pytest.mark.slow
 def test_memory_is_watched_while_the_batch_grows(lab, spark):
     for found in memory(lab, spark, Shape(records=3_200), ["arrow"]):
         assert [point.at for point in found.line(sides.EOS_ARROW)] == [400, 800, 1_600, 3_200]

@@ -164,8 +164,7 @@ def test_the_sink_reads_a_checkpoint_from_s3(spark, options, tmp_path):
     assert written(options) == list(range(40))
 
 
-@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
-@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+@pytest.mark.parametrize(("prefix", "way"), [("", "sink"), ("file:", "foreachBatch"), ("file://", "sink")])
 def test_a_local_checkpoint_is_found_whatever_characters_its_name_has(spark, options, tmp_path, prefix, way):
     checkpoint = f"{prefix}{tmp_path}/a b#c?d%20e"
     if way == "sink":

@@ -30,6 +30,9 @@ def prove(kafka_version: str, records: int, kills: int) -> None:
     assert "2 order: holds" in result.output
 
 
+# In every run, tests/faults/test_two_clusters.py kills drivers and deletes their checkpoints, and
+# test_kafka_is_the_checkpoint.py has Spark go on without one.
+@pytest.mark.slow
 def test_killed_drivers_that_lose_their_checkpoints_lose_and_repeat_no_record(kafka_version: str) -> None:
     prove(kafka_version, 5_000, 2)
 

@@ -101,7 +101,7 @@ def test_a_checkpoint_of_the_built_in_sink_continues_by_the_word_and_every_recor
     assert committed_batches(query.checkpoint) == 7
 
 
-@pytest.mark.parametrize("sink", ["kafka-eos", "foreachBatch"])
+@pytest.mark.parametrize("sink", ["kafka-eos", pytest.param("foreachBatch", marks=pytest.mark.slow)])
 def test_a_checkpoint_that_goes_back_to_the_built_in_sink_and_comes_again_has_every_record_once(query, sink):
     query.feed(2)
     query.run(sink)

@@ -4,6 +4,7 @@ the source and `skip-to` on the sink, the query goes on with the state and the o
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections import Counter
@@ -23,6 +24,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
 SINKS = ("kafka-eos", "foreachBatch")
 PLANS = ("windows", "first-ones")
+
+
+def usually(*cases: tuple[str, str]) -> pytest.MarkDecorator:
+    """Every plan with every sink, of which these are in every run: each starts and ends a dozen queries."""
+    return pytest.mark.parametrize(
+        ("plan", "sink"),
+        [
+            pytest.param(*case, marks=() if case in cases else pytest.mark.slow)
+            for case in itertools.product(PLANS, SINKS)
+        ],
+    )
 
 
 def records(number: int) -> list[bytes]:
@@ -138,14 +150,12 @@ def goes_on_as_if_nothing_had_happened(scene: Scene, plan: str, sink: str) -> No
 
 
 @pytest.mark.usefixtures("without_empty_batches")
-@pytest.mark.parametrize("sink", SINKS)
-@pytest.mark.parametrize("plan", PLANS)
+@usually(("windows", "kafka-eos"), ("first-ones", "foreachBatch"))
 def test_an_old_copy_goes_on_from_the_ledger_with_its_state(scene, plan, sink):
     goes_on_as_if_nothing_had_happened(scene, plan, sink)
 
 
-@pytest.mark.parametrize("sink", SINKS)
-@pytest.mark.parametrize("plan", PLANS)
+@usually(("windows", "foreachBatch"))
 def test_an_old_copy_goes_on_where_the_last_commit_was_a_batch_without_data(scene, plan, sink):
     goes_on_as_if_nothing_had_happened(scene, plan, sink)
 

@@ -1,4 +1,4 @@
-"""Every way to write × what it is given × both transaction protocols, told by librdkafka's consumer.
+"""Every way to write × what it is given × both transaction protocols where they matter, told by librdkafka's consumer.
 
 The ways: `foreachBatch` with records sent by the driver or by executors, the streaming sink, the batch write. The run
 ends with a table of all that was tried (conftest.py).
@@ -83,6 +83,12 @@ class Pipe:
         return [found.get(number) for number in range(partitions)]
 
 
+# What Spark plans and what becomes of rows is the same in both protocols, whose requests tests/broker tests.
+TV1_IS_SLOW = pytest.mark.parametrize(
+    "broker", ["kafka", pytest.param("kafka39", marks=pytest.mark.slow)], ids=["TV2", "TV1"], indirect=True
+)
+
+
 @pytest.fixture(params=["kafka", "kafka39"], ids=["TV2", "TV1"])
 def broker(request: pytest.FixtureRequest) -> EmbeddedKafka:
     found: EmbeddedKafka = request.getfixturevalue(request.param)
@@ -105,6 +111,7 @@ def pipe(request, spark, broker, tmp_path, tell) -> Pipe:
     return Pipe(spark=spark, kafka=broker, way=way, folder=tmp_path, out=out)
 
 
+@TV1_IS_SLOW
 def test_a_stateful_query_writes_its_counts(pipe: Pipe) -> None:
     topic = pipe.source(["a:1", "b:1", "a:2"], ["c:1"])
     counts = pipe.read(topic).groupBy("key").count().select("key", F.concat("key", F.lit("="), "count").alias("value"))
@@ -113,6 +120,7 @@ def test_a_stateful_query_writes_its_counts(pipe: Pipe) -> None:
     assert pipe.committed(topic, 2) == [3, 1]
 
 
+@TV1_IS_SLOW
 def test_a_batch_without_new_data_writes_what_the_watermark_lets_go(pipe: Pipe) -> None:
     topic = pipe.source([], config=KEEP)
     for second, key in enumerate([b"a", b"b", b"a"]):
@@ -124,6 +132,7 @@ def test_a_batch_without_new_data_writes_what_the_watermark_lets_go(pipe: Pipe) 
     assert pipe.committed(topic) == [3]
 
 
+@TV1_IS_SLOW
 def test_two_kafka_sources_have_their_offsets_in_the_group(pipe: Pipe) -> None:
     one, other = pipe.source(["a:1", "a:2"]), pipe.source(["b:1"], ["c:1", "c:2"])
     pipe.write(pipe.read(one).select("key", "value").unionByName(pipe.read(other).select("key", "value")))
@@ -131,6 +140,7 @@ def test_two_kafka_sources_have_their_offsets_in_the_group(pipe: Pipe) -> None:
     assert (pipe.committed(one), pipe.committed(other, 2)) == ([2], [1, 2])
 
 
+@TV1_IS_SLOW
 def test_the_built_in_source_comes_before_us(pipe: Pipe) -> None:
     topic = pipe.source(["a:1", "a:2"], ["b:1"])
     pipe.write(pipe.read(topic, "kafka").select("key", "value"))
@@ -138,6 +148,7 @@ def test_the_built_in_source_comes_before_us(pipe: Pipe) -> None:
     assert pipe.committed(topic, 2) == [2, 1]
 
 
+@TV1_IS_SLOW
 def test_a_source_that_is_not_kafka(pipe: Pipe) -> None:
     rate = pipe.spark.readStream.format("rate-micro-batch").options(rowsPerBatch="50", numPartitions="2").load()
     pipe.write(rate.select(F.col("value").cast("string").alias("value")))
@@ -165,6 +176,7 @@ def test_a_row_without_a_topic_leaves_nothing_visible(pipe: Pipe) -> None:
     assert pipe.committed(topic) == [None]
 
 
+@TV1_IS_SLOW
 def test_rows_of_a_key_keep_their_order_over_many_blocks(pipe: Pipe) -> None:
     block = 2_000
     wanted = {str(key): [f"{key}:{number:0100}" for number in range(400)] for key in range(6)}
@@ -236,6 +248,7 @@ def test_a_version_is_written_once_and_a_newer_one_after_it(batch: Pipe) -> None
     assert sorted(batch.written()) == ["1", "2", "3"]
 
 
+@TV1_IS_SLOW
 def test_a_row_without_a_topic_fails_the_whole_write(batch: Pipe) -> None:
     with pytest.raises(Exception, match="topic") as raised:
         save(batch, [batch.out] * 3 + [None], "topic", outputTopics=batch.out)
@@ -243,6 +256,7 @@ def test_a_row_without_a_topic_fails_the_whole_write(batch: Pipe) -> None:
     assert batch.written() == []
 
 
+@TV1_IS_SLOW
 def test_batches_without_transactions_keep_their_producer_id(pipe: Pipe) -> None:
     topic = pipe.source([f"{number % 3}:{number}" for number in range(60)])
     read = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}

@@ -1,5 +1,6 @@
 """CI's own rules: what a report must prove, that nothing outside narrows a run, the record of the slow tests."""
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -24,14 +25,19 @@ def script(name: str) -> ModuleType:
 verdict, slow_run = script("verdict"), script("slow_run")
 
 
-def whole_run() -> dict[str, str]:
-    """A report's cases, as `module.name` to what is inside the element: as few as may pass, from every file."""
+@functools.cache
+def _every_test() -> tuple[str, ...]:
     tests = ROOT / "tests"
-    cases = {f"{verdict.module(file, tests)}test_it": "" for file in verdict.expected(tests)}
-    for suite, least in verdict.LEAST.items():
-        have = sum(case.startswith(f"tests.{suite}.") for case in cases)
-        cases |= {f"tests.{suite}.test_more.case_{n}": "" for n in range(least - have)}
-    return cases
+    return tuple(
+        f"{verdict.module(file, tests)}{name}"
+        for file in verdict.expected(tests)
+        for name in verdict.in_every_run(file) or ["test_it"]
+    )
+
+
+def whole_run() -> dict[str, str]:
+    """A report's cases, as `module.name` to what is inside the element: as few as may pass, one of every test."""
+    return dict.fromkeys(_every_test(), "")
 
 
 def report(folder: Path, cases: dict[str, str]) -> Path:
@@ -52,29 +58,34 @@ def test_a_whole_run_proves_something(tmp_path):
     assert faults(tmp_path, whole_run()) == []
 
 
+ONE = next(case for case in _every_test() if case.startswith("tests.unit.core.test_barrier."))
+
+
 @pytest.mark.parametrize("inside", ["<skipped/>", '<skipped type="pytest.xfail"/>', "<failure/>", "<error/>"])
 def test_a_case_that_did_not_pass_proves_nothing(tmp_path, inside):
-    cases = whole_run() | {"tests.unit.core.test_barrier.test_it": inside}
-    assert len(faults(tmp_path, cases)) == 1
+    assert len(faults(tmp_path, whole_run() | {ONE: inside})) == 1
 
 
-def test_one_case_of_broker_and_one_of_spark_are_not_a_run(tmp_path):
-    found = faults(tmp_path, {"tests.broker.test_acls.test_it": "", "tests.spark.test_soak.test_it": ""})
-    assert [f"{suite}, fewer" in " ".join(found) for suite in verdict.LEAST] == [True] * len(verdict.LEAST)
+def test_a_test_without_a_case_is_named_and_a_file_without_any_is_named_once(tmp_path):
+    file, place = ROOT / "tests/unit/core/test_barrier.py", f"{ONE.rpartition('.')[0]}."
+    without = {case: inside for case, inside in whole_run().items() if case != ONE}
+    assert faults(tmp_path, without) == [f"nothing ran of {file}::{ONE.removeprefix(place)}"]
+    without = {case: inside for case, inside in without.items() if not case.startswith(place)}
+    more = {f"tests.unit.test_more.more_{n}": "" for n in range(100)}
+    assert faults(tmp_path, without | more) == [f"nothing ran of {file}"]
 
 
-@pytest.mark.parametrize("suite", verdict.LEAST)
-def test_a_suite_with_a_case_too_few_is_named(tmp_path, suite):
-    cases = whole_run()
-    dropped = next(case for case in reversed(cases) if case.startswith(f"tests.{suite}."))
-    del cases[dropped]
-    assert f"{verdict.LEAST[suite] - 1} cases of {suite}, fewer than {verdict.LEAST[suite]}" in faults(tmp_path, cases)
-
-
-def test_a_file_without_a_case_is_named_however_many_cases_others_have(tmp_path):
-    cases = whole_run() | {f"tests.unit.test_more.more_{n}": "" for n in range(100)}
-    del cases["tests.unit.core.test_barrier.test_it"]
-    assert faults(tmp_path, cases) == [f"nothing ran of {ROOT / 'tests/unit/core/test_barrier.py'}"]
+def test_of_every_run_are_tests_without_a_condition_and_without_a_slow_case(tmp_path):
+    file = tmp_path / "test_some.py"
+    file.write_text(
+        "def test_always(): ...\n"
+        "@pytest.mark.parametrize('n', [1, 2])\ndef test_cases(n): ...\n"
+        "@pytest.mark.slow\ndef test_slow(): ...\n"
+        "@pytest.mark.parametrize('n', [pytest.param(1, marks=SLOW)])\ndef test_slow_cases(n): ...\n"
+        "if NEW:\n    def test_sometimes(): ...\n"
+        "def helper(): ...\n"
+    )
+    assert verdict.in_every_run(file) == ["test_always", "test_cases"]
 
 
 def test_a_file_of_slow_tests_is_not_expected_and_one_with_others_beside_them_is():
@@ -89,12 +100,6 @@ def test_the_slowest_files_come_first_with_the_time_of_all_their_cases(tmp_path)
     cases = [f'<testcase classname="tests.{name}" name="test_it" time="{time}"/>' for name, time in times]
     file.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
     assert verdict.slowest(file, most=2) == [("broker.test_a", 5.0), ("spark.test_b", 4.0)]
-
-
-def test_every_folder_of_tests_is_a_suite_of_the_verdict():
-    assert {file.relative_to(ROOT / "tests").parts[0] for file in (ROOT / "tests").rglob("test_*.py")} == set(
-        verdict.LEAST
-    )
 
 
 @pytest.fixture

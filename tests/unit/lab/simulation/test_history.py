@@ -28,11 +28,11 @@ def test_seeds_differ():
     assert len({tuple(replay(seed).trace) for seed in range(20)}) == 20
 
 
-def test_the_connector_is_correct_under_a_few_hundred_seeds():
-    summary = run(range(400))
+def test_the_connector_is_correct_under_a_hundred_seeds():  # and under thousands in tests/simulation
+    summary = run(range(100))
     assert summary.wrong == {}
-    assert summary.seeds == 400
-    assert summary.outcomes["finished"] >= 400
+    assert summary.seeds == 100
+    assert summary.outcomes["finished"] >= 100
 
 
 def test_late_drivers_leave_the_live_one_alone_under_a_few_hundred_seeds():
