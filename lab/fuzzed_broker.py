@@ -15,22 +15,22 @@ import pyarrow as pa
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 from lab.false_connection import FalseConnection
-from spark_kafka_eos.broker import describe, offsets
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.broker.epochs import log_ends
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.open_transactions import oldest_open
-from spark_kafka_eos.broker.produce import Appender
-from spark_kafka_eos.broker.topics import create_topic
-from spark_kafka_eos.broker.transaction_markers import write_abort_marker
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.broker.versions import RANGES
-from spark_kafka_eos.core.transactions import ProducerState
+from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
+from spark_kafka_eos.operators.open_transactions import oldest_open
+from spark_kafka_eos.operators.survey import ProducerState
+from spark_kafka_eos.operators.transaction_markers import write_abort_marker
 from spark_kafka_eos.options import ClientOptions, Secret, Security
+from spark_kafka_eos.protocol import describe, offsets
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.epochs import log_ends
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.topics import create_topic
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.protocol.versions import RANGES
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
 

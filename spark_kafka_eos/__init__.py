@@ -3,32 +3,43 @@
 A micro-batch's output records, source offsets and ledger entry are committed in ONE Kafka transaction under a stable
 transactional.id, appended to by many processes at once. After any crash the batch is wholly there or wholly not.
 
-File map; imports point down only (`lint-imports` checks it):
+File map, a room for each concept; imports point down only (`lint-imports` checks it):
 
     cli/        the command line `kafka-eos`
     demo/       `kafka-eos demo`, its job and its data
     testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill
     registry/   values whose schemas are in a schema registry, as columns of Spark
-    dead_letters/   for operators: read a topic of dead letters, send them back
+    replay/     sends dead letters back
     verify/     the checker: was an output written exactly once?
-    spark/      the only place with PySpark: data source, sink, TransactionalWriter, ProgressListener
+    spark/      PySpark: data source, sink, TransactionalWriter, ProgressListener
+    operators/  what operators ask of a cluster: its queries, its open transactions
+    preflight/  checks before the first batch
     reading/    from a source's positions to Arrow batches
-    writing/    the steps of a shared transaction: blocks, staging, append, commit, checkpoint, preflight
+    transaction/    begins, commits or aborts the shared transaction of a micro-batch
     ledger/     which batch was committed last under a transactional.id, and what follows from that
-    broker/     the only place with sockets: connections, coordinators, produce, fetch, admin
-    core/       pure decisions: transaction states, barrier, planning, visibility, partitioner
+    observe/    what a query tells of itself: logs, metrics, traces
+    appending/  from rows to record batches in Kafka's logs: blocks, staging, append, barrier
+    fetching/   from ranges of offsets to visible record batches
+    dead_letters/   why a record is one, and what it says of itself
+    protocol/   connections, coordinators, retries, error codes, what brokers answer
     wire/       pure bytes <-> Arrow columns: record batches v2 and older, compression
     options/    from what a user writes to checked values
-    failpoints.py model.py errors.py lazy.py   what all of them share
+    auth/       TLS and SASL: from properties to the exchange
+    model.py    values that driver, executors and brokers exchange
+    errors.py failpoints.py lazy.py words.py   what all rooms share
     ../lab/     from a checkout only: benchmarks, simulation, soak, fuzzing; nothing that ships imports it
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
+
+In each room decisions are apart from requests. Modules that reach neither sockets nor Spark, and no clock, are listed
+in pyproject.toml, and `lint-imports` checks these, too.
 
 Not obvious:
 
 1. A transaction belongs to (transactional.id, producer id, epoch), not to a connection. Processes share it by value.
    Sequence numbers count per partition, so no two processes may append to the same partition in one transaction.
 2. EndTxn does not stop a straggler. Until the marker reaches its partition, an append with the old epoch is accepted
-   and committed. Hence the barrier (core/barrier.py): commit only what first attempts appended, else abort and redo.
+   and committed. Hence the barrier (appending/barrier.py): commit only what first attempts appended, else abort and
+   redo.
 3. The broker detects duplicates by epoch and sequence, never by content. It would acknowledge and drop the other data
    of a second attempt. So an append task that is not a first attempt appends nothing.
 4. Nothing sends InitProducerId before it has looked whose the transactional.id is and what is committed: it would fence
@@ -40,7 +51,7 @@ Not obvious:
    digest of its offsets match.
 8. Spark commits in another process than it writes in, with another instance: constructors initialize nothing.
 9. Importing this package imports next to nothing. Spark imports it in every planning process, and executors, the
-   laboratory and tests of the lower layers work without PySpark.
+   laboratory and tests of the lower rooms work without PySpark.
 """
 
 from __future__ import annotations
@@ -78,8 +89,9 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.lazy import lazy
 
 if TYPE_CHECKING:
-    from spark_kafka_eos.core.lag import offsets_behind_latest
+    from spark_kafka_eos.appending.report import CommitReport
     from spark_kafka_eos.ledger.progress import cluster_id
+    from spark_kafka_eos.observe.lag import offsets_behind_latest
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
@@ -90,7 +102,6 @@ if TYPE_CHECKING:
     from spark_kafka_eos.spark.progress import ProgressListener
     from spark_kafka_eos.spark.stopping import stop_on_sigterm
     from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
-    from spark_kafka_eos.writing.report import CommitReport
 
 __version__ = "0.2.0"
 
@@ -145,7 +156,7 @@ __getattr__ = lazy(
     __name__,
     {
         "BatchTransaction": "spark_kafka_eos.spark.writer",
-        "CommitReport": "spark_kafka_eos.writing.report",
+        "CommitReport": "spark_kafka_eos.appending.report",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "LineageListener": "spark_kafka_eos.spark.lineage",
         "ProgressListener": "spark_kafka_eos.spark.progress",
@@ -156,7 +167,7 @@ __getattr__ = lazy(
         "follow": "spark_kafka_eos.spark.follow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",
-        "offsets_behind_latest": "spark_kafka_eos.core.lag",
+        "offsets_behind_latest": "spark_kafka_eos.observe.lag",
         "split": "spark_kafka_eos.spark.dead_letters",
         "stop_on_sigterm": "spark_kafka_eos.spark.stopping",
         "to_confluent": "spark_kafka_eos.registry.columns",

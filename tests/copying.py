@@ -1,8 +1,8 @@
 """A query without Spark: copies a topic batch by batch through everything of this package that Spark would call.
 
-`reading.records` reads the source, `writing.blocks` turns rows into blocks, two append tasks send them with
-`writing.append`, the barrier judges the tasks, `writing.commit` and the shared transaction do the rest. The caller says
-what Spark would do by itself: tasks that die, stages that run again, drivers that are killed.
+`reading.records` reads the source, `appending.blocks` turns rows into blocks, two append tasks send them with
+`appending.append`, the barrier judges the tasks, `transaction.commit` and the shared transaction do the rest. The
+caller says what Spark would do by itself: tasks that die, stages that run again, drivers that are killed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core import barrier
-from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.appending import barrier
+from spark_kafka_eos.appending.append import append, records_by_partition
+from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.appending.blocks import Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.report import Appended, CommitReport
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SourceOptions, sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import pack
-from spark_kafka_eos.writing.append import append, records_by_partition
-from spark_kafka_eos.writing.blocks import Block, BlockEncoder, Layout, Target
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended, CommitReport
-from spark_kafka_eos.writing.transaction import SharedTransaction
 
 SLOTS = 2  # append tasks, one for each output partition
 _BLOCK_BYTES = 61 + 10 * 60  # ten records, by the encoder's estimate: so a second attempt's blocks are of the same size

@@ -17,8 +17,8 @@ from lab.simulation.network import KINDS, Network
 from lab.simulation.refusals import refusal
 from lab.simulation.transactions import Later
 from lab.simulation.world import Process, World
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.record_batch import scan
 

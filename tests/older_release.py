@@ -81,8 +81,11 @@ def _write(step: Step) -> Outcome:
 
 def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
     options = _name("options", "sink_options")(step["options"])
-    encode, append = _name("wire.encode", "encode"), _first("append", "writing.append", "eos.appending")
-    appended = _first("Appended", "eos.settle", "writing.report")
+    encode, append = (
+        _name("wire.encode", "encode"),
+        _first("append", "appending.append", "writing.append", "eos.appending"),
+    )
+    appended = _first("Appended", "eos.settle", "appending.report", "writing.report")
     values = [b"%d" % number for number in range(*step["range"])]
     topics = str(step["options"].get("outputTopics") or step["options"]["topic"]).split(",")
 
@@ -98,14 +101,14 @@ def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
         append(cluster, identity, blocks)
         return appended(partitions=len(blocks), records=len(blocks) * len(values), bytes=0)
 
-    with _name("broker.cluster", "Cluster")(options.client) as cluster:
-        transaction = _first("SharedTransaction", "writing.transaction", "eos.distributed")(
+    with _first("Cluster", "protocol.cluster", "broker.cluster")(options.client) as cluster:
+        transaction = _first("SharedTransaction", "transaction.shared", "writing.transaction", "eos.distributed")(
             options, cluster, decide(options)
         )
         if _is_0_1():
             report = _name("eos.settle", "settle")(transaction, batch, write, max_tries=2, append_mode="driver")
         else:
-            commit_batch = _name("writing.commit", "commit_batch")
+            commit_batch = _first("commit_batch", "transaction.commit", "writing.commit")
             report = commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
     return {"outcome": report.outcome}
 
@@ -117,9 +120,9 @@ def _starts(step: Step) -> Outcome:
 
 
 def _replay(step: Step) -> Outcome:
-    plan, run = (_name("dead_letters.replay", name) for name in ("plan", "run"))
+    plan, run = (_first(name, "replay.send", "dead_letters.replay") for name in ("plan", "run"))
     client = _name("options", "sink_options")(step["options"] | {"kafka.transactional.id": step["id"]}).client
-    with _name("broker.cluster", "Cluster")(client) as cluster:
+    with _first("Cluster", "protocol.cluster", "broker.cluster")(client) as cluster:
         return {"sent": run(cluster, plan(cluster, step["topic"], step["options"], step["id"]))}
 
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from spark_kafka_eos.core.rights import Right
+from spark_kafka_eos.preflight.rights import Right
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,

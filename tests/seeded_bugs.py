@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core import barrier
-from spark_kafka_eos.core.transaction import TRANSITIONS, Event, State
+from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.model import MicroBatch
-from spark_kafka_eos.writing.fence import Fence
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.transaction.fence import Fence
+from spark_kafka_eos.transaction.shared import SharedTransaction
+from spark_kafka_eos.transaction.states import TRANSITIONS, Event, State
 
 
 @contextlib.contextmanager

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from spark_kafka_eos.cli.top_rows import Picture
 from spark_kafka_eos.cli.top_screen import Top
-from spark_kafka_eos.core.lag import Marks
-from spark_kafka_eos.core.transactions import ProducerState, Survey, TransactionFacts, TransactionListing
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.reading.status import Commit, PartitionLag, QueryStatus, SourceLag
+from spark_kafka_eos.operators.status import Commit, PartitionLag, QueryStatus, SourceLag
+from spark_kafka_eos.operators.survey import ProducerState, Survey, TransactionListing
+from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
 
 SIZE = (110, 30)
 PICTURE = Path(__file__).with_name("top.svg")

@@ -14,11 +14,11 @@ import pyarrow as pa
 from lab.bench.alternating import Show, Side, alternate, silent
 from lab.bench.figures import Comparison
 from lab.bench.inputs import Shape, rows
+from spark_kafka_eos.appending.blocks import BlockEncoder, Layout, Target
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.record_batch import RecordBatches, extents, scan
-from spark_kafka_eos.writing.blocks import BlockEncoder, Layout, Target
 
 ENCODE, DECODE, BLOCKS, FLOOR = "encode", "decode", "rows to blocks of 4 partitions", "memory copy + CRC"
 SMALL = (1, 5, 100)  # records per batch

@@ -19,17 +19,17 @@ import pyarrow as pa
 from lab.bench.alternating import Show, silent
 from lab.bench.figures import Latencies, latencies
 from lab.bench.request_metrics import RequestMetrics
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.recorder import recording
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.blocks import BlockEncoder
+from spark_kafka_eos.appending.layout import layout
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import MicroBatch, OffsetRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions, SourceOptions, sink_options, source_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.recorder import recording
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.blocks import BlockEncoder
-from spark_kafka_eos.writing.layout import layout
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.transaction.shared import SharedTransaction
 
 _POLL_SECONDS = 0.01
 _REQUESTS = 100_000  # more than a transaction has

@@ -12,15 +12,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lab.bench.alternating import Show, silent
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.broker.produce import Appender
-from spark_kafka_eos.broker.transactions import idempotent_identity
-from spark_kafka_eos.core.fetch_steps import Fetched
-from spark_kafka_eos.core.visibility import visible
+from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.offsets import latest
+from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.wire.decode import control_marker
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.header_table import header_table

@@ -24,10 +24,10 @@ from pyspark.sql import SparkSession
 from lab.bench import inputs
 from lab.bench.alternating import Show, silent
 from lab.bench.inputs import Shape
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.table import SINK, take
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.driver import spark_home
 from spark_kafka_eos.testing.embedded import EmbeddedKafka

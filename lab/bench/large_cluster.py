@@ -17,10 +17,10 @@ import pyarrow as pa
 from kafka.protocol import consumer, metadata
 
 from lab.false_connection import FalseConnection
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.broker.versions import RANGES
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.versions import RANGES
 from spark_kafka_eos.wire.encode import encode
 
 _MODULES = {"ApiVersions": metadata, "Metadata": metadata, "ListOffsets": consumer, "Fetch": consumer}

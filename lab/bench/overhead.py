@@ -19,10 +19,10 @@ from lab.bench.alternating import Side, alternate
 from lab.bench.figures import Point, Series, Sweep
 from lab.bench.inputs import Shape, ranges, rows
 from lab.bench.lab import Lab
-from spark_kafka_eos.broker.produce import Appender
-from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
-from spark_kafka_eos.core.sequences import next_sequence
+from spark_kafka_eos.appending.produce import Appender
+from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
 

@@ -31,23 +31,23 @@ from lab.bench.large_cluster import LargeCluster
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import Network
 from lab.simulation.world import Process, World
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.recorder import recording
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.appending.append import append, append_attempt, judge
+from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.appending.blocks import Block
+from spark_kafka_eos.appending.report import Appended, EncodeReport, encoded
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.model import MicroBatch, Offsets, ProducerIdentity, TopicPartition, offsets_from_json
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
+from spark_kafka_eos.preflight.run import examine
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.recorder import recording
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import JsonOffsets, Positions
+from spark_kafka_eos.spark.checkpoint import micro_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.append import append, append_attempt, judge
-from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.preflight import examine
-from spark_kafka_eos.writing.report import Appended, EncodeReport, encoded
-from spark_kafka_eos.writing.transaction import SharedTransaction
 
 PARTITIONS = (10, 100, 1_000, 10_000)
 REAL_PARTITIONS = (10, 100, 1_000)

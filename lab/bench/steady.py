@@ -53,8 +53,8 @@ from lab.bench.steady_figures import (
     setting_side,
     trigger_seconds,
 )
-from spark_kafka_eos.core.lag import kafka_offsets
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.observe.lag import kafka_offsets
 from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
 

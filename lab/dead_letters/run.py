@@ -16,10 +16,10 @@ from rich.text import Text
 
 from lab.dead_letters import query
 from lab.killed import KilledQuery
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.dead_letters.stored import letters, ranges_of
 from spark_kafka_eos.demo.orders import LARGEST, expected, produce, register
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.replay.stored import letters, ranges_of
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.redone import redone
 from spark_kafka_eos.testing.registry import RegistryServer

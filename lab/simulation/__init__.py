@@ -6,7 +6,7 @@
     offsets                            committed offsets of groups
     kafka                              a cluster of these, which answers kafka-python's requests
     fibers  world                      processes that take turns; time, chance and faults
-    network  refusals  shown  owners   connections instead of `broker.connection`, and faults in them
+    network  refusals  shown  owners   connections instead of `protocol.connection`, and faults in them
     query                              Spark's part: checkpoint, micro-batches, append tasks; calls the product
     conditions  expiry                 kinds of clusters; a week in which brokers forget
     history  check                     one seed's history from start to end, and what must hold at its end

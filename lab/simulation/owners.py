@@ -1,7 +1,7 @@
 """Who took the transactional.id when, and who had looked before: no late driver may disturb the one that lives.
 
 A driver is late if it took the id earlier in its run, and another driver took it since. What a late driver may do is in
-`writing.transaction`: it looks whose the id is, and ends. It may only take the id if the other one took it after that
+`transaction.shared`: it looks whose the id is, and ends. It may only take the id if the other one took it after that
 look. A request that arrives after its sender gave it up counts as sent when it was sent. One that the coordinator
 refuses, and that changes nothing there, disturbs nobody.
 """

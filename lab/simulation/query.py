@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from lab.simulation.network import Network
 from lab.simulation.world import Killed, Process, World
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.appending.append import StagedWrite, append_attempt, judge
+from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
+from spark_kafka_eos.appending.blocks import Block
+from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport, encoded
+from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.progress import last_entry
@@ -31,16 +33,14 @@ from spark_kafka_eos.model import (
     offsets_to_json,
 )
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.spark.checkpoint import micro_batch
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import HEADER, scan
-from spark_kafka_eos.writing.append import StagedWrite, append_attempt, judge
-from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport, encoded
-from spark_kafka_eos.writing.staging import Staging
-from spark_kafka_eos.writing.transaction import SharedTransaction
 
 TOPIC = "out"
 OUTPUT = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))

@@ -11,17 +11,17 @@ from confluent_kafka import Message
 
 from lab.soak.check import Copied, Figures, SourceRecord
 from lab.soak.queries import ABORTED, SOURCE, STATEFUL, output
+from spark_kafka_eos.appending.files import files_at
 from spark_kafka_eos.ledger.progress import cluster_id, committed_by
 from spark_kafka_eos.options import ClientOptions, source_options
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.testing.driver import batch_in_flight, committed_batches
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
-from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.files import files_at
 
 
 def client(bootstrap: str) -> ClientOptions:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import typer
 
-from spark_kafka_eos.core import rights
-from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.options import ClientOptions, SinkOptions
+from spark_kafka_eos.preflight import rights
+from spark_kafka_eos.preflight.rights import Right
 
 
 def show(

@@ -15,17 +15,17 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.cli.bars import Bars
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
 from spark_kafka_eos.cli.shown import AsJsonOnce, moment, size
 from spark_kafka_eos.cli.terminal import Console, Text
-from spark_kafka_eos.core.replays import Stream
-from spark_kafka_eos.dead_letters.replay import Plan, plan, require_named, run
-from spark_kafka_eos.dead_letters.stored import Progress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.model import OffsetRange
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.replay.plan import Stream
+from spark_kafka_eos.replay.send import Plan, plan, require_named, run
+from spark_kafka_eos.replay.stored import Progress, StoredLetter, letters, ranges_of
 
 dead_letters = typer.Typer(
     no_args_is_help=True,

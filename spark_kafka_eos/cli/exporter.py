@@ -12,8 +12,6 @@ from typing import Annotated, Any
 import typer
 from prometheus_client import generate_latest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.endpoint import Endpoint, registry_of
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
     Properties,
@@ -22,11 +20,13 @@ from spark_kafka_eos.cli.query_options import (
     SourceProperties,
     client_of,
 )
-from spark_kafka_eos.core.metrics import Series
+from spark_kafka_eos.observe.endpoint import Endpoint, registry_of
+from spark_kafka_eos.observe.metrics import Series
+from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, down
+from spark_kafka_eos.operators.cluster_watch import ClusterWatch
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.options.table import LEDGER_TOPIC
-from spark_kafka_eos.reading.cluster_metrics import CLUSTER_METRICS, down
-from spark_kafka_eos.reading.cluster_watch import ClusterWatch
+from spark_kafka_eos.protocol.cluster import Cluster
 
 _ANSWER_MS = 10_000  # a broker that takes longer is shown as one that does not answer
 

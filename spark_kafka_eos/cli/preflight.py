@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.appending.staging import staging_of
 from spark_kafka_eos.cli import acls
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.query_options import (
@@ -23,11 +23,12 @@ from spark_kafka_eos.cli.query_options import (
     parse_options,
 )
 from spark_kafka_eos.cli.terminal import Console, Text
-from spark_kafka_eos.core.preflight import Finding, Severity, loop
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
-from spark_kafka_eos.writing.preflight import examine, examine_source, examine_staging, service_of
-from spark_kafka_eos.writing.probe import probe as send_probe
-from spark_kafka_eos.writing.staging import staging_of
+from spark_kafka_eos.preflight.findings import Finding, Severity
+from spark_kafka_eos.preflight.loop import loop
+from spark_kafka_eos.preflight.probe import probe as send_probe
+from spark_kafka_eos.preflight.run import examine, examine_source, examine_staging, service_of
+from spark_kafka_eos.protocol.cluster import Cluster
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 

@@ -15,7 +15,6 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
@@ -29,20 +28,20 @@ from spark_kafka_eos.cli.query_options import (
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view, owner_words, state_words
 from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
 from spark_kafka_eos.cli.terminal import Console, Text
-from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.spans import span
-from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.ledger.diagnosis import diagnose
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
+from spark_kafka_eos.operators.queries import QueryReader
+from spark_kafka_eos.operators.status import Commit, Copies, PartitionLag, QueryStatus, SourceLag
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import LEDGER_GROUP
 from spark_kafka_eos.options.table import LEDGER_TOPIC
-from spark_kafka_eos.reading.queries import QueryReader
-from spark_kafka_eos.reading.status import Commit, Copies, PartitionLag, QueryStatus, SourceLag
-from spark_kafka_eos.writing.checkpoint import next_batch_at
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.spark.checkpoint import next_batch_at
+from spark_kafka_eos.words import span
 
 query = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="Show what Kafka knows of queries, whether they run or not."

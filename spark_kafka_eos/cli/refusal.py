@@ -9,15 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
 from spark_kafka_eos.cli.terminal import Text
-from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.spans import span
-from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.ends import sources_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.words import span
 
 _VERDICTS = {"Write": "written", "Skip": "skipped", "Repeat": "skipped", "Refuse": "refused"}
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from spark_kafka_eos.core.trace import Phase, Request, Rpc
-from spark_kafka_eos.writing.report import CommitReport
+from spark_kafka_eos.appending.report import CommitReport
+from spark_kafka_eos.protocol.trace import Phase, Request, Rpc
 
 _WIDTH, _NAMES, _PLOT, _RIGHT, _ROW, _TOP = 1000, 262, 340, 30, 22, 66
 _ROWS = 80  # of RPCs

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.open_transactions import partitions_of, survey
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.cli.top_rows import Picture
 from spark_kafka_eos.cli.top_screen import LONGEST_S, SHORTEST_S, Top
 from spark_kafka_eos.cli.transactions import ANSWER_MS
 from spark_kafka_eos.errors import BrokerError
+from spark_kafka_eos.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.operators.queries import QueryReader
 from spark_kafka_eos.options.table import LEDGER_TOPIC
-from spark_kafka_eos.reading.queries import QueryReader
+from spark_kafka_eos.protocol.cluster import Cluster
 
 MOST_PARTITIONS = 2_000  # that are looked at each time, unless topics are named
 

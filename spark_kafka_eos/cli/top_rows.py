@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_kafka_eos.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
-from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.spans import span
-from spark_kafka_eos.core.transactions import Ending, OpenPart, Survey, TransactionFacts, open_in
-from spark_kafka_eos.reading.status import QueryStatus
+from spark_kafka_eos.operators.status import QueryStatus
+from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey, open_in
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.words import span
 
 MOST_ROWS = 200  # of a table: a screen is for people
 

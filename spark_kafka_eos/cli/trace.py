@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
+from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.cli.timeline import heading, html, svg
-from spark_kafka_eos.core.trace import Phase, Rpc, trigger_phases
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.writing import trace_file
-from spark_kafka_eos.writing.report import CommitReport
+from spark_kafka_eos.observe import trace_file
+from spark_kafka_eos.protocol.trace import Phase, Rpc, trigger_phases
 
 
 def trace(

@@ -10,17 +10,10 @@ from rich.table import Column, Table
 
 from spark_kafka_eos.cli.shown import moment
 from spark_kafka_eos.cli.terminal import Text
-from spark_kafka_eos.core.spans import span
-from spark_kafka_eos.core.transactions import (
-    Ending,
-    OpenPart,
-    Survey,
-    TransactionFacts,
-    active_ids,
-    is_open,
-    producer_counts,
-)
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey, active_ids, producer_counts
+from spark_kafka_eos.protocol.facts import TransactionFacts, is_open
+from spark_kafka_eos.words import span
 
 _REASONS = 3  # of what did not answer, that are shown
 STYLES = {

@@ -11,21 +11,21 @@ from typing import Annotated
 
 import typer
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.describe import transaction as describe_transaction
-from spark_kafka_eos.broker.open_transactions import partitions_of, survey
-from spark_kafka_eos.broker.transaction_markers import write_abort_marker
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.cli import transaction_tables as tables
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.cli.shown import AsJson, Watch, watch
 from spark_kafka_eos.cli.terminal import Console, printable
-from spark_kafka_eos.core.abort import Verdict, abort_part, abort_whole
-from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.transactions import OpenPart, Survey, TransactionFacts
 from spark_kafka_eos.errors import BrokerError, ToolFailed
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.operators.abort import Verdict, abort_part, abort_whole
+from spark_kafka_eos.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.operators.survey import OpenPart, Survey
+from spark_kafka_eos.operators.transaction_markers import write_abort_marker
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.describe import transaction as describe_transaction
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 transactions = typer.Typer(
     no_args_is_help=True,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from spark_kafka_eos.auth.secret import keys
 from spark_kafka_eos.cli.bars import Bars
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import (
@@ -21,7 +22,6 @@ from spark_kafka_eos.cli.query_options import (
     client_of,
 )
 from spark_kafka_eos.cli.terminal import Console, Text
-from spark_kafka_eos.options.secret import keys
 from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Progress as OnProgress

@@ -1,5 +1,8 @@
-"""What operators do with a topic of dead letters: look at them, and send them back exactly once. Without Spark.
+"""Dead letters: records that cannot be decoded or written, aside in a topic of their own.
 
-stored    the dead letters of a topic, read committed
-replay    sends them back, each once, in transactions of its own
+causes      why a record may be one, how they are counted, and how many a batch may have
+headers     what a dead letter says of itself
+rows        the rows of an encode task that become dead letters
+
+`replay` sends them back, `spark.dead_letters` has the functions for users' DataFrames.
 """

@@ -16,7 +16,7 @@ import fastavro
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import ToolFailed
 
 SUBJECT = "orders-value"

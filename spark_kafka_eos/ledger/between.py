@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.core.fetch_steps import Fetched
-from spark_kafka_eos.core.visibility import Marker, visible
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
+from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.fetching.visibility import Marker, visible
 from spark_kafka_eos.model import OffsetRange
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.wire import single
 from spark_kafka_eos.wire.header_table import header_table
 

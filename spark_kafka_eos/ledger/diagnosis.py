@@ -9,17 +9,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from spark_kafka_eos.broker import describe
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.ledger.verdicts import NAMED_BY_ROWS, Verdict
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 # The next batch, None if nothing is planned, and whether Spark has planned it.
 Planned = Callable[[], tuple[MicroBatch | None, bool]]

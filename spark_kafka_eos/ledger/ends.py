@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spark_kafka_eos.core.listing import some
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
 from spark_kafka_eos.model import MicroBatch, Offsets, SourceRange, TopicPartition
+from spark_kafka_eos.words import some
 
 CommittedOffsets = Mapping[TopicPartition, int | None]
 _Place = tuple[str, TopicPartition]  # a partition of the cluster with this id

@@ -14,9 +14,6 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.errors import ConfigurationError, TransactionAborted, UnknownTopic
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
@@ -35,6 +32,9 @@ from spark_kafka_eos.model import (
     TopicPartition,
 )
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 _log = logging.getLogger(__name__)
 

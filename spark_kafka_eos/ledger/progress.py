@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable, newest
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
@@ -15,6 +14,7 @@ from spark_kafka_eos.model import Origin, TopicPartition
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import SOURCE, take
+from spark_kafka_eos.protocol.cluster import Cluster
 
 
 def cluster_id(options: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.core.fetch_steps import Fetched
+from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.model import RecordBatchHeader
 from spark_kafka_eos.wire import single
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_kafka_eos.core.listing import some
 from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
 from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.words import some
 
 Way = Literal["write", "skip", "skip-to", "take-group"]
 

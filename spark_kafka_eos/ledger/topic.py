@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from spark_kafka_eos.broker import offsets
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.produce import Appender
-from spark_kafka_eos.broker.topics import create_topic
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.fetch_steps import Fetched
+from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
+from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable, newest, unreadable
 from spark_kafka_eos.ledger.records import RecordLog, Records
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, TopicPartition
+from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.topics import create_topic
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.wire import single
 from spark_kafka_eos.wire.record_batch import stamp
 

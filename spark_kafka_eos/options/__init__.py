@@ -4,14 +4,9 @@
     kafka_properties.py               Kafka properties that are rejected or ignored
     parsers.py                        from text to value
     java_regex.py                     subscribePattern, from Java's syntax to Python's
-    client.py source.py sink.py       the parsed values, and constraints between options
+    client.py source.py sink.py       the parsed values, and constraints between them; `auth`: TLS and SASL
     unused.py                         where an option of the sink has no effect
     reserved.py                       topics that no record may go to
-    security.py                       TLS and SASL together
-    sasl.py jaas.py                   credentials of every SASL mechanism, also in Java's format
-    tokens.py msk_iam.py kerberos.py  OAUTHBEARER's tokens, AWS MSK IAM, GSSAPI
-    tls.py stores.py jks.py           truststores and keystores
-    secret.py                         secrets that stay out of logs
     reference.py                      the reference documentation, generated from the table
     properties.py                     Kafka's .properties files
 
@@ -23,10 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_eos.auth.secret import Secret, refuse_plain_keys
+from spark_kafka_eos.auth.security import Security
 from spark_kafka_eos.lazy import lazy
 from spark_kafka_eos.options.client import ClientOptions
-from spark_kafka_eos.options.secret import Secret, refuse_plain_keys
-from spark_kafka_eos.options.security import Security
 
 if TYPE_CHECKING:
     from spark_kafka_eos.options.properties import from_properties

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from spark_kafka_eos.auth.security import Security, security
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options.security import Security, security
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Topics that only the ledger and the brokers write, by name: no record of a query may go there. Pure.
 
-`broker.cluster` also knows them by what the brokers say of a topic.
+`protocol.cluster` also knows them by what the brokers say of a topic.
 """
 
 from __future__ import annotations
@@ -22,3 +22,6 @@ def why_reserved(topic: str, ledger_topic: str = "") -> str | None:
     if topic in _INTERNAL_TOPICS:
         return INTERNAL
     return LEDGER if topic in (ledger_topic, LEDGER_TOPIC) else None
+
+
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.outputs import OutputTopic, names, shown
 from spark_kafka_eos.options.parsers import Limit
-from spark_kafka_eos.options.reserved import why_reserved
-from spark_kafka_eos.options.secret import Secret
+from spark_kafka_eos.options.reserved import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, why_reserved
 from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, say_without_effect, take
 from spark_kafka_eos.options.unused import Write, unused
 
@@ -192,3 +192,28 @@ def _require_transaction(values: Mapping[str, object]) -> None:
             "exactly-once needs true or required",
             action="Omit it, or set deliveryGuarantee to at-least-once.",
         )
+
+
+def ledger_topics(options: SinkOptions) -> list[str]:
+    """The ledger topic, if there is a ledger; the sink creates it when it is first needed."""
+    return [options.ledger_topic] if options.ledger_topic else []
+
+
+def written_topics(options: SinkOptions) -> list[str]:
+    """The known output topics, sorted, that of the dead letters included."""
+    named = (options.topic, options.dead_letter_topic, *names(options.output_topics))
+    return sorted({topic for topic in named if topic is not None})
+
+
+def groups(options: SinkOptions) -> list[str]:
+    """The groups to which the sink commits offsets: the source's, and the ledger's."""
+    ledger = [options.ledger_group] if options.ledger_topic else []
+    return [group for group in (options.group_id, *ledger) if group]
+
+
+def internal_topics(options: SinkOptions) -> list[str]:
+    """Kafka's internal topics that store what the sink commits."""
+    return [
+        *([OFFSETS_TOPIC] if options.group_id else []),
+        *([TRANSACTIONS_TOPIC] if options.transactional_id else []),
+    ]

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.parsers import LATEST, LatestMinus
-from spark_kafka_eos.options.secret import Secret
 from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, SOURCE, field_of, take
 
 _SINK = "sink."  # before the options that locate the ledger of the query's sink

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from spark_kafka_eos.auth.sasl import MECHANISMS, sasl_extensions
+from spark_kafka_eos.auth.secret import Secret, keys
+from spark_kafka_eos.auth.security import PROTOCOLS
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
 from spark_kafka_eos.options.outputs import output_topics
-from spark_kafka_eos.options.sasl import MECHANISMS
-from spark_kafka_eos.options.secret import Secret, keys
-from spark_kafka_eos.options.security import PROTOCOLS
 
 _log = logging.getLogger(__name__)
 
@@ -292,7 +292,7 @@ OPTIONS: tuple[Option, ...] = (
            "The scope of the token request, if the OAuth server requires one."),
     Option("kafka.sasl.oauthbearer.header.urlencode", BOTH, p.flag,
            "Whether to URL-encode client id and secret in the Authorization header, as RFC 6749 requires."),
-    Option("kafka.sasl.oauthbearer.extensions", BOTH, p.sasl_extensions,
+    Option("kafka.sasl.oauthbearer.extensions", BOTH, sasl_extensions,
            'SASL extensions, `extension_name="value"` in JAAS: comma-separated `name=value` pairs.'),
     Option("kafka.sasl.oauthbearer.token.provider", BOTH, p.function,
            "OAUTHBEARER: [function that returns a token](security.md#tokens-from-your-own-function), as "

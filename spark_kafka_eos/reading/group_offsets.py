@@ -18,13 +18,13 @@ import logging
 import time
 from collections.abc import Callable
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core.error_codes import passes
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.ledger.entry import marked_by
 from spark_kafka_eos.model import UNRESOLVED, OffsetAndMetadata, Offsets, offsets_from_json
 from spark_kafka_eos.options import ClientOptions, SourceOptions
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.error_codes import passes
+from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.reading.positions import JsonOffsets
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Determines a source's start and the ends of its batches: reads offsets from Kafka; `core.planning` decides.
+"""Determines a source's start and the ends of its batches: reads offsets from Kafka; `reading.planning` decides.
 
 Not obvious:
 - Spark does not record a query's first offset. If batch 0 runs again after a crash, Spark asks for the first offset
@@ -29,11 +29,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from spark_kafka_eos.broker import offsets
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core import planning
-from spark_kafka_eos.core.backoff import OUTDATED_LEADER_MS
-from spark_kafka_eos.core.task_split import Task, split
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.model import (
     UNRESOLVED,
@@ -48,8 +43,13 @@ from spark_kafka_eos.model import (
     with_start,
 )
 from spark_kafka_eos.options import SourceOptions, Timestamps
+from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol.backoff import OUTDATED_LEADER_MS
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.reading import planning
 from spark_kafka_eos.reading.replayed import Replayed
 from spark_kafka_eos.reading.same_records import SameRecords, created_between, origin_of
+from spark_kafka_eos.reading.task_split import Task, split
 
 log = logging.getLogger(__name__)
 
@@ -379,7 +379,7 @@ class Positions:
             progress = committed_progress(self._options.sink, self._cluster.cluster_id())
             self._committed_origin = progress.origin
             return {tp: progress.offsets.get(tp) for tp in partitions}
-        from spark_kafka_eos.broker.groups import GroupCoordinator
+        from spark_kafka_eos.protocol.groups import GroupCoordinator
 
         committed = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
         return {tp: None if at is None else at.offset for tp, at in committed.items()}

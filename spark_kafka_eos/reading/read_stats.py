@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_kafka_eos.core.progress import RangeTally
 from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
+from spark_kafka_eos.observe.tallies import RangeTally
 from spark_kafka_eos.wire.header_table import ends
 
 

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_eos.broker import offsets
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.core.fetch_steps import Fetched
-from spark_kafka_eos.core.planning import remaining
-from spark_kafka_eos.core.visibility import Marker, visible
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
+from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.fetching.visibility import Marker, visible
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
+from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.columns import Kind, source_columns
+from spark_kafka_eos.reading.planning import remaining
 from spark_kafka_eos.reading.read_stats import Tally
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 from spark_kafka_eos.wire.header_table import header_table

@@ -1,7 +1,7 @@
 """Keeps a stream from planning a batch across the end of its sink's ledger, if `sink.kafka.transactional.id` is set.
 
-`core.replay` says where the batches end. The ledger is read once, when this process plans its first batch after a start
-that it did not determine itself: a batch that Spark has planned already runs before that, so by then the sink has
+`reading.stops` says where the batches end. The ledger is read once, when this process plans its first batch after a
+start that it did not determine itself: a batch that Spark has planned already runs before that, so by then the sink has
 settled it.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 
-from spark_kafka_eos.core.replay import LastBatch, Stop, began_before, next_stop
 from spark_kafka_eos.model import Offsets
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.reading.same_records import SameRecords
+from spark_kafka_eos.reading.stops import LastBatch, Stop, began_before, next_stop
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,20 @@
-"""Samples record sizes with small fetches at the offsets that `core.byte_limit` selects."""
+"""Samples record sizes with small fetches at the offsets that `reading.byte_limit` selects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.core.byte_limit import Sample, ends_within, like_the_others, look_further, representatives, sample
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.reading.byte_limit import (
+    Sample,
+    ends_within,
+    like_the_others,
+    look_further,
+    representatives,
+    sample,
+)
 from spark_kafka_eos.wire.record_batch import scan
 
 # Of a partition: the Java producer's default batch.size, which has several record batches of most topics. Of all

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.registry.avro_extent import Damaged, Extent, extent
 from spark_kafka_eos.registry.avro_schema import (
     NULL,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from spark_kafka_eos.core.dead_letter_headers import ERROR
+from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Kind, Registry, Text, UnknownSchema

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from spark_kafka_eos.core.dead_letter_headers import ERROR
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.registry.client import Text
 from spark_kafka_eos.registry.rows import Rows
+from spark_kafka_eos.spark.prompt_input import PromptInput
 
 Read = Callable[[Rows], pa.Array]
 

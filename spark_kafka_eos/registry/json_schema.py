@@ -25,7 +25,7 @@ from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Text

@@ -43,7 +43,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema

@@ -1,4 +1,6 @@
-"""Spark: the data source, the sink, TransactionalWriter and ProgressListener. No other package imports PySpark.
+"""Spark: the data source, the sink, TransactionalWriter and ProgressListener.
+
+Of the other rooms, only the demo, the checker and `registry` import PySpark.
 
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
 writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; how it commits a micro-batch
@@ -12,5 +14,6 @@ stopping.py                             a stop in the middle of a batch, and SIG
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
 progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit
 lineage.py                              LineageListener, for OpenLineage
-worker.py                               setup of each Python worker
+checkpoint.py offset_log.py             a micro-batch as Spark's checkpoint has it; without PySpark
+worker.py prompt_input.py               setup of each Python worker; its input without delay
 """

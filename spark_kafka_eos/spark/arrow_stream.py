@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
+from spark_kafka_eos.appending.blocks import ROWS, Layout
 from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.ranges import from_rows
@@ -31,7 +32,6 @@ from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.schema import selecting
 from spark_kafka_eos.spark.source import read_records
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.writing.blocks import ROWS, Layout
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter

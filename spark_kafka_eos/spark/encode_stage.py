@@ -16,18 +16,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_kafka_eos.broker.cluster import shared_cluster
+from spark_kafka_eos.appending.blocks import Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.layout import target
+from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport, encoded
+from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.observe.links import Traceparents
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.prompt_input import PromptInput
+from spark_kafka_eos.protocol.cluster import shared_cluster
+from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import arrow_rows
 from spark_kafka_eos.spark.shuffled import block_row, report_rows
 from spark_kafka_eos.spark.worker import spare_the_collector
-from spark_kafka_eos.writing.blocks import Block, BlockEncoder, Layout, Target
-from spark_kafka_eos.writing.layout import target
-from spark_kafka_eos.writing.links import Traceparents
-from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport, encoded
-from spark_kafka_eos.writing.staging import Staging
 
 Batches = Iterator[pa.RecordBatch]
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.broker.cluster import Cluster, shared_cluster
-from spark_kafka_eos.broker.recorder import phase
-from spark_kafka_eos.core.append_mode import append_tasks
-from spark_kafka_eos.core.barrier import AppendReport
+from spark_kafka_eos.appending.append import WRITTEN_AGAIN, add_partitions, append_attempt, judge
+from spark_kafka_eos.appending.append_mode import append_tasks
+from spark_kafka_eos.appending.barrier import AppendReport
+from spark_kafka_eos.appending.blocks import Layout
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.prompt_input import PromptInput
+from spark_kafka_eos.protocol.cluster import Cluster, shared_cluster
+from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.spark.encode_stage import REPORT, Batches, RowsOf, ShufflingTask, report_row, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
+from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.shuffled import SHUFFLED, read, shuffle
 from spark_kafka_eos.spark.worker import spare_the_collector
-from spark_kafka_eos.writing.append import WRITTEN_AGAIN, add_partitions, append_attempt, judge
-from spark_kafka_eos.writing.blocks import Layout
-from spark_kafka_eos.writing.report import Appended
 
 
 def append_stage(

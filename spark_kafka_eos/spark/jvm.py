@@ -24,14 +24,14 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent, StreamingQueryListener
 
-from spark_kafka_eos.core.append_mode import SessionKind
-from spark_kafka_eos.core.backoff import Budget
-from spark_kafka_eos.core.barrier import StageAttempts
+from spark_kafka_eos.appending.append_mode import SessionKind
+from spark_kafka_eos.appending.barrier import StageAttempts
+from spark_kafka_eos.appending.files import files_at
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.protocol.backoff import Budget
+from spark_kafka_eos.spark.checkpoint import ReadFile, keeps_state, micro_batch, starts_where_the_query_began
 from spark_kafka_eos.spark.worker import COLLECTOR
-from spark_kafka_eos.writing.checkpoint import ReadFile, keeps_state, micro_batch, starts_where_the_query_began
-from spark_kafka_eos.writing.files import files_at
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _PROCESS = uuid.uuid4().hex

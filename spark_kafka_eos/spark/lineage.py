@@ -22,10 +22,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 import spark_kafka_eos
-from spark_kafka_eos.core.preflight import written_topics
-from spark_kafka_eos.core.progress import kafka_sources
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.observe.progress import kafka_sources
 from spark_kafka_eos.options import ClientOptions, sink_options, source_options
+from spark_kafka_eos.options.sink import written_topics
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient

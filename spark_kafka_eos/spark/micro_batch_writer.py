@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.append_mode import (
+from spark_kafka_eos.appending.append import StagedWrite, append
+from spark_kafka_eos.appending.append_mode import (
     FIRST_BYTES_PER_OFFSET,
     SMALL_BYTES,
     Choice,
@@ -21,25 +21,25 @@ from spark_kafka_eos.core.append_mode import (
     larger_than_expected,
     offsets,
 )
-from spark_kafka_eos.core.preflight import refuse_loop
+from spark_kafka_eos.appending.layout import known_partitions, layout
+from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport
+from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel, folder_of, staging_of
 from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransactionState, KafkaEosError, ReplayFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.options.outputs import OutputTopic
+from spark_kafka_eos.preflight.loop import refuse_loop
+from spark_kafka_eos.preflight.run import check_source_cluster, preflight
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.spark.shared_threads import in_shared_thread
-from spark_kafka_eos.writing.append import StagedWrite, append
-from spark_kafka_eos.writing.calls import Attempt, Call, Calls, calls_of
-from spark_kafka_eos.writing.commit import Committer, commit_batch, committer
-from spark_kafka_eos.writing.layout import known_partitions, layout
-from spark_kafka_eos.writing.observers import observer
-from spark_kafka_eos.writing.preflight import check_source_cluster, preflight
-from spark_kafka_eos.writing.report import Appended, CommitReport, EncodeReport
-from spark_kafka_eos.writing.staging import Staging, TooLargeToTravel, folder_of, staging_of
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.transaction.calls import Attempt, Call, Calls, calls_of
+from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
+from spark_kafka_eos.transaction.shared import SharedTransaction
 
 _log = logging.getLogger(__name__)
 

@@ -32,23 +32,24 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from spark_kafka_eos.broker import offsets
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.datagrams import Collector
-from spark_kafka_eos.broker.endpoint import Endpoint
-from spark_kafka_eos.broker.open_transactions import oldest_open
-from spark_kafka_eos.core.lag import Marks, OpenTransaction, Standstill, lasting, standstills, unread
-from spark_kafka_eos.core.lateness import Lateness
-from spark_kafka_eos.core.progress import QueryFigures, SourceRead, figures, kafka_sources
-from spark_kafka_eos.core.query_metrics import QUERY_METRICS, QueryMetrics
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import Offsets, TopicPartition
+from spark_kafka_eos.observe.datagrams import Collector
+from spark_kafka_eos.observe.endpoint import Endpoint
+from spark_kafka_eos.observe.lag import OpenTransaction, Standstill, lasting, standstills, unread
+from spark_kafka_eos.observe.lateness import Lateness
+from spark_kafka_eos.observe.progress import QueryFigures, SourceRead, figures, kafka_sources
+from spark_kafka_eos.observe.query_metrics import QUERY_METRICS, QueryMetrics
+from spark_kafka_eos.observe.trace_file import append_trigger
+from spark_kafka_eos.operators.open_transactions import oldest_open
+from spark_kafka_eos.operators.unread import first_times
 from spark_kafka_eos.options import SourceOptions, source_options
+from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import Marks
 from spark_kafka_eos.reading.positions import Positions
-from spark_kafka_eos.reading.unread import first_times
 from spark_kafka_eos.spark.jvm import driver_addresses, is_classic, quick
 from spark_kafka_eos.spark.worker import COLLECTOR
-from spark_kafka_eos.writing.trace_file import append_trigger
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Questions:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Logs one line of JSON per micro-batch (`core.progress.QueryFigures`); `last` returns the latest figures.
+    """Logs one line of JSON per micro-batch (`observe.progress.QueryFigures`); `last` returns the latest figures.
 
     `options` are the source's options, of this package or of the built-in source: how to connect to Kafka, and what a
     query reads before its first batch. An open transaction is reported once it has held a last stable offset for

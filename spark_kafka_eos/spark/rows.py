@@ -99,7 +99,7 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
 def sink_rows(
     frame: DataFrame, *, topic: str | None, constant_topic: bool = False, dead_letters: bool = False
 ) -> DataFrame:
-    """The rows to encode, with the types of `writing.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
+    """The rows to encode, with the types of `appending.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
     names = check_schema(frame.schema, topic=topic, dead_letters=dead_letters)
     if not constant_topic and _is_ready(frame.schema, names):
         return frame  # a projection costs Spark some milliseconds of planning per micro-batch
@@ -114,7 +114,7 @@ def arrow_rows(batches: Iterator[pa.RecordBatch], *, dead_letters: bool = False)
     """
     import pyarrow as pa
 
-    from spark_kafka_eos.writing.blocks import ROWS
+    from spark_kafka_eos.appending.blocks import ROWS
 
     for batch in batches:
         columns, names = [], []

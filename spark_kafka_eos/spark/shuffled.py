@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_kafka_eos.appending.blocks import Block
+from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
 
 _MASK = 0xFFFFFFFF
 

@@ -28,33 +28,27 @@ from urllib.parse import urlsplit
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.ownership import Owner
-from spark_kafka_eos.core.preflight import refuse_loop
+from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.files import files_at, through_spark
+from spark_kafka_eos.appending.report import CommitReport, EncodeReport
+from spark_kafka_eos.appending.staging import Staging, folder_of_run, staging_of
+from spark_kafka_eos.appending.temporary import TemporaryStaging
 from spark_kafka_eos.errors import CheckpointUnusable, ConfigurationError, StagingLost
-from spark_kafka_eos.ledger.decide import (
-    Decide,
-    batch_write,
-    decide_batch_write,
-    decide_micro_batch,
-    destination_of,
-)
+from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
-from spark_kafka_eos.prompt_input import PromptInput
+from spark_kafka_eos.preflight.loop import refuse_loop
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.spark.checkpoint import Plan, ReadFile, micro_batch, newest_plan, plan_of
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
+from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.worker import COLLECTOR, raising_when_ended
-from spark_kafka_eos.writing.append import StagedWrite
-from spark_kafka_eos.writing.checkpoint import Plan, ReadFile, micro_batch, newest_plan, plan_of
-from spark_kafka_eos.writing.commit import commit_batch, committer
-from spark_kafka_eos.writing.files import files_at, through_spark
-from spark_kafka_eos.writing.observers import observer
-from spark_kafka_eos.writing.report import CommitReport, EncodeReport
-from spark_kafka_eos.writing.staging import Staging, folder_of_run, staging_of
-from spark_kafka_eos.writing.temporary import TemporaryStaging
-from spark_kafka_eos.writing.transaction import owner_of
+from spark_kafka_eos.transaction.commit import commit_batch, committer
+from spark_kafka_eos.transaction.ownership import Owner
+from spark_kafka_eos.transaction.shared import owner_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +90,7 @@ _planned: dict[str, int] = {}
 
 
 def _preflight(cluster: Cluster, options: SinkOptions, staging: Staging) -> None:
-    from spark_kafka_eos.writing.preflight import preflight
+    from spark_kafka_eos.preflight.run import preflight
 
     preflight(cluster, options, staging)
 
@@ -142,8 +136,8 @@ class _Sink(PromptInput):
     def _stage(
         self, batches: Iterator[pa.RecordBatch], folder: str, query_id: str | None, batch_id: int | None
     ) -> EncodeReport:
+        from spark_kafka_eos.appending.layout import layout
         from spark_kafka_eos.spark.encode_stage import stage_rows
-        from spark_kafka_eos.writing.layout import layout
 
         # The task looks up the topics, because none of our code runs on the driver before it.
         where = layout(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
@@ -212,7 +206,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             return
         super().check()
         if read("commits/0") is None and read("offsets/0") is not None:
-            from spark_kafka_eos.writing.preflight import check_source_cluster
+            from spark_kafka_eos.preflight.run import check_source_cluster
 
             batch = micro_batch(read, 0)
             refuse_loop(self._options, batch)

@@ -13,8 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_kafka_eos.errors import errors_of_source
-from spark_kafka_eos.prompt_input import PromptInput
 from spark_kafka_eos.spark.features import StreamReader
+from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.worker import COLLECTOR, spare_the_collector
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def read_records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Itera
 
 
 def _records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    from spark_kafka_eos.broker.cluster import shared_cluster
+    from spark_kafka_eos.protocol.cluster import shared_cluster
     from spark_kafka_eos.reading.records import read
 
     spare_the_collector()
@@ -187,8 +187,8 @@ def _read_and_tell(
     ranges: Sequence[OffsetRange], options: SourceOptions, context: TaskContext, collector: str
 ) -> Iterator[pa.RecordBatch]:
     """The same, and report statistics to the driver's progress listener at the end."""
-    from spark_kafka_eos.broker.cluster import shared_cluster
-    from spark_kafka_eos.broker.datagrams import tell
+    from spark_kafka_eos.observe.datagrams import tell
+    from spark_kafka_eos.protocol.cluster import shared_cluster
     from spark_kafka_eos.reading.read_stats import Tally
     from spark_kafka_eos.reading.records import read
 

@@ -13,7 +13,7 @@ from types import FrameType
 
 _log = logging.getLogger(__name__)
 
-# Address and key for statistics of tasks and commits (`broker.datagrams`). Spark passes the session's settings to its
+# Address and key for statistics of tasks and commits (`observe.datagrams`). Spark passes the session's settings to its
 # tasks, and redacts this one in the event log and the UI because of its name (spark.redaction.regex).
 COLLECTOR = "spark.kafka-eos.progress.token"
 

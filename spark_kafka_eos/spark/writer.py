@@ -5,7 +5,7 @@
     )
     orders.writeStream.foreachBatch(writer).option("checkpointLocation", path).start()
 
-The records are appended to the transaction in one of two ways (option `appendMode`; core.append_mode chooses):
+The records are appended to the transaction in one of two ways (option `appendMode`; appending.append_mode chooses):
 - `driver`: encode tasks stage their blocks in files, and the driver appends them. There is no shuffle and only one
   Python stage, so this is fastest on one machine and for small batches. On a cluster, the driver's network limits it.
 - `executors`: blocks are shuffled to append tasks, each of which owns some partitions. This scales with the cluster. It
@@ -20,6 +20,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
+from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.options import Write, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.sink import output_topics_of, require_declared
@@ -28,7 +29,6 @@ from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
 from spark_kafka_eos.spark.stopping import stop_recognized
-from spark_kafka_eos.writing.report import CommitReport
 
 
 class BatchTransaction:

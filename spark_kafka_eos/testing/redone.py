@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# As `writing.commit` logs an aborted attempt.
+# As `transaction.commit` logs an aborted attempt.
 _ABORTED_ATTEMPT = re.compile(r"batch (\d+) of query \S+, attempt \d+: (.+)")
 
 

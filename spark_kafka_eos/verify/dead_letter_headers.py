@@ -1,4 +1,4 @@
-"""The origin of a dead letter, stored in the headers that the sink appends to it (core.dead_letter_headers).
+"""The origin of a dead letter, stored in the headers that the sink appends to it (dead_letters.headers).
 
 Invariant 1 counts a dead letter as the copy of a source record, like a value with provenance.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_eos.core.dead_letter_headers import header_name, letter_of
+from spark_kafka_eos.dead_letters.headers import header_name, letter_of
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance
 
 _CAUSE = header_name("cause")

@@ -16,7 +16,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from spark_kafka_eos.broker.oauth import librdkafka_callback
+from spark_kafka_eos.auth.oauth import librdkafka_callback
 from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions

@@ -1,6 +1,6 @@
 """Determines the outcome of each record batch of a partition from its log alone, with the control batches.
 
-`core.visibility` uses the list of aborted transactions in a Fetch response, as readers do. This module does not use
+`fetching.visibility` uses the list of aborted transactions in a Fetch response, as readers do. This module does not use
 that list, in order to check both it and the readers: a producer's transactional batches wait for its next control
 batch, which commits or aborts them. Batches that still wait at the end of the log are open, and nothing from the first
 such batch on is stable. Source: KIP-98 ("control messages", "last stable offset").

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.core.fetch_steps import Fetched
-from spark_kafka_eos.core.visibility import Marker
 from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.fetching.visibility import Marker
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import SourceOptions
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.verify.dead_letter_headers import unpack_headers
 from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen

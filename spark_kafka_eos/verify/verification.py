@@ -17,10 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from spark_kafka_eos.broker import describe, offsets
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core.transactions import TransactionFacts
+from spark_kafka_eos.auth.secret import keys
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.ledger import entry as ledgers
 from spark_kafka_eos.ledger.entry import LedgerEntry
@@ -29,9 +26,12 @@ from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.options.secret import keys
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.protocol import describe, offsets
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.verify import history as histories
 from spark_kafka_eos.verify import scan
 from spark_kafka_eos.verify.evidence import Ledger, Seen, SourcePartition, source_partition

@@ -8,11 +8,11 @@ import time
 
 import pyarrow as pa
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
 

@@ -12,26 +12,26 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core import rights
-from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import digest
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.preflight import rights
+from spark_kafka_eos.preflight.rights import Right
+from spark_kafka_eos.preflight.run import preflight
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.jars import perf_tools_class_path
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import commit_batch, committer
-from spark_kafka_eos.writing.preflight import preflight
-from spark_kafka_eos.writing.report import Appended
 from tests.principals import add_user
 from tests.producing import produce
 from tests.reading import await_stable

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 
-from spark_kafka_eos.broker.open_transactions import producers
-from spark_kafka_eos.broker.transactions import idempotent_identity
+from spark_kafka_eos.appending.append import append, append_attempt
+from spark_kafka_eos.appending.blocks import Block
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.operators.open_transactions import producers
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.transactions import idempotent_identity
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.append import append, append_attempt
-from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.idempotent import IdempotentWrites
-from spark_kafka_eos.writing.report import Appended
 
 pytestmark = pytest.mark.broker
 

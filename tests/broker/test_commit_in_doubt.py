@@ -8,19 +8,19 @@ import time
 
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.core.error_codes import name_of
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown, TransactionAborted
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.error_codes import name_of
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 
 pytestmark = pytest.mark.broker
 

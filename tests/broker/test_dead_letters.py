@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
-from spark_kafka_eos.core.dead_letters import Cause
-from spark_kafka_eos.core.replays import MOST, REPLAYS
-from spark_kafka_eos.dead_letters import replay
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.replay import send as replay
+from spark_kafka_eos.replay.plan import MOST, REPLAYS
 from spark_kafka_eos.testing.driver import Kill
 from tests.producing import produce, transact
 from tests.reading import read_committed

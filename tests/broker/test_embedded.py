@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.kraft import INTERNAL
 from spark_kafka_eos.testing.topic_reader import read_topic

@@ -14,9 +14,9 @@ import typer
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.cli.exporter import exporter
-from spark_kafka_eos.reading.cluster_metrics import CLUSTER_METRICS, HANGING, LAG_SECONDS
+from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, HANGING, LAG_SECONDS
+from spark_kafka_eos.protocol.cluster import Cluster
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.interrupts import heeding_ctrl_c

@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.recorder import recording
+from spark_kafka_eos.appending.append import add_partitions, append_attempt
+from spark_kafka_eos.appending.blocks import Block
+from spark_kafka_eos.appending.report import Appended, EncodedBlock, EncodeReport
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.recorder import recording
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.append import add_partitions, append_attempt
-from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended, EncodedBlock, EncodeReport
-from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
 
 pytestmark = pytest.mark.broker

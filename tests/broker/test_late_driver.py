@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.broker import describe
-from spark_kafka_eos.core.transactions import TransactionFacts
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, must_not_restart
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.transaction.commit import commit_batch
 
 pytestmark = pytest.mark.broker
 

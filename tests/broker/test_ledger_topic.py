@@ -8,11 +8,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.describe import topics
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
-from spark_kafka_eos.core.preflight import TopicFacts
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, LedgerRefused
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
@@ -21,10 +17,14 @@ from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.describe import topics
+from spark_kafka_eos.protocol.facts import TopicFacts
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import Positions
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.conftest import expire, options_of
 from tests.copying import Copy
 from tests.producing import produce

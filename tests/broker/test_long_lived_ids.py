@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from spark_kafka_eos.broker import describe
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.transaction.commit import commit_batch
 
 pytestmark = pytest.mark.broker
 

@@ -15,21 +15,22 @@ import pyarrow as pa
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.core.preflight import OFFSETS_TOPIC, Finding, Severity
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerError, BrokerUnreachable
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
+from spark_kafka_eos.preflight.findings import Finding, Severity
+from spark_kafka_eos.preflight.run import examine
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.legacy import as_record_batches
 from spark_kafka_eos.wire.record_batch import scan
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.preflight import examine
-from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure
 from tests.conftest import KAFKA_OLDEST

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.offsets import latest
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.testing import EmbeddedKafka, Proxy
 from spark_kafka_eos.wire.decode import decode
 from tests.producing import produce, transact

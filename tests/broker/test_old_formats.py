@@ -18,20 +18,20 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.recorder import recording
+from spark_kafka_eos.appending import formats
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.ledger.entry import Written
 from spark_kafka_eos.model import Compression, MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.recorder import recording
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends
+from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import scan
-from spark_kafka_eos.writing import formats
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.idempotent import IdempotentWrites
-from spark_kafka_eos.writing.report import Appended
 from tests.conftest import KAFKA_OLDEST
 from tests.kafka_tools import tool
 from tests.messages import BY_BROKER, T0, message, wrapper

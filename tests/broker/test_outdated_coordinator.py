@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
+from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.verify.verification import verify
-from spark_kafka_eos.writing.report import CommitReport
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.producing import produce

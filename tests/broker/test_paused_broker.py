@@ -10,17 +10,17 @@ import time
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.core.barrier import StageAttempts
+from spark_kafka_eos.appending.append import append, append_attempt, judge
+from spark_kafka_eos.appending.barrier import StageAttempts
+from spark_kafka_eos.appending.blocks import Block
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.append import append, append_attempt, judge
-from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction
 
 pytestmark = pytest.mark.broker
 

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
 from spark_kafka_eos.cli import main as cli
-from spark_kafka_eos.core.preflight import Severity
-from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.errors import BrokerError, PreflightFailed
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.table import LEDGER_TOPIC
-from spark_kafka_eos.writing.preflight import examine, preflight
+from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.preflight.rights import Right
+from spark_kafka_eos.preflight.run import examine, preflight
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from tests.conftest import topic_factory
 from tests.principals import add_user
 

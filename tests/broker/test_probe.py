@@ -8,21 +8,21 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.open_transactions import oldest_open
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.cli import main as cli
-from spark_kafka_eos.core.abilities import TRANSACTION_APIS
-from spark_kafka_eos.core.preflight import Severity
-from spark_kafka_eos.core.rights import Right
 from spark_kafka_eos.errors import PreflightFailed
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.operators.open_transactions import oldest_open
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.preflight.abilities import TRANSACTION_APIS
+from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.preflight.probe import probe
+from spark_kafka_eos.preflight.rights import Right
+from spark_kafka_eos.preflight.run import examine_source, preflight
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.testing.proxy import Proxy
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.preflight import examine_source, preflight
-from spark_kafka_eos.writing.probe import probe
 from tests.principals import add_user
 from tests.reading import await_stable
 

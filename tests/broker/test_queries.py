@@ -13,19 +13,19 @@ import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending.files import files_at
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.rights import Right
-from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger.entry import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.reading.queries import QueryReader
-from spark_kafka_eos.writing.checkpoint import next_batch
-from spark_kafka_eos.writing.files import files_at
+from spark_kafka_eos.operators.queries import QueryReader
+from spark_kafka_eos.preflight.rights import Right
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.protocol.offsets import latest
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.spark.checkpoint import next_batch
 from tests.broker.conftest import expire, options_of
 from tests.copying import Copy
 from tests.pages import ROOT

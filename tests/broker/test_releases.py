@@ -10,18 +10,18 @@ import itertools
 
 import pytest
 
-from spark_kafka_eos.broker.open_transactions import oldest_open
-from spark_kafka_eos.core.preflight import Severity
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.operators.open_transactions import oldest_open
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.preflight.probe import probe
+from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import group_offsets
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.preflight import examine
-from spark_kafka_eos.writing.probe import probe
-from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.transaction.commit import commit_batch
 from tests.reading import ours
 
 pytestmark = pytest.mark.broker

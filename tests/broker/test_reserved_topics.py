@@ -8,10 +8,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.appending.append import append, append_attempt
+from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
+from spark_kafka_eos.appending.layout import layout, target
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
 from spark_kafka_eos.ledger.progress import last_entry
@@ -19,10 +21,8 @@ from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.append import append, append_attempt
-from spark_kafka_eos.writing.blocks import ROWS, Block, BlockEncoder
-from spark_kafka_eos.writing.layout import layout, target
 from tests.producing import produce
 from tests.reading import read_committed
 

@@ -9,8 +9,8 @@ import itertools
 
 import pytest
 
-from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
 from tests.broker.conftest import expire
 from tests.producing import produce
 from tests.reading import read_committed

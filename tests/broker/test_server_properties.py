@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.preflight import Severity
 from spark_kafka_eos.options import from_properties, sink_options
+from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.preflight.run import examine
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.writing.preflight import examine
 from tests.conftest import release
 from tests.pages import ROOT
 

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.produce import Appender
-from spark_kafka_eos.broker.transactions import TransactionCoordinator, idempotent_identity
-from spark_kafka_eos.core.sequences import next_sequence
+from spark_kafka_eos.appending.produce import Appender
+from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerError, CommitOutcomeUnknown, InvalidRow, ProducerFenced, TransactionAborted
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.testing.read_offsets import group_offsets
 
 pytestmark = pytest.mark.broker

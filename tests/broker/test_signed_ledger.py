@@ -8,11 +8,10 @@ import logging
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
-from spark_kafka_eos.core.dead_letters import Cause
-from spark_kafka_eos.dead_letters.replay import plan
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
 from spark_kafka_eos.errors import LedgerRefused, ToolFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
@@ -21,10 +20,11 @@ from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.replay.send import plan
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.verify import verify
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.producing import produce
 
 pytestmark = pytest.mark.broker

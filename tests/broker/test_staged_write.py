@@ -9,21 +9,21 @@ import time
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.broker.transactions import idempotent_identity
-from spark_kafka_eos.core import staging_space
-from spark_kafka_eos.core.staging_space import Space
+from spark_kafka_eos.appending import staging_space
+from spark_kafka_eos.appending.append import StagedWrite, append
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
+from spark_kafka_eos.appending.files import LocalFiles
+from spark_kafka_eos.appending.layout import layout
+from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import InvalidRow, StagingFull, StagingLost
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.writing.append import StagedWrite, append
-from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.files import LocalFiles
-from spark_kafka_eos.writing.layout import layout
-from spark_kafka_eos.writing.staging import Staging
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.protocol.offsets import latest
+from spark_kafka_eos.protocol.transactions import idempotent_identity
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 
 pytestmark = pytest.mark.broker
 

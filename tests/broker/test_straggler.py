@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.open_transactions import oldest_open
-from spark_kafka_eos.broker.produce import Appender
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.produce import Appender
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.ledger.verdicts import Skip, Write
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.operators.open_transactions import oldest_open
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.transaction.commit import commit_batch
 
 pytestmark = pytest.mark.broker
 

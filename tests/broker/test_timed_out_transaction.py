@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.produce import Appender
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 pytestmark = pytest.mark.broker
 

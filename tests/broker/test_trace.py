@@ -7,15 +7,15 @@ from collections import Counter
 
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import Proxy
-from spark_kafka_eos.writing.append import append
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 
 OF_TV1 = ["AddPartitionsToTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "AddOffsetsToTxn"]
 

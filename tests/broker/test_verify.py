@@ -20,18 +20,15 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from spark_kafka_eos.broker import describe
-from spark_kafka_eos.broker import offsets as broker_offsets
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending import barrier
+from spark_kafka_eos.appending import blocks as eos_blocks
+from spark_kafka_eos.appending.barrier import AppendReport, Commit
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, Layout, Target
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core import barrier
-from spark_kafka_eos.core.barrier import AppendReport, Commit
-from spark_kafka_eos.core.dead_letter_headers import DeadLetter, headers_of
-from spark_kafka_eos.core.dead_letters import Cause
-from spark_kafka_eos.core.transaction import Event
-from spark_kafka_eos.core.visibility import visible
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
+from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts as ledger_verdicts
 from spark_kafka_eos.ledger.ends import CommittedEnd
@@ -39,16 +36,19 @@ from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol import offsets as broker_offsets
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading import records as reading
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.transaction.shared import SharedTransaction
+from spark_kafka_eos.transaction.states import Event
 from spark_kafka_eos.verify import scan
 from spark_kafka_eos.verify.findings import Invariant
 from spark_kafka_eos.verify.follower import Follower
 from spark_kafka_eos.verify.history import to_line
 from spark_kafka_eos.verify.verification import verify
-from spark_kafka_eos.writing import blocks as eos_blocks
-from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder, Layout, Target
-from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
 from tests.producing import produce, transact

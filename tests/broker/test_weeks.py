@@ -11,19 +11,19 @@ from typing import Self
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.connection import Connection
-from spark_kafka_eos.broker.offsets import latest
+from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
+from spark_kafka_eos.appending.layout import layout
+from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.writing.append import StagedWrite
-from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.layout import layout
-from spark_kafka_eos.writing.staging import Staging
-from spark_kafka_eos.writing.transaction import SharedTransaction
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.sizes import grown, measure, table
 
 pytestmark = pytest.mark.broker

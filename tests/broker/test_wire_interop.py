@@ -24,11 +24,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.produce import Appender
+from spark_kafka_eos.appending.produce import Appender
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import Compression, OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.jars import class_path
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.wire.decode import decode

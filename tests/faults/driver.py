@@ -20,22 +20,22 @@ from typing import Any
 import pyarrow as pa
 
 from spark_kafka_eos import failpoints
-from spark_kafka_eos.broker import cluster as cluster_module
-from spark_kafka_eos.broker.cluster import Cluster
+from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.blocks import BlockEncoder
+from spark_kafka_eos.appending.layout import layout, target
+from spark_kafka_eos.appending.staging import folder_of, staging_of
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.preflight.run import preflight
+from spark_kafka_eos.protocol import cluster as cluster_module
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
+from spark_kafka_eos.spark.checkpoint import micro_batch
+from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.verify.provenance_bytes import pack
-from spark_kafka_eos.writing.append import StagedWrite
-from spark_kafka_eos.writing.blocks import BlockEncoder
-from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.commit import commit_batch, committer
-from spark_kafka_eos.writing.layout import layout, target
-from spark_kafka_eos.writing.preflight import preflight
-from spark_kafka_eos.writing.staging import folder_of, staging_of
 
 PARTITIONS = 2  # of the source, and of the target: source partition p goes to target partition p
 RECORDS = 30  # in each source partition

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Message
 
-from spark_kafka_eos.broker import describe
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.model import IsolationLevel
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Fault, Proxy
 from spark_kafka_eos.testing.read_offsets import group_offsets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_eos.broker.versions import RANGES, TV1_NEWEST
+from spark_kafka_eos.protocol.versions import RANGES, TV1_NEWEST
 from spark_kafka_eos.testing.proxy_frames import message_class
 from tests.faults import driver
 

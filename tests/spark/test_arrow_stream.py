@@ -18,9 +18,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
+from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.verify import verify
-from spark_kafka_eos.writing.report import CommitReport
 from tests.producing import produce
 from tests.reading import librdkafkas, read_committed
 from tests.spark.test_progress import until

@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_kafka_eos.appending.files import files_at
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.writing.checkpoint import micro_batch
-from spark_kafka_eos.writing.files import files_at
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos import TransactionalWriter, aside
-from spark_kafka_eos.core.dead_letter_headers import DeadLetter, letter_of, own_headers
+from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.producing import produce
 from tests.reading import read_committed

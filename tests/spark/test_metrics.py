@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter
-from spark_kafka_eos.core.query_metrics import QUERY_METRICS
+from spark_kafka_eos.observe.query_metrics import QUERY_METRICS
 from tests.producing import produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

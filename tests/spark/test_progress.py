@@ -9,8 +9,8 @@ import time
 import pytest
 
 from spark_kafka_eos import ProgressListener, offsets_behind_latest
-from spark_kafka_eos.core.lag import OpenTransaction
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.observe.lag import OpenTransaction
 from tests.producing import produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

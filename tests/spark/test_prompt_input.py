@@ -24,5 +24,5 @@ def test_a_task_does_not_wait_for_its_input_over_tcp(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, JOB], check=True, env=environment, stdout=subprocess.PIPE, cwd=tmp_path)
     told = json.loads(ran.stdout.splitlines()[-1])
     assert told["acknowledged"]
-    assert told["plain"] > 30, "Spark's tasks do not wait any more: spark_kafka_eos/prompt_input.py is not needed"
+    assert told["plain"] > 30, "Spark's tasks do not wait any more: spark_kafka_eos/spark/prompt_input.py is not needed"
     assert told["prompt"] < 20

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from spark_kafka_eos.core.rights import Right
+from spark_kafka_eos.preflight.rights import Right
 from tests.conftest import SecuredKafka
 from tests.principals import add_user
 from tests.producing import produce

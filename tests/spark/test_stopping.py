@@ -16,12 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos import TransactionalWriter
-from spark_kafka_eos.broker import describe
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from tests.pages import ROOT
 from tests.producing import produce

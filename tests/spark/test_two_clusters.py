@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from spark_kafka_eos.broker.cluster import Cluster
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from tests.conftest import topic_factory

@@ -17,15 +17,15 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.broker.open_transactions import producers
+from spark_kafka_eos.appending.staging import INLINE_BYTES
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.operators.open_transactions import producers
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.shuffled import slot_of
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import group_offsets
-from spark_kafka_eos.writing.staging import INLINE_BYTES
 from tests.matrix import Cell
 from tests.producing import KEEP, produce
 from tests.reading import read_committed

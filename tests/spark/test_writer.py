@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_kafka_eos.core.append_mode import SessionKind
+from spark_kafka_eos.appending.append_mode import SessionKind
+from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.topic_reader import read_topic
-from spark_kafka_eos.writing.report import CommitReport
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

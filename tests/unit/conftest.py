@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.unit.scripted_broker import answers, broker, lost, old_broker  # noqa: F401 - fixtures
+
 settings.register_profile("without deadline", deadline=None)  # else as the profile in force: `ci` where CI is set
 settings.load_profile("without deadline")
 

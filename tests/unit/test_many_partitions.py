@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 
 from lab.bench.figures import growth
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.groups import GroupCoordinator
-from spark_kafka_eos.broker.offsets import latest
-from spark_kafka_eos.core.send_plan import SendPlan
+from spark_kafka_eos.appending import blocks
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.layout import layout
+from spark_kafka_eos.appending.send_plan import SendPlan
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
@@ -31,13 +32,12 @@ from spark_kafka_eos.model import (
 )
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.outputs import output_topics
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.sampling import bytes_per_offset, ends_by_weight
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing import blocks
-from spark_kafka_eos.writing.blocks import ROWS, BlockEncoder, Layout, Target
-from spark_kafka_eos.writing.layout import layout
-from spark_kafka_eos.writing.transaction import SharedTransaction
 from tests.model_kafka import KafkaModel
 
 MANY = 300
@@ -234,7 +234,7 @@ def test_offsets_of_all_partitions_become_visible_with_the_transaction():
 
 
 def _begun(kafka) -> ProducerIdentity:
-    from spark_kafka_eos.broker.transactions import TransactionCoordinator
+    from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
     return TransactionCoordinator(kafka.cluster(), "id", 60_000).init_producer_id()
 

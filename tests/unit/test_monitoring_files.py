@@ -15,9 +15,9 @@ import pytest
 import yaml
 from promql_parser import VectorSelector
 
-from spark_kafka_eos.core.metrics import Metric
-from spark_kafka_eos.core.query_metrics import QUERY_METRICS
-from spark_kafka_eos.reading.cluster_metrics import CLUSTER_METRICS
+from spark_kafka_eos.observe.metrics import Metric
+from spark_kafka_eos.observe.query_metrics import QUERY_METRICS
+from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS
 from tests.pages import ROOT
 
 DASHBOARD = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text())

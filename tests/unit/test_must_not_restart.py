@@ -6,7 +6,7 @@ from spark_kafka_eos import AttemptsExhausted, LedgerRefused, ProducerFenced, Tr
 
 TRACEBACK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: An exception was raised by the
 Python Proxy. Return Message: Traceback (most recent call last):
-  File "/app/spark_kafka_eos/writing/transaction.py", line 162, in commit
+  File "/app/spark_kafka_eos/transaction/shared.py", line 162, in commit
     raise self._fenced(error)
 {last}
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.prompt_input import PromptInput, acknowledge_at_once
+from spark_kafka_eos.spark.prompt_input import PromptInput, acknowledge_at_once
 
 
 def wait(batches: Iterator[pa.RecordBatch]) -> float:

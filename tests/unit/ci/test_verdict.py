@@ -58,7 +58,7 @@ def test_a_whole_run_proves_something(tmp_path):
     assert faults(tmp_path, whole_run()) == []
 
 
-ONE = next(case for case in _every_test() if case.startswith("tests.unit.core.test_barrier."))
+ONE = next(case for case in _every_test() if case.startswith("tests.unit.appending.test_barrier."))
 
 
 @pytest.mark.parametrize("inside", ["<skipped/>", '<skipped type="pytest.xfail"/>', "<failure/>", "<error/>"])
@@ -67,7 +67,7 @@ def test_a_case_that_did_not_pass_proves_nothing(tmp_path, inside):
 
 
 def test_a_test_without_a_case_is_named_and_a_file_without_any_is_named_once(tmp_path):
-    file, place = ROOT / "tests/unit/core/test_barrier.py", f"{ONE.rpartition('.')[0]}."
+    file, place = ROOT / "tests/unit/appending/test_barrier.py", f"{ONE.rpartition('.')[0]}."
     without = {case: inside for case, inside in whole_run().items() if case != ONE}
     assert faults(tmp_path, without) == [f"nothing ran of {file}::{ONE.removeprefix(place)}"]
     without = {case: inside for case, inside in without.items() if not case.startswith(place)}
@@ -96,7 +96,7 @@ def test_a_file_of_slow_tests_is_not_expected_and_one_with_others_beside_them_is
 
 def test_the_slowest_files_come_first_with_the_time_of_all_their_cases(tmp_path):
     file = report(tmp_path, {})
-    times = [("broker.test_a", 2), ("broker.test_a", 3), ("spark.test_b", 4), ("unit.core.test_c", 0.5)]
+    times = [("broker.test_a", 2), ("broker.test_a", 3), ("spark.test_b", 4), ("unit.wire.test_c", 0.5)]
     cases = [f'<testcase classname="tests.{name}" name="test_it" time="{time}"/>' for name, time in times]
     file.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
     assert verdict.slowest(file, most=2) == [("broker.test_a", 5.0), ("spark.test_b", 4.0)]

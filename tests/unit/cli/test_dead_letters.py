@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.dead_letters import counts, listing, parts, said, tally, to_json
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.core.dead_letter_headers import DeadLetter
-from spark_kafka_eos.core.replays import Stream
-from spark_kafka_eos.dead_letters.replay import Plan
-from spark_kafka_eos.dead_letters.stored import StoredLetter
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.replay.plan import Stream
+from spark_kafka_eos.replay.send import Plan
+from spark_kafka_eos.replay.stored import StoredLetter
 
 
 def stored(value=b"secret", *, key=None, cause="undecodable", timestamp=1_700_000_000_000, **letter):

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.exporter import exporter
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError
-from spark_kafka_eos.reading.cluster_metrics import UP
-from spark_kafka_eos.reading.cluster_watch import ClusterWatch
+from spark_kafka_eos.operators.cluster_metrics import UP
+from spark_kafka_eos.operators.cluster_watch import ClusterWatch
 
 APP = typer.Typer()
 APP.command()(exporter)

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.cli.preflight import summary, table
 from spark_kafka_eos.cli.query_options import parse_options
-from spark_kafka_eos.core.preflight import Finding, Severity
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
+from spark_kafka_eos.preflight.findings import Finding, Severity
 
 OK = Finding(severity=Severity.OK, subject="cluster", found="reachable, 3 brokers")
 WARNING = Finding(severity=Severity.WARNING, subject="topic [red]", found="one", meaning="Luck", action="Add one")

@@ -8,14 +8,13 @@ from rich.console import Console
 
 from spark_kafka_eos.cli.query import description, list_table
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view
-from spark_kafka_eos.core.preflight import Unread
-from spark_kafka_eos.core.transactions import TransactionFacts
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, Written
 from spark_kafka_eos.ledger.verdicts import decide
 from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.operators.status import Commit, QueryStatus
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.reading.status import Commit, QueryStatus
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 
 NOW = 1_800_000_000_000
 LONG = "a-transactional.id-that-is-longer-than-any-table-of-eighty-columns-can-have-in-one-line-of-a-cell"

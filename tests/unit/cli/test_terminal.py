@@ -16,10 +16,11 @@ from spark_kafka_eos.cli.errors import show
 from spark_kafka_eos.cli.query import description, list_table
 from spark_kafka_eos.cli.terminal import Console, Text, printable
 from spark_kafka_eos.cli.top_rows import Picture
-from spark_kafka_eos.core.transactions import Survey, TransactionFacts
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.reading.status import QueryStatus
+from spark_kafka_eos.operators.status import QueryStatus
+from spark_kafka_eos.operators.survey import Survey
+from spark_kafka_eos.protocol.facts import TransactionFacts
 
 EVIL = "id\x1b[2K\x1b]52;c;cm0gLXJm\x07\x9b31m\u202eend"
 SEEN = "id�[2K�]52;c;cm0gLXJm��31m�end"

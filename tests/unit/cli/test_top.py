@@ -11,8 +11,8 @@ from textual.widgets import Static
 
 from spark_kafka_eos.cli.top_rows import MOST_ROWS, Picture, chosen, transaction_rows
 from spark_kafka_eos.cli.top_screen import Details, RowTable, Top
-from spark_kafka_eos.core.transactions import Survey
 from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.operators.survey import Survey
 from tests.pages import ROOT
 
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "pictures" / "top.py"))

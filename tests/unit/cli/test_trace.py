@@ -11,12 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.cli.timeline import html, svg
 from spark_kafka_eos.cli.trace import trace
-from spark_kafka_eos.core.trace import Phase, Request, Trace, trigger_phases
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.writing import trace_file
-from spark_kafka_eos.writing.report import CommitReport
+from spark_kafka_eos.observe import trace_file
+from spark_kafka_eos.protocol.trace import Phase, Request, Trace, trigger_phases
 
 BUSY = "CONCURRENT_TRANSACTIONS"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.demo.orders import EVERY, LARGEST, WAYS, Ids, expected, value_of, way_of
 
 IDS = Ids(versions=(1, 2, 3), other=4)

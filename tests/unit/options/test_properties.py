@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_eos.auth.kerberos import Kerberos
+from spark_kafka_eos.auth.tokens import TokenProvider
 from spark_kafka_eos.options import from_properties, sink_options, source_options
-from spark_kafka_eos.options.kerberos import Kerberos
-from spark_kafka_eos.options.tokens import TokenProvider
 
 CONF = Path(__file__).parents[3] / "conf"
 

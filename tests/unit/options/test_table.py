@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
+from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import ClientOptions, SinkOptions, SourceOptions, table
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
-from spark_kafka_eos.options.secret import Secret
 from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, take
 
 

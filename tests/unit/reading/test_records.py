@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.core.fetch_steps import Fetched
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
+from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading import records as reading

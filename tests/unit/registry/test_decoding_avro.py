@@ -15,7 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import RegistryError, UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema, parse

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Registry, Text

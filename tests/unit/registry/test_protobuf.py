@@ -20,7 +20,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_eos.core.dead_letters import Cause
+from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
-from spark_kafka_eos.core.dead_letter_headers import ERROR
+from spark_kafka_eos.appending.blocks import Layout, Target
+from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.dead_letters.headers import ERROR
+from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, InvalidRow, InvalidSchema, errors_of_source
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
@@ -20,9 +23,6 @@ from spark_kafka_eos.spark import encode_stage
 from spark_kafka_eos.spark.arrow_stream import Records, arrow_stream, chosen, sink_columns
 from spark_kafka_eos.spark.encode_stage import ShufflingTask, stage_rows
 from spark_kafka_eos.spark.writer import TransactionalWriter
-from spark_kafka_eos.writing.blocks import Layout, Target
-from spark_kafka_eos.writing.dead_letters import DeadLetterTopic
-from spark_kafka_eos.writing.staging import Staging
 
 SOURCE = {"kafka.bootstrap.servers": "broker.invalid:9092", "subscribe": "orders"}
 SINK = {"kafka.bootstrap.servers": "broker.invalid:9092", "kafka.transactional.id": "copy", "topic": "out"}

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core.append_mode import SessionKind
-from spark_kafka_eos.core.staging_space import Space
+from spark_kafka_eos.appending.append_mode import SessionKind
+from spark_kafka_eos.appending.files import LocalFiles
+from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
+from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import (
     AuthorizationFailed,
     CommitOutcomeUnknown,
@@ -28,12 +30,10 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
+from spark_kafka_eos.transaction.calls import _calls
 from spark_kafka_eos.wire.single import encode_record
-from spark_kafka_eos.writing.calls import _calls
-from spark_kafka_eos.writing.files import LocalFiles
-from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
-from spark_kafka_eos.writing.staging import Staging
 from tests.model_kafka import KafkaModel, lost, refused
 
 ORDERS = TopicPartition("orders", 0)

@@ -10,21 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-)
+from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 
 from spark_kafka_eos import ProgressListener
-from spark_kafka_eos.broker import retry
-from spark_kafka_eos.broker.cluster import Cluster
-from spark_kafka_eos.core import query_metrics
-from spark_kafka_eos.core.lag import Marks, OpenTransaction
-from spark_kafka_eos.core.log_pace import LogPace
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.observe import query_metrics
+from spark_kafka_eos.observe.lag import OpenTransaction
+from spark_kafka_eos.protocol import retry
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import Marks
+from spark_kafka_eos.protocol.log_pace import LogPace
 from spark_kafka_eos.spark.progress import Questions
 
 QUERY, RUN = uuid.UUID(int=1), uuid.UUID(int=2)

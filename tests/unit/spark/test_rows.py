@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
+from spark_kafka_eos.appending.blocks import ROWS
 from spark_kafka_eos.errors import InvalidSchema
 from spark_kafka_eos.spark.rows import ERROR, SOURCE, arrow_rows, check_schema, sink_rows
-from spark_kafka_eos.writing.blocks import ROWS
 
 NESTED: dict[str, DataType] = {"ERROR": ERROR, "SOURCE": SOURCE}
 ERROR_TYPE = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])

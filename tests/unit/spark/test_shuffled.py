@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spark_kafka_eos.appending.blocks import Block
+from spark_kafka_eos.appending.report import EncodeReport, encoded
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.spark.shuffled import block_row, read, report_rows
-from spark_kafka_eos.writing.blocks import Block
-from spark_kafka_eos.writing.report import EncodeReport, encoded
 
 SLOTS = 3
 BLOCKS = [

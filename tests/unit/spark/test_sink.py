@@ -16,7 +16,8 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending.files import LocalFiles
+from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
 from spark_kafka_eos.errors import (
     CheckpointUnusable,
     ConfigurationError,
@@ -29,11 +30,10 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.spark import sink
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage, pinned
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.files import LocalFiles
-from spark_kafka_eos.writing.report import EncodedBlock, EncodeReport
 from tests.model_kafka import KafkaModel
 
 SCHEMA = StructType([StructField("value", BinaryType())])

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.ledger.entry import Written
 from spark_kafka_eos.ledger.verdicts import Write
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.testing.redone import redone
-from spark_kafka_eos.writing.commit import commit_batch
-from spark_kafka_eos.writing.report import Appended
+from spark_kafka_eos.transaction.commit import commit_batch
 
 
 def test_a_log_without_aborted_attempts_has_no_batch_written_again() -> None:

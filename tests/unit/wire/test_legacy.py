@@ -258,5 +258,5 @@ def test_damaged_bytes_end_in_one_error_only(data, junk):
     at = data.draw(st.integers(0, len(whole)))
     damaged = whole[:at] + junk + whole[at + len(junk) :]
     with suppress(CorruptRecordBatch):  # and no other error
-        # No checksum covers an offset: `broker.fetch` compares those of different record batches.
+        # No checksum covers an offset: `fetching.fetch` compares those of different record batches.
         assert all(row.offset >= 0 for row in rows(damaged))

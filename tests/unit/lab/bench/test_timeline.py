@@ -17,8 +17,8 @@ from lab.bench.timeline import (
     steps_of,
     timeline,
 )
-from spark_kafka_eos.core.trace import Phase, Trace
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.protocol.trace import Phase, Trace
 
 
 def batch(milliseconds, **phases):

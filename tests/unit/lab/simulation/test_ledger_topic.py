@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from lab.simulation.query import Row, block_of, contents_of
-from spark_kafka_eos.broker import offsets
-from spark_kafka_eos.broker.fetch import Fetcher
-from spark_kafka_eos.broker.transactions import TransactionCoordinator
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.wire.decode import control_marker, decode
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.writing.append import append
 from tests.transacting import ModelSide
 
 TOPIC = "books"  # append() writes no ledger

@@ -6,9 +6,9 @@ import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 
 from lab.simulation.shown import codes_in, shown, shown_answer
-from spark_kafka_eos.broker import describe, offsets
-from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.protocol import describe, offsets
 from tests.transacting import ModelSide
 
 ID = "id"

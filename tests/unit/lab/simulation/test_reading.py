@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from spark_kafka_eos.broker import offsets
-from spark_kafka_eos.broker.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.wire.decode import control_marker, decode
 from spark_kafka_eos.wire.record_batch import check_crc, scan
 from tests.transacting import ModelSide

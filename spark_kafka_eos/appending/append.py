@@ -1,0 +1,329 @@
+"""Appends blocks to the shared transaction, after stamping them with producer id, epoch and sequence number.
+
+`StagedWrite` appends in the driver what encode tasks staged. With `appendMode=executors`, each append task runs
+`append_attempt` on the blocks of its partitions, and the driver's `judge` decides about all of them. Within a
+transaction, no two callers may append to the same partition: sequence numbers count per partition, and the broker's
+duplicate detection does not compare content.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from spark_kafka_eos import failpoints
+from spark_kafka_eos.appending import barrier, formats
+from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts, total
+from spark_kafka_eos.appending.produce import Appender
+from spark_kafka_eos.appending.report import Appended, EncodeReport
+from spark_kafka_eos.appending.sequences import next_sequence
+from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel
+from spark_kafka_eos.dead_letters import causes
+from spark_kafka_eos.errors import CorruptRecordBatch, KafkaEosError, StagingLost, TransactionAborted
+from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.parsers import Limit
+from spark_kafka_eos.protocol import recorder
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.wire.record_batch import stamp
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.appending.blocks import Block
+
+_log = logging.getLogger(__name__)
+
+_NO_SEQUENCE = -1
+_KEPT_BY_TASK = 25  # requests in its report, the first ones, and as many of the last ones
+WRITTEN_AGAIN = "The whole batch is written again under a new producer epoch."
+
+
+def append(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    blocks: Iterable[tuple[TopicPartition, int, bytearray]],
+    *,
+    partitions: Iterable[TopicPartition] = (),
+    added: Iterable[TopicPartition] = (),
+    transaction_timeout_ms: int = 60_000,
+    batch_id: int | None = None,
+    ledger_topic: str = "",
+) -> list[Ack]:
+    """Append `(partition, records, block)` tuples under `identity`, with sequence numbers from 0, and wait for all
+    acknowledgements.
+
+    The blocks are stamped in place. On TV1, `partitions` that are known beforehand are added to the transaction in one
+    request, others when they occur; those in `added` are part of it already. `ledger_topic` is the query's own: no
+    block may go there. Raises what `Appender` raises, and StagingLost for a block that was damaged since it was
+    encoded; nothing is visible before the commit.
+    """
+    failpoints.failpoint("before append", batch_id)
+    transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
+    version = identity.transaction_version
+    coordinator = TransactionCoordinator(
+        cluster, identity.transactional_id, transaction_timeout_ms, transaction_version=version
+    )
+    there = set(added)
+
+    def add(wanted: set[TopicPartition]) -> None:
+        appender.allow({tp.topic for tp in wanted})
+        if transactional and (missing := wanted - there):
+            coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
+            there.update(missing)
+
+    sequences: dict[TopicPartition, int] = {}
+    acks: list[Ack] = []
+    producer = identity if identity.is_idempotent else None
+    without = formats.without_producer_ids(cluster) if identity.requested else ()
+    with Appender(
+        cluster, producer, transaction_version=version, ledger_topic=ledger_topic, without=without
+    ) as appender:
+        try:
+            add(set(partitions))
+            failpoints.failpoint("partitions added", batch_id)
+            for number, (partition, records, block) in enumerate(blocks):
+                if number == 1 and failpoints.armed("half appended"):
+                    acks += appender.flush()
+                    failpoints.failpoint("half appended", batch_id)
+                add({partition})
+                sequence = sequences.get(partition, 0)
+                _stamp(partition, block, identity, sequence if producer else _NO_SEQUENCE)
+                appender.append(partition, block, records=records, base_sequence=sequence)
+                sequences[partition] = next_sequence(sequence, records)
+            acks += appender.flush()
+        finally:
+            formats.note(cluster, appender.refused)
+    return acks
+
+
+def add_partitions(
+    cluster: Cluster, identity: ProducerIdentity, partitions: Iterable[TopicPartition], *, transaction_timeout_ms: int
+) -> None:
+    """TV1: add the partitions to the transaction with one request, before several processes append to them (KIP-609).
+
+    Each of these would send one of its own, and of two at the same time the coordinator rejects one. Does nothing in
+    TV2 and without a transaction. Raises what `TransactionCoordinator.add_partitions` raises.
+    """
+    if identity.transactional_id:
+        TransactionCoordinator(
+            cluster,
+            identity.transactional_id,
+            transaction_timeout_ms,
+            transaction_version=identity.transaction_version,
+        ).add_partitions(identity, partitions)
+
+
+def _stamp(partition: TopicPartition, block: bytearray, identity: ProducerIdentity, sequence: int) -> None:
+    try:
+        stamp(
+            block,
+            producer_id=identity.producer_id,
+            epoch=identity.epoch,
+            base_sequence=sequence,
+            transactional=bool(identity.transactional_id),
+        )
+    except CorruptRecordBatch as error:
+        raise StagingLost(
+            f"a block of {len(block)} bytes for {partition} was damaged between encoding and appending: {error.what}",
+            action="Check the disks of stagingDir (appendMode=driver) or of Spark's shuffle (executors), and restart; "
+            "the batch is encoded again.",
+        ) from error
+
+
+def records_by_partition(acks: Iterable[Ack]) -> Mapping[TopicPartition, int]:
+    """The number of acknowledged records per partition."""
+    counts: Counter[TopicPartition] = Counter()
+    for ack in acks:
+        counts[ack.partition] += ack.records
+    return counts
+
+
+def topics_of(partitions: Iterable[TopicPartition]) -> tuple[str, ...]:
+    """The topics of these partitions, sorted."""
+    return tuple(sorted({tp.topic for tp in partitions}))
+
+
+class StagedWrite:
+    """Appends the blocks that encode tasks staged, in `appendMode=driver` and in the sink. A retry stamps the same
+    blocks.
+
+    Raises a row's error, TooManyDeadLetters or TooLargeToTravel before anything is appended.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: SinkOptions,
+        staging: Staging,
+        reports: Callable[[], Sequence[EncodeReport]],
+        batch_id: int,
+        append: Callable[..., list[Ack]] = append,
+    ) -> None:
+        self._cluster = cluster
+        self._append = append
+        self._options = options
+        self._staging = staging
+        self._stage = reports
+        self._reports: Sequence[EncodeReport] | None = None
+        self._batch_id = batch_id
+
+    def __call__(self, identity: ProducerIdentity) -> Appended:
+        if self._reports is None:
+            with recorder.phase("job"):
+                self._reports = self._stage()
+        reports = self._reports
+        recorder.add_links(link for report in reports for link in report.links)
+        for report in reports:
+            if report.error is not None:
+                raise report.error
+        if any(report.too_large for report in reports):
+            raise TooLargeToTravel
+        expected = total(report.records for report in reports)
+        dead = causes.counted(report.dead_letters for report in reports)
+        causes.check_limit(dead, sum(expected.values()), self._options.max_dead_letters)
+        started = time.perf_counter()
+        with recorder.phase("append"):
+            acks = self._append(
+                self._cluster,
+                identity,
+                ((block.partition, block.records, data) for block, data in self._staging.read(reports)),
+                partitions=expected,
+                transaction_timeout_ms=self._options.transaction_timeout_ms,
+                batch_id=self._batch_id,
+                ledger_topic=self._options.ledger_topic,
+            )
+        if records_by_partition(acks) != expected:
+            raise TransactionAborted(
+                f"{sum(ack.records for ack in acks)} records were acknowledged, but {sum(expected.values())} were "
+                "staged"
+            )
+        return Appended(
+            partitions=len(expected),
+            records=sum(expected.values()),
+            bytes=sum(ack.bytes for ack in acks),
+            topics=topics_of(expected),
+            dead_letters=dead,
+            milliseconds={
+                "encode": max((report.milliseconds for report in reports), default=0.0),
+                "append": (time.perf_counter() - started) * 1e3,
+            },
+        )
+
+
+def append_attempt(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    shuffled: Iterable[Block | EncodeReport],
+    *,
+    stage_id: int,
+    slot: int,
+    attempt: int,
+    transaction_timeout_ms: int,
+    batch_id: int,
+    ledger_topic: str = "",
+    added: Iterable[TopicPartition] = (),
+    append: Callable[..., list[Ack]] = append,
+) -> AppendReport:
+    """One attempt of the append task of `slot`. Only the first attempt appends its blocks. The encode tasks' reports
+    come before them, so that on TV1 one request adds all the task's partitions to the transaction, and none if they are
+    among those that the driver has `added` (KIP-609).
+
+    It never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
+    still be in flight with the same sequence numbers, and the broker compares nothing else. So it returns its error in
+    the report, a second attempt appends nothing and reports that, and the driver decides (appending.barrier).
+    """
+    report = AppendReport(stage_id=stage_id, slot=slot, attempt=attempt)
+    if attempt > 0:
+        return report
+    sent: Counter[TopicPartition] = Counter()
+
+    def counted(blocks: Iterable[Block]) -> Iterator[tuple[TopicPartition, int, bytearray]]:
+        for block in blocks:
+            sent[block.partition] += block.records
+            yield block.partition, block.records, block.data
+
+    started = time.perf_counter()
+    with recorder.recording(kept=_KEPT_BY_TASK) as requests:
+        encoded, blocks = _reports_first(shuffled)
+        recorder.add_links(link for each in encoded for link in each.links)
+        expected = total(each.records for each in encoded)
+        try:
+            for each in encoded:
+                if each.error is not None:
+                    raise each.error
+            acks = append(
+                cluster,
+                identity,
+                counted(blocks),
+                partitions=expected,
+                added=added,
+                transaction_timeout_ms=transaction_timeout_ms,
+                batch_id=batch_id,
+                ledger_topic=ledger_topic,
+            )
+        except KafkaEosError as error:
+            # The report of a straggler is lost, so its executor's log is the only trace.
+            _log.warning("append task %d of batch %d, epoch %d: %s", slot, batch_id, identity.epoch, error)
+            return replace(report, sent=dict(sent), error=error, trace=requests.trace())
+    return replace(
+        report,
+        trace=requests.trace(),
+        encoded=expected,
+        sent=dict(sent),
+        acked=records_by_partition(acks),
+        bytes=sum(ack.bytes for ack in acks),
+        dead_letters=causes.counted(each.dead_letters for each in encoded),
+        milliseconds={
+            "encode": max((each.milliseconds for each in encoded), default=0.0),
+            "append": (time.perf_counter() - started) * 1e3,
+        },
+    )
+
+
+def _reports_first(shuffled: Iterable[Block | EncodeReport]) -> tuple[list[EncodeReport], Iterator[Block]]:
+    rows = iter(shuffled)
+    reports: list[EncodeReport] = []
+    for row in rows:
+        if not isinstance(row, EncodeReport):
+            return reports, itertools.chain([row], cast("Iterator[Block]", rows))
+        reports.append(row)
+    return reports, iter(())
+
+
+def judge(
+    reports: Sequence[AppendReport],
+    attempts: Callable[[set[int]], Mapping[int, StageAttempts]],
+    max_dead_letters: Limit | None = None,
+) -> Appended:
+    """The barrier: every record was appended exactly once, else raise TransactionAborted or the error of a task. Then
+    TooManyDeadLetters, if there are too many among them.
+
+    `attempts` returns the attempts of the stages with these ids.
+    """
+    recorder.add_tasks([(report.slot, report.trace) for report in reports if report.trace is not None])
+    errors = [report.error for report in reports if report.error is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, TransactionAborted)):
+        raise error  # an error that no retry can fix comes first
+    expected = total(report.encoded for report in reports)
+    match barrier.decide(reports, attempts({report.stage_id for report in reports}), expected):
+        case barrier.Redo(reason=reason):
+            raise TransactionAborted(reason, action=WRITTEN_AGAIN)
+        case barrier.Commit(records=records):
+            dead = causes.counted(report.dead_letters for report in reports)
+            causes.check_limit(dead, records, max_dead_letters)
+            return Appended(
+                partitions=len(expected),
+                records=records,
+                bytes=sum(report.bytes for report in reports),
+                topics=topics_of(expected),
+                dead_letters=dead,
+                milliseconds={
+                    step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)
+                    for step in ("encode", "append")
+                },
+            )

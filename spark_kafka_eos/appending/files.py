@@ -1,0 +1,229 @@
+"""Files in the checkpoint's file system: a plain path, `file:`, `dbfs:`, or any URI that pyarrow.fs or fsspec supports.
+
+Local files, the common case, do not need pyarrow. Each commit of the sink is a new process, in which importing pyarrow
+would take more time than everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from spark_kafka_eos.appending.staging_space import Space
+from spark_kafka_eos.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+
+class Files(Protocol):
+    """The files below one directory; paths are relative to it and separated by `/`."""
+
+    def read_text(self, path: str) -> str | None:
+        """The content of a small UTF-8 file; None if it does not exist."""
+
+    def read_texts(self, paths: Collection[str]) -> dict[str, str | None]:
+        """The same of several files; at the same time, where each takes a round trip."""
+
+    def create(self, path: str) -> IO[bytes]:
+        """A new file to write; creates its parent directories. Raises OSError.
+
+        On a local file system, only the user may read the file and list its directory.
+        """
+
+    def open(self, path: str) -> IO[bytes]:
+        """A file to read, with `seek` and `readinto`. Raises FileNotFoundError."""
+
+    def directories(self) -> list[str]:
+        """The names of the subdirectories; empty if the directory does not exist."""
+
+    def names(self, directory: str) -> list[str]:
+        """The names of the files in a subdirectory; empty if it does not exist."""
+
+    def remove(self, directory: str) -> None:
+        """Remove a subdirectory with its content. Does nothing if it does not exist."""
+
+    def space(self) -> Space | None:
+        """The space where the directory is or will be created; None if the file system does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """`Files` on a local or mounted file system."""
+
+    root: Path
+
+    def read_text(self, path: str) -> str | None:
+        try:
+            return (self.root / path).read_text(encoding="utf-8")
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+
+    def read_texts(self, paths: Collection[str]) -> dict[str, str | None]:
+        return {path: self.read_text(path) for path in paths}
+
+    def create(self, path: str) -> IO[bytes]:
+        (self.root / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = os.open(self.root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        return open(new, "wb")  # noqa: PTH123 - a descriptor; buffered: a raw file may write only a part
+
+    def open(self, path: str) -> IO[bytes]:
+        found = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return open(found, "rb")  # noqa: PTH123 - a descriptor
+
+    def directories(self) -> list[str]:
+        return [child.name for child in self.root.iterdir() if child.is_dir()] if self.root.is_dir() else []
+
+    def names(self, directory: str) -> list[str]:
+        path = self.root / directory
+        return [child.name for child in path.iterdir() if child.is_file()] if path.is_dir() else []
+
+    def remove(self, directory: str) -> None:
+        if (self.root / directory).is_dir():
+            shutil.rmtree(self.root / directory)
+
+    def space(self) -> Space | None:
+        root = self.root.absolute()
+        for directory in (root, *root.parents):
+            try:
+                found = os.statvfs(directory)
+            except FileNotFoundError:
+                continue
+            except OSError:  # no access; who writes there gets the error
+                return None
+            space = Space(free=found.f_bavail * found.f_frsize, total=found.f_blocks * found.f_frsize)
+            return space if space.total else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFiles:
+    """`Files` on a file system of pyarrow or fsspec."""
+
+    filesystem: fs.FileSystem
+    root: str
+
+    def read_text(self, path: str) -> str | None:
+        try:
+            with self.open(path) as stream:
+                return stream.read().decode()
+        except FileNotFoundError:
+            return None
+
+    def read_texts(self, paths: Collection[str]) -> dict[str, str | None]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(max_workers=len(paths)) as pool:
+            return dict(zip(paths, pool.map(self.read_text, paths), strict=True))
+
+    def create(self, path: str) -> IO[bytes]:
+        self.filesystem.create_dir(f"{self.root}/{path}".rpartition("/")[0], recursive=True)
+        stream: Any = self.filesystem.open_output_stream(f"{self.root}/{path}", buffer_size=None)
+        return stream  # type: ignore[no-any-return]
+
+    def open(self, path: str) -> IO[bytes]:
+        stream: Any = self.filesystem.open_input_file(f"{self.root}/{path}")
+        return stream  # type: ignore[no-any-return]
+
+    def directories(self) -> list[str]:
+        from pyarrow import fs
+
+        return self._children(self.root, fs.FileType.Directory)
+
+    def names(self, directory: str) -> list[str]:
+        from pyarrow import fs
+
+        return self._children(f"{self.root}/{directory}", fs.FileType.File)
+
+    def _children(self, path: str, kind: fs.FileType) -> list[str]:
+        from pyarrow import fs
+
+        children = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return [info.base_name for info in children if info.type == kind]
+
+    def remove(self, directory: str) -> None:
+        from pyarrow import fs
+
+        path = f"{self.root}/{directory}"
+        if self.filesystem.get_file_info(path).type == fs.FileType.Directory:
+            self.filesystem.delete_dir(path)
+
+    def space(self) -> Space | None:
+        return None
+
+
+# Hadoop's name of a scheme: the one that pyarrow.fs knows.
+_SCHEMES = {"s3a": "s3"}
+
+
+def files_at(location: str, option: str) -> Files:
+    """The files below `location`. Raises ConfigurationError, with the name `option`, if this process cannot open it."""
+    scheme = urlsplit(location).scheme
+    if scheme in ("", "file"):
+        return LocalFiles(Path(_local_path(location)))
+    if scheme == "dbfs":
+        return LocalFiles(_mounted(location, option))
+    import pyarrow as pa
+    from pyarrow import fs
+
+    try:
+        filesystem, root = fs.FileSystem.from_uri(_SCHEMES.get(scheme, scheme) + location[len(scheme) :])
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as native:
+        try:
+            import fsspec
+
+            filesystem, root = fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), location
+        except Exception as error:  # each file system has its own errors
+            raise ConfigurationError(
+                option,
+                f"cannot open {location!r}: neither pyarrow.fs ({_first_line(native)}) nor fsspec "
+                f"({_first_line(error)}) supports '{scheme}:'",
+                action=f"Install the fsspec package for '{scheme}:', or choose another location."
+                + through_spark(option),
+            ) from error
+    return ArrowFiles(filesystem, root.rstrip("/"))
+
+
+def fuse_path(location: str) -> Path:
+    """Where Databricks mounts a `dbfs:` URI: Unity Catalog volumes at their own path, everything else below `/dbfs`."""
+    path = _local_path(location)
+    return Path(path if path.startswith("/Volumes/") else f"/dbfs{path}")
+
+
+def _mounted(location: str, option: str) -> Path:
+    path = fuse_path(location)
+    mount = Path(*path.parts[:2])
+    if not mount.is_dir():
+        raise ConfigurationError(
+            option,
+            f"cannot open {location!r}: {mount} is not mounted in this process",
+            action="Choose a Unity Catalog volume (/Volumes/<catalog>/<schema>/<volume>/…), on compute that mounts it."
+            + through_spark(option),
+        )
+    return path
+
+
+def through_spark(option: str) -> str:
+    """The part of an error's action that applies to checkpoints only; empty for another option."""
+    if option != "checkpointLocation":
+        return ""
+    return " With a classic Spark session, TransactionalWriter in foreachBatch reads the checkpoint through Spark."
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _local_path(location: str) -> str:
+    """The path after `file:` and a host, without decoding: to Hadoop's Path, and so to Spark, `#` and `?` are parts of
+    a name, and `%20` is three characters.
+    """
+    if not urlsplit(location).scheme:
+        return location
+    path = location.partition(":")[2]
+    return f"/{path[2:].partition('/')[2]}" if path.startswith("//") else path

@@ -1,0 +1,109 @@
+"""Reads the partitions and size limits of output topics from the cluster, on the driver or in a task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from spark_kafka_eos.appending.blocks import Layout, Target
+from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.outputs import OutputTopic, names
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.cluster import Cluster
+
+
+def layout(
+    options: SinkOptions,
+    topic: str | None,
+    cluster: Cluster | None = None,
+    *,
+    query_id: str | None = None,
+    batch_id: int | None = None,
+) -> Layout:
+    """The layout for rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
+    `query_id` and `batch_id` are for the headers of dead letters.
+
+    With a `cluster`, the topics are looked up here, so that all tasks agree; raises UnknownTopic, and
+    ConfigurationError for a topic that no record may go to, and for a declared partition that does not exist. Without
+    one, each task looks them up.
+    """
+    named = {name for name in (topic, options.dead_letter_topic, *names(options.output_topics)) if name is not None}
+    known = {} if cluster is None else targets(cluster, named, options.ledger_topic)
+    _check_partitions(options.output_topics, known)
+    dead_letters = options.dead_letter_topic and DeadLetterTopic(
+        topic=options.dead_letter_topic,
+        query_id=query_id,
+        batch_id=batch_id,
+        transactional_id=options.transactional_id or None,
+    )
+    for name, each in known.items():
+        if each.reserved is not None:
+            option = (
+                "topic"
+                if name == topic
+                else "outputTopics"
+                if name in names(options.output_topics)
+                else "deadLetterTopic"
+            )
+            raise ConfigurationError(option, f"names {name}, but that {each.reserved}", action="Name another topic.")
+    return Layout(
+        topic=topic,
+        targets=known,
+        output_topics=options.output_topics,
+        ledger_topic=options.ledger_topic,
+        partitioner=options.partitioner,
+        compression_type=options.compression_type,
+        max_request_size=options.max_request_size,
+        links=options.open_telemetry_links,
+        dead_letters=dead_letters or None,
+    )
+
+
+def known_partitions(where: Layout, *, rows: int | None, chosen_by_rows: bool) -> list[TopicPartition]:
+    """The partitions that a batch surely or very probably writes, so that they can be added to its transaction before
+    its rows are encoded (KIP-609).
+
+    They are those that `outputTopics` declares, or all partitions of the one topic that has all rows: unless the rows
+    choose their partitions (`chosen_by_rows`), or may be so few that they leave some out. `rows` is their expected
+    number, None if unknown. In a partition that is added in vain, the commit writes a marker.
+    """
+    if (declared := [each for each in where.output_topics if where.topic in (None, each.topic)]) and any(
+        each.partitions is not None for each in declared
+    ):
+        return [tp for each in declared for tp in each.named()]
+    if where.topic is None or chosen_by_rows:
+        return []
+    count = where.targets[where.topic].partitions
+    return [TopicPartition(where.topic, number) for number in range(count)] if (rows or 0) >= count else []
+
+
+def _check_partitions(declared: Iterable[OutputTopic], known: Mapping[str, Target]) -> None:
+    for each in declared:
+        if each.topic in known and max(each.partitions or {0}) >= (count := known[each.topic].partitions):
+            raise ConfigurationError(
+                "outputTopics",
+                f"declares {each}, but topic {each.topic!r} has {count} partitions, from 0 on",
+                action="Correct the partitions, or give the topic more.",
+            )
+
+
+def target(cluster: Cluster, topic: str, ledger_topic: str) -> Target:
+    """Look up an output topic of a query with this `ledger_topic`, "" for none. Raises UnknownTopic."""
+    return targets(cluster, [topic], ledger_topic)[topic]
+
+
+def targets(cluster: Cluster, topics: Collection[str], ledger_topic: str) -> dict[str, Target]:
+    """Look up output topics, with two requests for all of them. Raises UnknownTopic."""
+    cluster.look_up(topics)
+    cluster.find_ledger(ledger_topic)
+    limits = describe.max_message_bytes(cluster, topics)
+    return {
+        name: Target(
+            partitions=len(cluster.topic(name).partitions),
+            max_message_bytes=limits[name],
+            reserved=cluster.why_reserved(name, ledger_topic),
+        )
+        for name in sorted(topics)
+    }

@@ -1,0 +1,129 @@
+"""The headers of a dead letter, which say why it is one and where it came from.
+
+A dead letter is the original record, with these headers after its own. Their values are text in UTF-8, and a header
+without a value is left out. The names have the form of Kafka Connect's `__connect.errors.*`; Kafka Streams has
+`__streams.errors.*` (KIP-1034).
+
+    __kafka_eos.errors.cause              a short word: one of `Cause`, or the user's own
+    __kafka_eos.errors.message            one sentence, at most 500 characters, without the record's content
+    __kafka_eos.errors.topic              where the record was read from
+    __kafka_eos.errors.partition
+    __kafka_eos.errors.offset
+    __kafka_eos.errors.timestamp          of the record that was read, in milliseconds since 1970
+    __kafka_eos.errors.schema.id          the id of the schema that its writer named
+    __kafka_eos.errors.query.id           the query and its batch that put it aside
+    __kafka_eos.errors.batch.id
+    __kafka_eos.errors.transactional.id   whose ledger has that batch
+    __kafka_eos.errors.output.topic       where it could not be written
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_kafka_eos.dead_letters.causes import LONGEST_MESSAGE, cause_of, shortened
+
+PREFIX = "__kafka_eos.errors."
+
+Header = tuple[str, bytes | None]
+
+# The column `error` of decoded values, and of the sink's rows.
+ERROR = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Why a record was put aside, and where it came from. What is not known is None; `timestamp` is in milliseconds.
+
+    The fields are the headers, in their order.
+    """
+
+    cause: str
+    message: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp: int | None = None
+    schema_id: int | None = None
+    query_id: str | None = None
+    batch_id: int | None = None
+    transactional_id: str | None = None
+    output_topic: str | None = None
+
+
+def header_name(field: str) -> str:
+    """The name of the header for this field of `DeadLetter`."""
+    return PREFIX + field.replace("_", ".")
+
+
+_FIELDS = {field.name: header_name(field.name) for field in fields(DeadLetter)}
+_NUMBERS = frozenset({"partition", "offset", "timestamp", "schema_id", "batch_id"})
+_FIRST = _FIELDS["cause"]
+
+# The fields of `DeadLetter` as columns.
+LETTERS = pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in _FIELDS])
+
+
+def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
+    """The headers that a dead letter has after the record's own. A long cause or message is cut."""
+    row = pa.RecordBatch.from_pydict({field: [getattr(letter, field)] for field in _FIELDS}, schema=LETTERS)
+    return [(name, values[0].as_py()) for name, _, values in header_columns(row) if len(values)]
+
+
+def header_columns(letters: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64], pa.BinaryArray]]:
+    """`headers_of` for many letters at once, rows of `LETTERS`: each header's name, the numbers of the rows that have
+    it, and its values in them.
+    """
+    for field, name in _FIELDS.items():
+        column = letters.column(field)
+        if field == "cause":
+            text = _each(column.fill_null(""), cause_of)
+        elif field == "message":
+            text = _each(column.fill_null(""), lambda message: shortened(message, LONGEST_MESSAGE))
+        else:
+            text = column.cast(pa.string())
+        present = pc.fill_null(pc.not_equal(text, ""), False)
+        yield name, np.flatnonzero(present), text.filter(present).cast(pa.binary())
+
+
+def _each(column: pa.StringArray, change: Callable[[str], str]) -> pa.StringArray:
+    """The column with each value changed; equal ones, of which there are many, only once."""
+    encoded = column.dictionary_encode()
+    return pa.array([change(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+
+
+def letter_of(headers: Iterable[Header]) -> DeadLetter | None:
+    """The inverse of `headers_of`, for all of a record's headers. None if the record is no dead letter.
+
+    A record that became a dead letter twice has these headers twice: the last ones count. Text in place of a number
+    counts as unknown, because anybody may write into a topic.
+    """
+    found: dict[str, str] | None = None
+    for name, value in headers:
+        if name == _FIRST:
+            found = {}
+        if found is not None and name.startswith(PREFIX):
+            found[name] = (value or b"").decode(errors="replace")
+    if found is None:
+        return None
+    values = {field: found.get(name) or None for field, name in _FIELDS.items()}
+    return DeadLetter(
+        **{field: _number(value) if field in _NUMBERS else value for field, value in values.items()}  # type: ignore[arg-type]
+        | {"cause": cause_of(found[_FIRST])}
+    )
+
+
+def own_headers(headers: Iterable[Header]) -> list[Header]:
+    """The record's own headers, as they were before it became a dead letter."""
+    return [(name, value) for name, value in headers if not name.startswith(PREFIX)]
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value and re.fullmatch(r"-?[0-9]{1,19}", value) else None

@@ -1,0 +1,152 @@
+"""The steps of fetching and their results: `fetching.fetch_plan` decides on them, `fetching.fetch` performs them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import AbortedTransaction, RecordBatchHeader, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Whole record batches of one partition, in order; the first may begin before the range, the last may reach past.
+
+    `buffer` is part of the response's own buffer, in which the batches have their positions. `aborted` are the
+    aborted transactions that overlap this response (empty when read_uncommitted); a transaction's abort marker may come
+    in a later response. `next_offset` is where the next fetch goes on. `lacking` is the size of the first batch if only
+    a part of it has come, 0 if unknown.
+    """
+
+    partition: TopicPartition
+    buffer: memoryview
+    batches: Sequence[RecordBatchHeader]
+    aborted: tuple[AbortedTransaction, ...]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    lacking: int = 0
+
+
+# -- steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition of a request: records from `position` on are requested, those before `end` are needed."""
+
+    partition: TopicPartition
+    topic_id: uuid.UUID
+    position: int
+    end: int
+    leader_epoch: int  # as last looked up
+    last_epoch: int  # of the last record batch read, -1 for none
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Send a request for `parts`, in this order, to the broker `node` (an id).
+
+    Without `with_rack`, a leader returns the records itself, even if another replica is in the reader's rack.
+    `is_peek`: read_uncommitted, only to see where the log continues.
+    """
+
+    node: int
+    parts: tuple[Part, ...]
+    with_rack: bool
+    is_peek: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receive:
+    """Wait for this broker's answer to the request in flight."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locate:
+    """Look up the places of `partitions`; cached metadata of the topics in `anew` is outdated."""
+
+    partitions: tuple[TopicPartition, ...]
+    anew: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindBounds:
+    """Look up where these partitions start and end."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Sleep before retrying after an error, or (None) because all brokers still to be asked throttle this client."""
+
+    seconds: float
+    because: KafkaEosError | None
+
+
+Request = Ask | Receive | Locate | FindBounds  # steps that fail if a broker cannot be reached
+Action = Request | Wait | Fetched
+
+
+# -- results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A partition's leader, the epoch in which it leads (-1: unknown), and the id of the topic."""
+
+    leader: int
+    leader_epoch: int
+    topic_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The first offset that a partition still holds, and its end at the isolation level of the read."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A partition's error code in place of data."""
+
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEndOffset:
+    """The broker's own log has records of leader epoch `epoch` only up to `end_offset` (KIP-595)."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReplica:
+    """In place of records: the leader prefers that this reader asks the broker `node`, a follower (KIP-392)."""
+
+    node: int
+
+
+Outcome = Fetched | Refused | EpochEndOffset | ReadReplica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A broker's answer. Partitions may be missing from it; one without new data has a `Fetched` without batches.
+
+    `where` is the broker's address, for messages; `error_code` is that of the whole request.
+    """
+
+    where: str
+    parts: Mapping[TopicPartition, Outcome] = field(default_factory=dict)
+    error_code: int = 0
+    throttle_ms: int = 0

@@ -1,0 +1,102 @@
+"""The lag of a source: what it still has to read, and what an open transaction prevents it from reading.
+
+A read_committed reader can read up to the last stable offset (LSO), the first offset of the oldest open transaction.
+The distance from there to the high watermark is the LSO lag. In a busy topic it is short-lived; it persists if a
+transaction is neither committed nor aborted. Sources: KIP-98 (LSO), KIP-664 (hanging transactions), and Spark's
+KafkaMicroBatchStream for the meaning of `…OffsetsBehindLatest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_kafka_eos.model import Offsets, TopicPartition, offsets_from_json
+from spark_kafka_eos.protocol.facts import Marks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standstill:
+    """Since when a partition's LSO has not advanced although there are records after it; `since` in seconds of a
+    clock.
+    """
+
+    last_stable_offset: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """The transaction that holds a partition's LSO: its first record there is at `start_offset`.
+
+    `transactional_id`, `state` and `open_ms` are None if no coordinator returns the transaction: this principal may not
+    describe the transactional.id, or no coordinator has the transaction, and only an operator can abort it
+    (`kafka-eos transactions abort`).
+    """
+
+    partition: TopicPartition
+    start_offset: int
+    producer_id: int
+    epoch: int
+    transactional_id: str | None = None
+    state: str | None = None
+    open_ms: int | None = None
+
+
+def unread(end: Offsets, marks: Mapping[TopicPartition, Marks]) -> dict[TopicPartition, int]:
+    """By partition, how many offsets lie between `end` and the last stable offset, if that is known."""
+    return {tp: max(0, marks[tp].last_stable_offset - offset) for tp, offset in end.items() if tp in marks}
+
+
+def standstills(
+    before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, Marks], now: float
+) -> dict[TopicPartition, Standstill]:
+    """The partitions whose LSO has not advanced, given new `marks`; partitions that are not in `marks` are omitted."""
+    current = {}
+    for tp, mark in marks.items():
+        if mark.lag:
+            known = before.get(tp)
+            same = known is not None and known.last_stable_offset == mark.last_stable_offset
+            current[tp] = known if known and same else Standstill(last_stable_offset=mark.last_stable_offset, since=now)
+    return current
+
+
+def lasting(known: Mapping[TopicPartition, Standstill], now: float, patience: float) -> list[TopicPartition]:
+    """The partitions whose LSO has not advanced for `patience` seconds, sorted."""
+    return sorted(tp for tp, standstill in known.items() if now - standstill.since >= patience)
+
+
+def offsets_behind_latest(progress: Mapping[str, Any]) -> list[dict[str, str]]:
+    """For each source in a streaming query's progress, the `metrics` that the built-in Kafka source reports.
+
+    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, as text: over all partitions, the
+    number of offsets between the batch's end and the latest offset at the time of the trigger. `progress` is
+    `query.lastProgress` or its JSON as a dict, of a query with this source or the built-in one. For a source that is
+    not Kafka, or reported no latest offsets, the dict is empty.
+    """
+    return [_behind(source) for source in progress["sources"]]
+
+
+def kafka_offsets(value: object) -> dict[TopicPartition, int] | None:
+    """Offsets from a progress object, text or a mapping; None if there are none, or they are not Kafka's."""
+    if not isinstance(value, str | Mapping):
+        return None
+    try:
+        return offsets_from_json(value)
+    except (TypeError, ValueError):  # other sources' offsets can have any form
+        return None
+
+
+def behind(end: Offsets, latest: Offsets) -> list[int]:
+    """By how many offsets each partition's end is behind the latest offset."""
+    return [offset - end[tp] for tp, offset in latest.items() if tp in end]
+
+
+def _behind(source: Mapping[str, Any]) -> dict[str, str]:
+    end, latest = kafka_offsets(source.get("endOffset")), kafka_offsets(source.get("latestOffset"))
+    lags = behind(end or {}, latest or {})
+    if not lags:
+        return {}
+    figures = {"min": min(lags), "max": max(lags), "avg": sum(lags) / len(lags)}
+    return {f"{name}OffsetsBehindLatest": str(value) for name, value in figures.items()}

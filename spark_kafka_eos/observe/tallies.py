@@ -1,0 +1,46 @@
+"""What Spark's processes tell the listener, in a few figures: what a task read of a range, how a micro-batch ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_kafka_eos.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOutcome:
+    """`outcome`, `error`, `dead_letters`, `milliseconds` and `retries` are those of `CommitReport`; `epoch` is None if
+    there was none.
+
+    `ended_at` is in seconds since 1970.
+    """
+
+    query_id: str
+    batch_id: int
+    transactional_id: str
+    outcome: str
+    ended_at: float
+    error: str = ""
+    epoch: int | None = None
+    records: int = 0
+    bytes: int = 0
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    aborted_attempts: int = 0
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    retries: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeTally:
+    """Statistics of reading offsets `[start, end)` of a partition: bytes of record batches, records skipped as aborted.
+
+    Bytes are as stored by Kafka (compressed, including headers and aborted data); a record batch that extends beyond
+    the range counts as a whole.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    bytes: int
+    aborted: int

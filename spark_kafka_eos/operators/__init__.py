@@ -1,0 +1,9 @@
+"""What operators ask of a cluster, without any query's help: its queries, its open transactions, and their abort.
+
+queries status unread                   the queries, by their ledgers, and how far they are behind
+open_transactions survey                what coordinators and leaders have open, and who will end it
+abort transaction_markers               whether one may be aborted; its abort
+cluster_watch cluster_metrics           the same again and again, as metrics for the exporter
+"""
+
+import spark_kafka_eos.protocol  # noqa: F401 - first: it defers kafka-python, whose messages are imported here

@@ -1,0 +1,64 @@
+"""Looks at a cluster's queries and transactions again and again, for the exporter's metrics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.observe.metrics import Series
+from spark_kafka_eos.operators.cluster_metrics import cluster_series, down
+from spark_kafka_eos.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.operators.queries import QueryReader
+from spark_kafka_eos.operators.status import QueryStatus
+from spark_kafka_eos.protocol.cluster import Cluster
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterWatch:
+    """`ledger_topics` and `sources` as for QueryReader; `topics` are looked at besides those that queries read, such as
+    their output topics. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        ledger_topics: Sequence[str],
+        topics: Collection[str] = (),
+        sources: Sequence[Cluster] = (),
+    ) -> None:
+        self._cluster, self._topics = cluster, topics
+        self._reader = QueryReader(cluster, ledger_topics=ledger_topics, sources=sources)
+        self._ledger_topics = ledger_topics
+        self._trouble = ""
+
+    def look(self) -> Series:
+        """The metrics as of now. Raises AuthorizationFailed, UnknownTopic, BrokerError, BrokerUnreachable."""
+        queries = self._reader.read(times=True, owners=False)
+        read = self._read_by(queries)
+        ledgers = set(self._ledger_topics) - set(self._reader.missing)
+        others = partitions_of(self._cluster, {*self._topics, *ledgers}) if self._topics or ledgers else []
+        found = survey(self._cluster, read.union(others), now_ms=int(time.time() * 1e3))
+        return cluster_series(queries, found)
+
+    def look_again(self) -> Series:
+        """The same; if the cluster cannot be read, the metrics say so. An error is logged until another one comes."""
+        try:
+            series = self.look()
+        except KafkaEosError as error:
+            if error.what != self._trouble:
+                _log.warning("cannot read the cluster: %s", error)
+            self._trouble = error.what
+            return down()
+        self._trouble = ""
+        return series
+
+    def _read_by(self, queries: Sequence[QueryStatus]) -> set[TopicPartition]:
+        """The partitions on this cluster that queries read."""
+        sources = [source for query in queries for source in query.sources if source is not None]
+        here = self._cluster.cluster_id() if sources else None
+        return {tp for source in sources if source.cluster == here for tp in source.partitions}

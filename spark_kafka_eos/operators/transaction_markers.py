@@ -1,0 +1,68 @@
+"""Writes the abort marker of a transaction that hangs in a partition: WriteTxnMarkers (KIP-664)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.operators.survey import ProducerState
+from spark_kafka_eos.protocol.acl_hints import Subject
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.error_codes import Reaction
+from spark_kafka_eos.protocol.responses import incomplete
+from spark_kafka_eos.protocol.retry import retry
+
+_log = logging.getLogger(__name__)
+
+
+def write_abort_marker(cluster: Cluster, hanging: ProducerState) -> None:
+    """Abort what this producer has open in this partition, and log it. The broker refuses an outdated epoch, no more:
+    first ask `operators.abort.abort_part`.
+
+    Needs ClusterAction on the cluster, or Alter since Kafka 3.8 (KIP-1037). Raises ProducerFenced if the partition has
+    a newer epoch, AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic.
+    """
+    tp = hanging.partition
+    marker_class: Any = WriteTxnMarkersRequest.WritableTxnMarker
+    marker = marker_class(
+        producer_id=hanging.producer_id,
+        producer_epoch=hanging.epoch,
+        transaction_result=False,
+        topics=[marker_class.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
+        # Of a producer whose first transaction hangs, the leader has seen no marker: any epoch of a coordinator passes.
+        coordinator_epoch=max(0, hanging.coordinator_epoch),
+    )
+    request = WriteTxnMarkersRequest(markers=[marker])
+
+    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+        answered = {
+            TopicPartition(topic.name, each.partition_index): each.error_code
+            for result in response.markers
+            if result.producer_id == hanging.producer_id
+            for topic in result.topics
+            for each in topic.partitions
+        }
+        yield from ((Subject(partition=at), code) for at, code in answered.items())
+        if error := incomplete("WriteTxnMarkers", [tp], answered):
+            raise error
+
+    def recover(react: Reaction) -> None:
+        if react is not Reaction.RETRY_SAME:
+            cluster.refresh([tp.topic], elsewhere=True)
+
+    retry(
+        "WriteTxnMarkers",
+        lambda: cluster.connection(cluster.leader(tp)).call(request),
+        errors,
+        recover,
+        budget=cluster.budget(),
+        sleep=cluster.sleep,
+    )
+    _log.warning(
+        "wrote an abort marker to %s: producer %d, epoch %d, transaction from offset %s",
+        *(tp, hanging.producer_id, hanging.epoch, hanging.start_offset),
+    )

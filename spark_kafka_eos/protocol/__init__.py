@@ -1,0 +1,42 @@
+"""Kafka's protocol: connections, requests with retries, and what brokers answer.
+
+connection frames versions responses    one connection: frames, API versions, decoded answers
+cluster metadata leaders                leaders, coordinators, connections; requests to many leaders
+retry backoff error_codes log_pace      the retry loop: an error code's reaction, budgets, how loudly it logs
+acl_hints                               which ACL is missing
+transactions groups                     coordinators of a transactional.id and of a consumer group
+offsets epochs topics                   where partitions and leader epochs begin and end; creates the ledger topic
+describe facts                          what brokers know of topics, groups, transactional.ids, as values
+recorder trace                          records a batch's requests; its timeline as values
+deferred                                loads kafka-python's protocol classes without its clients
+
+Not obvious:
+- In TV2, the broker adds a partition to the transaction while it handles the first Produce; right after an EndTxn, it
+  waits 20 ms in that request for the markers of the previous transaction.
+- EndTxn is answered before the markers are written, so records become visible a moment later.
+- InitProducerId with an outdated producer epoch aborts the newer producer's open transaction before it returns
+"fenced".
+
+Why kafka-python's classes, and not codecs generated from Kafka's schemas? Such codecs were generated for the APIs and
+versions of `versions.RANGES` (4,700 lines in 26 modules, which write the same bytes) and measured. CPU time and modules
+of an import in Spark's Python processes, medians of 12 alternating runs (Python 3.11, kafka-python 3.0.12):
+
+    spark.sink                              199 -> 142 ms    162 -> 143
+    spark.source                              3 ->   3 ms      8 ->   8    before a plan, which adds the next line
+    spark.source, reading.positions          82 ->  60 ms     96 ->  71
+    an append task, after Arrow             210 -> 187 ms    144 -> 123
+    a read task, after Arrow                179 -> 133 ms    121 ->  96
+
+The first use of a message saves another 2 to 3 ms per API. With these, a sink's first commit would be a third faster;
+nothing else comes near that, and a process pays all of it once. Of spark.sink's time, 85 ms go into making its 102
+dataclasses. Large responses were decoded more slowly: Metadata of 1,000 partitions in 7.5 ms instead of 4.7, our own
+checks included. So the classes stay. What copies or keeps records there, we do ourselves: Produce (frames.py), Fetch
+(fetch_response.py). What their decoders let through is refused in responses.py, with their public attributes only.
+tests/broker/test_schemas.py compares their schemas with those of Kafka itself.
+"""
+
+from spark_kafka_eos.protocol.deferred import defer, in_spark_process
+
+if in_spark_process():
+    for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
+        defer(_package)

@@ -1,0 +1,110 @@
+"""What brokers say of topics, groups, transactional.ids and themselves, as values; `protocol.describe` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_kafka_eos.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A fact that could not be read: the broker's response, and the ACL that would allow it (empty if none would)."""
+
+    reason: str
+    grant: str = ""
+
+
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """A topic: the lowest number of replicas, and of in-sync replicas, of any of its partitions.
+
+    `operations` are those allowed for this principal ("Read", "Write", …); None if the broker did not return them.
+    """
+
+    partitions: int
+    replicas: int
+    in_sync: int
+    operations: frozenset[str] | None
+    settings: Settings | Unread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """A consumer group. `members` are given as client id and host; a group with KIP-848's protocol has none.
+
+    `sinks` are the other transactional.ids whose transactions commit offsets to it.
+    """
+
+    state: str
+    members: tuple[str, ...]
+    operations: frozenset[str] | None
+    sinks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFacts:
+    """The coordinator's state of a transactional.id, as returned at `described_ms` by this machine's clock.
+
+    `partitions` are those of the open transaction; once it is prepared, those that still lack its marker. `started_ms`
+    is when the transaction began, None if there was none. The brokers return no client.id and no address.
+    """
+
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    started_ms: int | None = None
+    described_ms: int = 0
+    transactional_id: str = ""
+    coordinator: int = -1
+    partitions: tuple[TopicPartition, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a transaction without all of its markers."""
+        return is_open(self.state)
+
+    @property
+    def age_ms(self) -> int | None:
+        """How long ago the transaction began; None if there was none."""
+        return None if self.started_ms is None else max(0, self.described_ms - self.started_ms)
+
+    @property
+    def timeout_left_ms(self) -> int | None:
+        """When the coordinator will abort it, from now; negative if it should have. None unless it is ongoing."""
+        if self.state != "Ongoing" or self.started_ms is None:
+            return None
+        return self.started_ms + self.timeout_ms - self.described_ms
+
+
+def is_open(state: str) -> bool:
+    """Whether a transaction in this state lacks a marker."""
+    return state == "Ongoing" or state.startswith("Prepare")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """The end of a partition for read_committed and for read_uncommitted."""
+
+    last_stable_offset: int
+    high_watermark: int
+
+    @property
+    def lag(self) -> int:
+        """The number of offsets that an open transaction holds back."""
+        return max(0, self.high_watermark - self.last_stable_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a broker says of itself: the APIs of this package that it lacks, and what it offers instead; the newest
+    metadata.version that it supports, None if it has none.
+    """
+
+    lacking: Mapping[str, str]
+    metadata_version: int | None

@@ -1,0 +1,85 @@
+"""Earliest and latest offsets, and offsets by timestamp: ListOffsets (KIP-79; KIP-98 for the last stable offset).
+
+It uses our own connections: librdkafka returns a local error for an unknown topic, which cannot be distinguished from
+an unreachable broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
+
+from spark_kafka_eos.model import IsolationLevel, TopicPartition
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.leaders import ask_leaders
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.protocol.facts import Marks
+
+
+ISOLATION_LEVELS: Mapping[IsolationLevel, int] = {"read_uncommitted": 0, "read_committed": 1}
+
+_EARLIEST, _LATEST = -2, -1
+
+
+def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The first available offset of each partition."""
+    return _list(cluster, dict.fromkeys(partitions, _EARLIEST), "read_uncommitted")
+
+
+def latest(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_committed"
+) -> dict[TopicPartition, int]:
+    """The end of each partition: the last stable offset with read_committed, else the high watermark."""
+    return _list(cluster, dict.fromkeys(partitions, _LATEST), isolation_level)
+
+
+def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Marks]:
+    """Last stable offset and high watermark of each partition; requested in this order, so that their lag is real."""
+    from spark_kafka_eos.protocol.facts import Marks
+
+    stable = latest(cluster, partitions)
+    high = latest(cluster, partitions, isolation_level="read_uncommitted")
+    return {tp: Marks(last_stable_offset=stable[tp], high_watermark=high[tp]) for tp in high}
+
+
+def at_times(
+    cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_committed"
+) -> dict[TopicPartition, int | None]:
+    """The first offset whose timestamp is at or after the given one (ms since 1970); None if there is none."""
+    offsets = _list(cluster, milliseconds, isolation_level)
+    return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
+
+
+def _list(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> dict[TopicPartition, int]:
+    """Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable."""
+
+    def request(members: Mapping[str, list[TopicPartition]]) -> Any:
+        return _request(cluster, members, wanted, isolation_level)
+
+    answers = ask_leaders(cluster, "ListOffsets", wanted, request)
+    return {tp: int(answer.offset) for tp, answer in answers.items()}
+
+
+def _request(
+    cluster: Cluster,
+    members: Mapping[str, list[TopicPartition]],
+    wanted: Mapping[TopicPartition, int],
+    isolation_level: IsolationLevel,
+) -> Any:
+    topic_class: Any = ListOffsetsRequest.ListOffsetsTopic
+
+    def asked(tp: TopicPartition) -> Any:
+        return topic_class.ListOffsetsPartition(
+            partition_index=tp.partition, current_leader_epoch=cluster.leader_epoch(tp), timestamp=wanted[tp]
+        )
+
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=ISOLATION_LEVELS[isolation_level],
+        topics=[topic_class(name=name, partitions=[asked(tp) for tp in tps]) for name, tps in members.items()],
+    )

@@ -1,0 +1,78 @@
+"""Creates the ledger topic, the only topic that this package creates; and which partitions can be asked now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.admin.topics import CreateTopicsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.protocol.acl_hints import Subject
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.error_codes import name_of
+from spark_kafka_eos.protocol.retry import retry
+
+_UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED, _TOPIC_ALREADY_EXISTS = 3, 29, 36
+
+
+def create_topic(cluster: Cluster, name: str, *, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
+    """Create a topic unless it exists. Raises AuthorizationFailed, BrokerError, BrokerUnreachable."""
+    topic_class: Any = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(
+        topics=[
+            topic_class(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replicas,
+                assignments=[],
+                configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
+            )
+        ],
+        timeout_ms=cluster.options.request_timeout_ms // 2,
+        validate_only=False,
+    )
+
+    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+        for topic in response.topics:
+            there = topic.error_code == _TOPIC_ALREADY_EXISTS
+            note = "" if there or not topic.error_message else f" ({topic.error_message})"
+            yield Subject(topic=topic.name, note=note), 0 if there else topic.error_code
+
+    retry(
+        "CreateTopics",
+        lambda: cluster.connection(cluster.controller()).call(request),
+        errors,
+        lambda _: None,
+        budget=cluster.budget(),
+        sleep=cluster.sleep,
+    )
+
+
+def unavailable(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    """The partitions that no broker leads, as one broker knows it now, and why. It waits for nothing.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    wanted = sorted(set(partitions))
+    names = sorted({tp.topic for tp in wanted})
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    response = cluster.call_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False), lambda _: ())
+    told = {topic.name: topic for topic in response.topics}
+    reasons = {tp: _unavailable(told.get(tp.topic), tp) for tp in wanted}
+    return {tp: why for tp, why in reasons.items() if why}
+
+
+def _unavailable(topic: Any, tp: TopicPartition) -> str:
+    code = _UNKNOWN_TOPIC if topic is None else topic.error_code
+    if code == _UNKNOWN_TOPIC:
+        return f"topic {tp.topic} does not exist"
+    if code == _TOPIC_AUTHORIZATION_FAILED:
+        return f"this principal lacks Describe on Topic {tp.topic}"
+    if code:
+        return f"{name_of(code)} for topic {tp.topic}"
+    found = next((p for p in topic.partitions if p.partition_index == tp.partition), None)
+    if found is None:
+        return f"topic {tp.topic} has no partition {tp.partition}"
+    return "" if found.leader_id >= 0 else f"{tp} has no leader"

@@ -1,0 +1,67 @@
+"""Plans how dead letters are sent back: which belong together, where each one goes, how often it has been there.
+
+A replayed record is the original one. Its error headers are gone, and the header `__kafka_eos.replays` says how often
+it was sent back: 1, and 2 if it became a dead letter again. So a record that nothing can cure does not go round for
+ever.
+
+Dead letters of one cause that were replayed equally often are a stream with a ledger of its own. So each of them is
+sent back once, whichever causes an operator selects first, and those that were replayed too often stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter, Header, own_headers
+from spark_kafka_eos.model import TopicPartition
+
+REPLAYS = "__kafka_eos.replays"
+_WITHOUT_TOPIC = frozenset({Cause.NO_TOPIC, Cause.TOPIC_NOT_ALLOWED})
+MOST = 10  # replays that are told apart, so that headers, which anybody may write, make few streams
+_DIGITS = 9  # what is longer is no number of replays
+
+Place = tuple[TopicPartition, int]  # a dead letter's partition and offset
+
+
+class Stream(NamedTuple):
+    """Dead letters of one cause that were replayed `replays` times before; `MOST` stands for all greater numbers."""
+
+    cause: str
+    replays: int
+
+
+def replays_of(headers: Iterable[Header]) -> int:
+    """How often the record was replayed, at most `MOST`; 0 if no header says so."""
+    last = next((value for name, value in reversed([*headers]) if name == REPLAYS), None) or b""
+    return min(int(last), MOST) if last.isdigit() and len(last) <= _DIGITS else 0
+
+
+def replayed_headers(headers: Sequence[Header]) -> list[Header]:
+    """The headers of the record that is sent back: its own ones, and how often it was replayed."""
+    own = [(name, value) for name, value in own_headers(headers) if name != REPLAYS]
+    return [*own, (REPLAYS, str(replays_of(headers) + 1).encode())]
+
+
+def destination(letter: DeadLetter, to: str | None) -> str | None:
+    """The topic that a dead letter is sent to: `to`, else the one it could not be written to, else the one it was read
+    from. None if nothing says so: a row without a topic of its own is not what was read.
+    """
+    if to is not None or letter.cause in _WITHOUT_TOPIC:
+        return to
+    return letter.output_topic or letter.topic
+
+
+def partition_of(letter: DeadLetter, to: str | None, partitions: int) -> int | None:
+    """The partition it was read from, if it returns to its topic; None if its key decides."""
+    number = letter.partition
+    returns = to is None and letter.output_topic is None
+    return number if returns and number is not None and 0 <= number < partitions else None
+
+
+def batches(places: Sequence[Place], records: int) -> Iterator[Sequence[Place]]:
+    """`places` in the order of partitions and offsets, at most `records` at a time."""
+    ordered = sorted(places)
+    for start in range(0, len(ordered), records):
+        yield ordered[start : start + records]

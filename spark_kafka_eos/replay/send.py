@@ -1,0 +1,325 @@
+"""Sends dead letters back, each exactly once: in transactions that also commit how far the replay has come.
+
+A replay is a query without Spark. Each stream of dead letters (replay.plan) has a transactional id and a ledger; a
+batch is at most `BATCH` of its dead letters. A replay that is killed leaves a transaction that the next one aborts, and
+the next one continues where the ledger ends. Of two replays that are planned at once, the last one wins. One that comes
+back late, or that was planned before another one began to write, ends by itself, and leaves the other one alone.
+
+The ends of the topic are fixed when it starts, so records that come back as dead letters wait for the next replay.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from spark_kafka_eos.appending.append import append, records_by_partition, topics_of
+from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
+from spark_kafka_eos.appending.layout import layout, target
+from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
+from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
+from spark_kafka_eos.ledger.entry import LedgerEntry, digest
+from spark_kafka_eos.ledger.progress import last_entry
+from spark_kafka_eos.ledger.topic import LedgerReader
+from spark_kafka_eos.model import (
+    MicroBatch,
+    OffsetRange,
+    Offsets,
+    ProducerIdentity,
+    SourceRange,
+    TopicPartition,
+    offsets_to_json,
+)
+from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.outputs import OutputTopic
+from spark_kafka_eos.options.reserved import why_reserved
+from spark_kafka_eos.preflight.run import preflight
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.replay import plan as replays
+from spark_kafka_eos.replay.plan import Place, Stream
+from spark_kafka_eos.replay.stored import Progress, StoredLetter, letters, ranges_of
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.ownership import Owner
+from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
+
+BATCH = 1_000  # dead letters of a transaction
+_ROWS = 100  # that are encoded at a time: a dead letter may be as large as a request
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """A stream that waits: where it goes, which of its dead letters were not replayed yet, its last commit, and whose
+    its transactional.id is, None if unknown.
+    """
+
+    stream: Stream
+    options: SinkOptions
+    entry: LedgerEntry | None
+    owner: Owner | None = None
+    targets: Counter[str] = field(default_factory=Counter)
+    places: list[Place] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a replay sends, and what it leaves because it was replayed too often. `ends` are the topic's at its start.
+
+    `query_id` names the topic by its id: in a topic that was deleted and created again, everything is new.
+    """
+
+    query_id: str
+    ends: Offsets
+    parts: Sequence[Part]
+    left: Mapping[Stream, int]
+
+    @property
+    def records(self) -> int:
+        return sum(len(part.places) for part in self.parts)
+
+    @property
+    def destinations(self) -> list[str]:
+        """The topics that it sends to, sorted."""
+        return sorted({topic for part in self.parts for topic in part.targets})
+
+
+def plan(
+    cluster: Cluster,
+    topic: str,
+    options: Mapping[str, str],
+    transactional_id: str,
+    *,
+    causes: Sequence[str] = (),
+    to: str | None = None,
+    max_replays: int = 2,
+    progress: Progress = lambda _: None,
+    ranges: Sequence[OffsetRange] | None = None,
+) -> Plan:
+    """Read the topic once, and compare it with the ledgers. Writes nothing.
+
+    `options` are the sink's, without a transactional.id. Raises ToolFailed if it is unknown where a dead letter goes,
+    or if that is the topic itself, a ledger topic or one of Kafka's own: the headers that say so are anybody's.
+    """
+    ledger_topic = sink_options({**options, "kafka.transactional.id": transactional_id}).ledger_topic
+    known = LedgerReader(cluster, ledger_topic)
+    known.read()  # once, however many streams the headers make: those without a record have no entry
+    ranges = ranges_of(cluster, topic) if ranges is None else ranges
+    query_id = f"replay of {topic} ({cluster.topic(topic).id})"
+    parts: dict[Stream, Part] = {}
+    left: Counter[Stream] = Counter()
+    nowhere: list[StoredLetter] = []
+    reserved: dict[str, str | None] = {}
+    for each in letters(cluster, ranges, progress):
+        stream = _stream(each)
+        if causes and stream.cause not in causes:
+            continue
+        if stream not in parts:
+            own = {"kafka.transactional.id": f"{transactional_id}.{stream.cause}.{stream.replays}"}
+            sink = sink_options({**options, **own})
+            parts[stream] = Part(
+                stream=stream,
+                options=sink,
+                entry=last_entry(
+                    cluster,
+                    sink.ledger_topic,
+                    sink.transactional_id,
+                    ignore_open=True,
+                    signer=signer_of(sink),
+                )
+                if sink.transactional_id in known.by_id
+                else None,
+            )
+        part = parts[stream]
+        if each.offset < _position(part.entry, query_id).get(each.partition, 0):
+            continue
+        if stream.replays >= max_replays:
+            left[stream] += 1
+            continue
+        where = replays.destination(each.letter, to)
+        if where is not None and where not in reserved:
+            reserved[where] = _why_reserved(cluster, where, ledger_topic)
+        if where is None or where == topic or reserved[where] is not None:
+            nowhere.append(each)
+            continue
+        part.targets[where] += 1
+        part.places.append((each.partition, each.offset))
+    if nowhere:
+        raise _refused(topic, nowhere, to, reserved)
+    waiting = [parts[stream] for stream in sorted(parts) if parts[stream].places]
+    for part in waiting:
+        part.owner = owner_of(cluster, part.options.transactional_id)
+    return Plan(
+        query_id=query_id,
+        ends={wanted.partition: wanted.end for wanted in ranges},
+        parts=waiting,
+        left=dict(left),
+    )
+
+
+def require_named(planned: Plan, named: Collection[str]) -> None:
+    """Raise ToolFailed if dead letters go to a topic that is not `named`: their headers are anybody's."""
+    if others := [topic for topic in planned.destinations if topic not in named]:
+        raise ToolFailed(
+            f"the headers of dead letters send them to {', '.join(map(repr, others))}, which was not named; nothing "
+            "was sent",
+            action="Name each topic that they may return to with --destination, or one for all of them with --to.",
+        )
+
+
+def _why_reserved(cluster: Cluster, topic: str, ledger_topic: str) -> str | None:
+    """Why no dead letter may go there. A topic that does not exist is the preflight's to refuse."""
+    if (why := why_reserved(topic, ledger_topic)) is not None:
+        return why
+    return cluster.why_reserved(topic, ledger_topic) if cluster.exists(topic, patience_ms=0) else None
+
+
+def _refused(
+    topic: str, nowhere: Sequence[StoredLetter], to: str | None, reserved: Mapping[str, str | None]
+) -> ToolFailed:
+    first = f"{nowhere[0].partition}@{nowhere[0].offset}"
+    where = replays.destination(nowhere[0].letter, to)
+    if where == topic:
+        why = f"{len(nowhere):,} of the dead letters would be sent to {topic} itself, the first at {first}"
+    elif where is not None:
+        same = sum(replays.destination(each.letter, to) == where for each in nowhere)
+        why = f"{same:,} of the dead letters would be sent to {where}, which {reserved[where]}, the first at {first}"
+    else:
+        why = f"it is unknown where {len(nowhere):,} of the dead letters belong, the first at {first}"
+    return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
+
+
+def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progress = lambda _: None) -> int:
+    """Send what is planned; the number of records that were sent. `progress` gets the number of records since.
+
+    Raises what `commit_batch` raises: batches that were committed before stay so, and another replay continues.
+    """
+    sent, run_id = 0, str(uuid.uuid4())
+    for part in planned.parts:
+        options = replace(
+            part.options,
+            output_topics=tuple(OutputTopic(topic=name) for name in sorted(part.targets)),
+            # Only of a topic of this name that was deleted.
+            take_over_query=part.entry.query_id if part.entry and part.entry.query_id != planned.query_id else None,
+        )
+        preflight(cluster, options)
+        transaction = SharedTransaction(options, cluster, decide_micro_batch(options), planned_under=part.owner)
+        known = part.entry if part.entry is not None and part.entry.query_id == planned.query_id else None
+        number = 0 if known is None else known.batch_id + 1
+        start = dict.fromkeys(planned.ends, 0) | _position(part.entry, planned.query_id)
+        chunks = list(replays.batches(part.places, BATCH))
+        for chunk in chunks:
+            end = start | {tp: offset + 1 for tp, offset in chunk}
+            if chunk is chunks[-1]:
+                end |= {tp: max(offset, end[tp]) for tp, offset in planned.ends.items()}
+            batch = MicroBatch(
+                query_id=planned.query_id,
+                batch_id=number,
+                digest=digest({"start": offsets_to_json(start), "end": offsets_to_json(end)}),
+                start=start,
+                end=end,
+                sources=(SourceRange(start=start, end=end),),
+                run_id=run_id,
+            )
+            write = _Write(cluster, options, number, chunk, to)
+            report = commit_batch(transaction, batch, write, max_attempts=options.max_attempts, append_mode="driver")
+            sent += report.records
+            progress(len(chunk))
+            number, start = number + 1, end
+    return sent
+
+
+def _stream(each: StoredLetter) -> Stream:
+    return Stream(each.letter.cause, replays.replays_of(each.headers))
+
+
+def _position(entry: LedgerEntry | None, query_id: str) -> dict[TopicPartition, int]:
+    """Where the last replay of the stream ended."""
+    if entry is None or entry.query_id != query_id:
+        return {}
+    return {tp: offset for source in entry.sources or () if source for tp, offset in source.offsets.items()}
+
+
+class _Write:
+    """Appends one batch's dead letters; an attempt reads them again."""
+
+    def __init__(
+        self, cluster: Cluster, options: SinkOptions, batch_id: int, places: Sequence[Place], to: str | None
+    ) -> None:
+        self._cluster, self._options, self._batch_id = cluster, options, batch_id
+        self._places, self._to = set(places), to
+
+    def __call__(self, identity: ProducerIdentity) -> Appended:
+        started = time.perf_counter()
+        expected: Counter[TopicPartition] = Counter()
+
+        def blocks() -> Iterator[tuple[TopicPartition, int, bytearray]]:
+            for block in self._blocks():
+                expected[block.partition] += block.records
+                yield block.partition, block.records, block.data
+
+        timeout_ms = self._options.transaction_timeout_ms
+        acks = append(
+            self._cluster,
+            identity,
+            blocks(),
+            transaction_timeout_ms=timeout_ms,
+            batch_id=self._batch_id,
+            ledger_topic=self._options.ledger_topic,
+        )
+        if records_by_partition(acks) != expected:
+            raise TransactionAborted(f"not all of {expected.total()} records were acknowledged once")
+        if expected.total() != len(self._places):
+            raise DataLoss(
+                f"{len(self._places) - expected.total()} dead letters were deleted while they were replayed",
+                action="Run the command again: it sends those that are left.",
+            )
+        return Appended(
+            partitions=len(expected),
+            records=expected.total(),
+            bytes=sum(ack.bytes for ack in acks),
+            topics=topics_of(expected),
+            milliseconds={"append": (time.perf_counter() - started) * 1e3},
+        )
+
+    def _blocks(self) -> Iterator[Block]:
+        encoder = BlockEncoder(
+            layout(self._options, None, self._cluster),
+            0,
+            lambda topic: target(self._cluster, topic, self._options.ledger_topic),
+            lambda: int(time.time() * 1e3),
+        )
+        rows: list[dict[str, object]] = []
+        for each in letters(self._cluster, self._ranges()):
+            if (each.partition, each.offset) in self._places:
+                rows.append(self._row(each))
+                if len(rows) == _ROWS:
+                    yield from encoder.add(_columns(rows))
+                    rows.clear()
+        yield from encoder.add(_columns(rows))
+        yield from encoder.finish()
+
+    def _ranges(self) -> list[OffsetRange]:
+        offsets: dict[TopicPartition, list[int]] = {}
+        for tp, offset in self._places:
+            offsets.setdefault(tp, []).append(offset)
+        return [OffsetRange(partition=tp, start=min(of), end=max(of) + 1) for tp, of in sorted(offsets.items())]
+
+    def _row(self, each: StoredLetter) -> dict[str, object]:
+        topic = replays.destination(each.letter, self._to)
+        assert topic is not None  # see `plan`
+        partitions = len(self._cluster.topic(topic).partitions)
+        headers = [{"key": name, "value": value} for name, value in replays.replayed_headers(each.headers)]
+        partition = replays.partition_of(each.letter, self._to, partitions)
+        return {"key": each.key, "value": each.value, "topic": topic, "partition": partition, "headers": headers}
+
+
+_SCHEMA = pa.schema([(name, ROWS[name]) for name in ("key", "value", "topic", "partition", "headers")])
+
+
+def _columns(rows: Sequence[dict[str, object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=_SCHEMA)

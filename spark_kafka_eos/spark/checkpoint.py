@@ -1,0 +1,240 @@
+"""Reads a micro-batch from the query's checkpoint: its query id and its range of source offsets.
+
+Spark writes `offsets/<batch>` before the batch runs, so the file exists when the batch is written, and a replay reads
+the same offsets. A batch starts where the previous one ended. Our source records in the end of batch 0 where it starts;
+others do not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from spark_kafka_eos.appending.files import Files, files_at
+from spark_kafka_eos.errors import CheckpointUnusable
+from spark_kafka_eos.ledger.entry import digest
+from spark_kafka_eos.model import (
+    UNRESOLVED,
+    MicroBatch,
+    Offsets,
+    Origin,
+    SourceRange,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+    recorded_origin,
+    recorded_start,
+)
+from spark_kafka_eos.spark.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
+
+__all__ = [
+    "Plan",
+    "ReadFile",
+    "keeps_state",
+    "micro_batch",
+    "newest_plan",
+    "next_batch",
+    "next_batch_at",
+    "plan_of",
+    "starts_where_the_query_began",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A batch's file in the checkpoint, as exact as its `digest`."""
+
+    batch_id: int
+    digest: str
+
+
+# When Spark plans the first batch of a query with a stateful operator, it writes one of these files: in the usual
+# format, or in that of transformWithState (OperatorStateMetadata).
+_STATE = ("state/0/_metadata/metadata", "state/0/_metadata/v2/0")
+
+
+def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None = None) -> MicroBatch:
+    """The identity and range of `batch_id`. `first_start` is the JSON of each source's first offset in the order of the
+    plan, if the caller knows it.
+
+    Raises CheckpointUnusable if the checkpoint is damaged or has an unknown format.
+    """
+    planned = planned_batch(read, batch_id)
+    before = planned_batch(read, batch_id - 1) if batch_id > 0 else None
+    starts = _first_starts(first_start, planned) if before is None else _starts(before, planned)
+    sources = tuple(_range((starts or {}).get(name), end) for name, end in planned.ends.items())
+    return MicroBatch(
+        query_id=_query_id(read),
+        batch_id=batch_id,
+        digest=_digest(before, planned, only_kafka=None not in sources),
+        start=None if starts is None else _merged(_offsets(start) or {} for start in starts.values()),
+        end=_merged(source.end for source in sources if source is not None),
+        sources=sources,
+        stateful=keeps_state(read) if batch_id == 0 else None,
+    )
+
+
+def keeps_state(read: ReadFile) -> bool:
+    """Whether the query keeps state in its checkpoint."""
+    return any(read(name) is not None for name in _STATE)
+
+
+def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
+    """Whether the batches before this one read nothing; false if that is unknown, because Spark has removed the first
+    one's file, or its source does not record where it starts.
+    """
+    if batch.start is None or read("offsets/0") is None:
+        return False
+    return batch.start == micro_batch(read, 0).start
+
+
+def newest_plan(files: Files, known: int | None = None) -> Plan | None:
+    """The newest plan of the checkpoint; None if it has none. `known` is the number of an earlier plan: the numbers
+    have no gap, so the next ones are tried, which saves listing the folder.
+    """
+    number, newest = known, None
+    while number is not None and (text := files.read_text(f"offsets/{number + 1}")) is not None:
+        number += 1
+        newest = plan_of(number, text)
+    if newest is not None:
+        return newest
+    numbers = [int(name) for name in files.names("offsets") if name.isdigit()]
+    text = files.read_text(f"offsets/{max(numbers)}") if numbers else None
+    return None if text is None else plan_of(max(numbers), text)
+
+
+def plan_of(batch_id: int, text: str) -> Plan:
+    """The plan with this text."""
+    return Plan(batch_id=batch_id, digest=digest(text))
+
+
+def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:
+    """`next_batch` of the query with this checkpointLocation; None if it is None. Raises CheckpointUnusable."""
+    if location is None:
+        return None, False
+    try:
+        return next_batch(files_at(location, "checkpointLocation"))
+    except OSError as error:
+        raise CheckpointUnusable(f"the checkpoint {location!r} cannot be read: {error}") from error
+
+
+def next_batch(files: Files) -> tuple[MicroBatch | None, bool]:
+    """The batch that the query will run next, and whether Spark has planned it; None if nothing is planned yet.
+
+    An unplanned one starts where the last one ended; its own end and digest are not known yet, so it is empty. Raises
+    CheckpointUnusable.
+    """
+    planned = [int(name) for name in files.names("offsets") if name.isdigit()]
+    if not planned:
+        return None, False
+    last = max(planned)
+    batch = micro_batch(files.read_text, last)
+    if files.read_text(f"commits/{last}") is None:
+        return batch, True
+    sources = tuple(source and SourceRange(start=source.end, end=source.end) for source in batch.sources)
+    return replace(batch, batch_id=last + 1, digest="", start=batch.end, sources=sources), False
+
+
+def _digest(before: PlannedBatch | None, planned: PlannedBatch, *, only_kafka: bool) -> str:
+    """The digest of exactly what the batch's files contain: for batch 0 only its end, because a restarted query
+    determines its start again.
+
+    Offsets of a Kafka source identify records. Those of other sources may only count: if an older copy of the
+    checkpoint is restored and batch 7 is planned again, a file source's `{"logOffset":7}` can mean other files. So with
+    such a source, the digest includes the time of planning, which is the same in a replay and different in a new plan.
+    """
+    batch_range = {"start": None if before is None else _canonical(before), "end": _canonical(planned)}
+    if not only_kafka:
+        batch_range["planned"] = planned.planned_at
+    return digest(batch_range)
+
+
+def _canonical(planned: PlannedBatch) -> object:
+    """In v1, which has no names, a list. Never change this or `_digest`: a batch that the previous release committed
+    would get another digest.
+    """
+    return planned.ends if planned.named else [*planned.ends.values()]
+
+
+def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]:
+    """The sources' previous offsets by their current names, as far as known."""
+    if before.named == planned.named:
+        return {name: before.ends[name] for name in planned.ends if name in before.ends}
+    if len(before.ends) == len(planned.ends) == 1:
+        return dict(zip(planned.ends, before.ends.values(), strict=True))
+    return before.ends
+
+
+def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object] | None:
+    """The sources' offsets at the start of batch 0, as recorded with its end or else as the plan tells.
+
+    None if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
+    """
+    recorded = {name: _recorded(end) for name, end in planned.ends.items()}
+    if None not in recorded.values():
+        return recorded
+    if told is None or len(told) != len(planned.ends):
+        return None
+    starts = [parsed(start) for start in told]
+    if planned.named and len(starts) > 1 and any(start != UNRESOLVED for start in starts):
+        return None
+    # An earlier release of our source recorded no start: if it was unresolved, the batch starts where it ends.
+    pairs = zip(starts, planned.ends.items(), strict=True)
+    return {name: end if start == UNRESOLVED else start for start, (name, end) in pairs} | {
+        name: start for name, start in recorded.items() if start is not None
+    }
+
+
+def _recorded(end: object) -> object | None:
+    start = recorded_start(end) if isinstance(end, Mapping) else None
+    return None if start is None else offsets_to_json(start)
+
+
+def _query_id(read: ReadFile) -> str:
+    text = read("metadata")
+    try:
+        return str(json.loads(text or "")["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointUnusable(
+            f"the checkpoint's file 'metadata' does not contain a query id (its content is {text!r})", action=RESTORE
+        ) from error
+
+
+def _range(start: object, end: object) -> SourceRange | None:
+    offsets = _offsets(end)
+    if offsets is None:
+        return None
+    origin = _origin(end)
+    # The start of batch 0 is in its end, from which it was determined.
+    start_origin = origin if recorded_start(cast("Mapping[str, object]", end)) is not None else _origin(start)
+    return SourceRange(start=_offsets(start), end=offsets, start_origin=start_origin, origin=origin)
+
+
+def _origin(offsets: object) -> Origin | None:
+    return recorded_origin(offsets) if isinstance(offsets, Mapping) else None
+
+
+def _merged(sources: Iterable[Offsets]) -> Offsets:
+    """The offsets of all Kafka sources; for a partition that two of them read, the lower offset."""
+    offsets: dict[TopicPartition, int] = {}
+    for source in sources:
+        for partition, offset in source.items():
+            offsets[partition] = min(offset, offsets.get(partition, offset))
+    return offsets
+
+
+def _offsets(source: object) -> Offsets | None:
+    """Offsets of the form `{topic: {partition: offset}}`, as our source and the built-in one write them; None for any
+    other.
+    """
+    if not isinstance(source, Mapping) or not all(map(_are_of_a_topic, source.values())):
+        return None
+    return offsets_from_json(source)
+
+
+def _are_of_a_topic(partitions: object) -> bool:
+    return isinstance(partitions, Mapping) and all(
+        key.isdigit() and isinstance(offset, int) for key, offset in partitions.items()
+    )

@@ -1,0 +1,9 @@
+"""The shared transaction: one per micro-batch, appended to by many processes at once.
+
+states              states, events and legal transitions
+shared              begin, let others append, commit or abort
+commit              a micro-batch, from the ledger's verdict to the commit
+idempotent          the same for deliveryGuarantee=at-least-once, without a transaction
+fence ownership     keep stragglers out; whether somebody took the transactional.id
+calls               allow one call per micro-batch
+"""

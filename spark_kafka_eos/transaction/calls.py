@@ -1,0 +1,165 @@
+"""Allows one call at a time per transactional.id in this process, and one call per micro-batch.
+
+The ledger knows which run of the query has committed a batch, so it recognises a second call after the first one's
+commit, wherever it comes from: another thread, writer or process, or another address of the same cluster. This module
+knows what the ledger cannot: which calls are running, and which have failed.
+
+| the previous call for the same batch in the same run | the second call |
+|---|---|
+| failed, and nothing was committed | is allowed |
+| committed the batch, or found it committed | is refused: its rows can no longer be added |
+| failed, and it is unknown whether the batch was committed | is refused: the ledger settles this at the next start |
+| is still running, in another thread | is refused, and the first one does not commit: its batch would lack these rows |
+| is just committing, in another thread | waits, and is then like one that comes later |
+
+A replay belongs to another run of the query, and is allowed.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from spark_kafka_eos.errors import Committed, IllegalTransactionState, KafkaEosError
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.transaction.shared import WRITE_ONCE
+
+_EVERYTHING: Committed = "everything"
+_UNKNOWN: Committed = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call for one micro-batch. `run_id` is None if it is unknown which run of the query makes it."""
+
+    run_id: str | None
+    query_id: str
+    batch_id: int
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_id} of query {self.query_id}"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A running call. `committing` is set once a commit may have been sent."""
+
+    call: Call
+    lock: threading.Condition
+    committing: bool = False
+    contested: bool = field(default=False)
+
+    def appending(self) -> None:
+        """Nothing of this attempt is committed."""
+        with self.lock:
+            self.committing = False
+
+    def commit_begins(self) -> None:
+        """Raises IllegalTransactionState if a second call for the batch was refused meanwhile."""
+        with self.lock:
+            if self.contested:
+                raise IllegalTransactionState(
+                    f"a second call for {self.call} was made while this one was running, so neither is committed",
+                    action=WRITE_ONCE,
+                )
+            self.committing = True
+
+    def may_have_committed(self, error: BaseException) -> bool:
+        """Whether the batch may be committed although the call failed with `error`."""
+        return error.committed != "nothing" if isinstance(error, KafkaEosError) else self.committing
+
+
+class Calls:
+    """The calls under one transactional.id. If `repeatable`, a batch may be written several times."""
+
+    def __init__(self, *, repeatable: bool) -> None:
+        self._repeatable = repeatable
+        self._changed = threading.Condition()
+        self._running: Attempt | None = None
+        self._last: tuple[Call, Committed] | None = None
+        self._failed: Call | None = None
+
+    @contextmanager
+    def enter(self, call: Call, *, incomplete: Callable[[Committed], None]) -> Iterator[Attempt]:
+        """Allow this call, or raise IllegalTransactionState; remember how the block ends.
+
+        `incomplete` is called before a call is refused because its batch has been ("everything") or may have been
+        ("unknown") committed without the call's DataFrames.
+        """
+        try:
+            attempt = self._admit(call)
+        except IllegalTransactionState as error:
+            if error.committed is not None and error.committed != "nothing" and not self._repeatable:
+                incomplete(error.committed)
+            raise
+        try:
+            yield attempt
+        except BaseException as error:
+            self._leave(call, _UNKNOWN if attempt.may_have_committed(error) else None)
+            raise
+        else:
+            self._leave(call, _EVERYTHING)
+
+    def uncalled_since(self, call: Call) -> int:
+        """The first batch from which on, up to this call's, no call was made in its run in this process."""
+        with self._changed:
+            known = [each for each in (self._failed, self._last and self._last[0]) if each is not None]
+        same = [each for each in known if (each.run_id, each.query_id) == (call.run_id, call.query_id)]
+        return max((each.batch_id + 1 for each in same if each.batch_id < call.batch_id), default=0)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a call has failed since the last commit: its requests may have raised the producer's epoch."""
+        return self._failed is not None or (self._last is not None and self._last[1] != _EVERYTHING)
+
+    def _leave(self, call: Call, outcome: Committed | None) -> None:
+        with self._changed:
+            self._running = None
+            if outcome is None:
+                self._failed = call
+            else:
+                self._last, self._failed = (call, outcome), None
+            self._changed.notify_all()
+
+    def _admit(self, call: Call) -> Attempt:
+        with self._changed:
+            while self._running is not None and self._running.call == call and self._running.committing:
+                self._changed.wait()
+            if self._running is not None and self._running.call == call:
+                self._running.contested = not self._repeatable
+                raise _second(call, "is still running", "nothing", WRITE_ONCE)
+            if self._running is not None:
+                raise IllegalTransactionState(
+                    f"cannot write {call}: a call for {self._running.call} is still running in this process under "
+                    "the same transactional.id",
+                    action="Set a different `kafka.transactional.id` for each query, and write one batch at a time.",
+                )
+            if self._last is not None and self._last[0] == call and not self._repeatable:
+                if self._last[1] == _EVERYTHING:
+                    raise _second(call, "completed", _EVERYTHING, f"It contains the first call's rows. {WRITE_ONCE}")
+                raise _second(call, "failed", _UNKNOWN, f"Let the first call's error stop the query. {WRITE_ONCE}")
+            self._running = Attempt(call, self._changed)
+            return self._running
+
+
+def _second(call: Call, first: str, committed: Committed, action: str) -> IllegalTransactionState:
+    return IllegalTransactionState(
+        f"a second call for {call} in the same run: the first call {first}", committed=committed, action=action
+    )
+
+
+def calls_of(options: SinkOptions, cluster_id: str) -> Calls:
+    """This process's calls under the options' transactional.id on this cluster, from all writers and threads."""
+    if options.delivery_guarantee == "at-least-once":
+        return Calls(repeatable=True)  # nothing is shared except the writer
+    # Clusters without an id are told apart by their addresses.
+    where = cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
+    return _calls(where, options.transactional_id)
+
+
+@functools.cache
+def _calls(where: str, transactional_id: str) -> Calls:  # noqa: ARG001 - the cache's key
+    return Calls(repeatable=False)

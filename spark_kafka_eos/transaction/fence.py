@@ -1,0 +1,89 @@
+"""The fence: keeps late requests with an old epoch out of all partitions, where brokers do not verify transactions.
+
+TV1 without verification (before Kafka 3.6, or `transaction.partition.verification.enable=false`): the markers of
+EndTxn(abort) have the aborted epoch, and InitProducerId writes no markers. So a leader would accept an append with that
+epoch until the next epoch reaches its partition, and commit it with the next transaction. Hence the fence: every
+partition that may be written is added to the transaction under the old epoch. InitProducerId of a new producer then
+aborts it and writes markers with the next epoch to all of them.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_eos.appending.sequences import LAST_EPOCH
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import written_topics
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+
+_VERIFICATION = "transaction.partition.verification.enable"
+
+
+class Fence:
+    """The fence of one transactional.id. `ledger` is None if batches have no ledger entry."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        cluster: Cluster,
+        coordinator: TransactionCoordinator,
+        ledger: LedgerTopic | None,
+    ) -> None:
+        self._options, self._cluster, self._coordinator, self._ledger = options, cluster, coordinator, ledger
+        self._verifies: bool | None = None  # once it is known
+
+    def needed(self) -> bool:
+        """Whether a straggler with an old epoch could still append."""
+        return self._coordinator.transaction_version < 2 and not self._verified()
+
+    def last_owner(self, facts: TransactionFacts) -> ProducerIdentity | None:
+        """The producer whose stragglers must be fenced; None if there is none.
+
+        There is none if the id was never used, or so long ago that no request can be in flight. Or an abort has just
+        fenced the last epoch that a producer id has for transactions; nothing may be added under the one after it.
+        """
+        if facts.producer_id < 0 or facts.epoch >= LAST_EPOCH:
+            return None
+        name = self._options.transactional_id
+        return ProducerIdentity(transactional_id=name, producer_id=facts.producer_id, epoch=facts.epoch)
+
+    def span(self, last: ProducerIdentity, *, was_committed: bool) -> None:
+        """Add every partition and group that stragglers may reach to the transaction of `last`.
+
+        InitProducerId of a new producer must follow: it aborts the transaction. Raises ProducerFenced if `last` is no
+        longer the last owner, ConfigurationError if the output topics are not known.
+        """
+        partitions = self._partitions(was_committed=was_committed)
+        self._coordinator.add_partitions(last, partitions)
+        if self._ledger is not None:
+            for group in {self._options.ledger_group, self._options.group_id}:
+                self._coordinator.add_offsets(last, group)
+
+    def _partitions(self, *, was_committed: bool) -> list[TopicPartition]:
+        any_topic = self._options.topic is None and not self._options.output_topics
+        if any_topic and not was_committed:
+            raise ConfigurationError(
+                "outputTopics",
+                f"is required after an aborted transaction of {self._options.transactional_id!r}: these brokers may "
+                "still accept its late records in any topic",
+                action="List all output topics in outputTopics, or have the brokers verify partitions "
+                f"({_VERIFICATION}=true, Kafka 3.6 or later).",
+            )
+        topics = written_topics(self._options)
+        self._cluster.look_up(topics)
+        partitions = [TopicPartition(name, n) for name in topics for n in self._cluster.topic(name).partitions]
+        if self._ledger is not None:
+            self._ledger.ensure()
+            partitions.append(self._ledger.at)
+        return partitions
+
+    def _verified(self) -> bool:
+        """Whether brokers accept appends only to partitions that the coordinator has added to the transaction."""
+        if self._verifies is None:
+            settings = describe.coordinator_settings(self._cluster, self._options.transactional_id, (_VERIFICATION,))
+            self._verifies = not isinstance(settings, Unread) and settings[_VERIFICATION] == "true"
+        return self._verifies

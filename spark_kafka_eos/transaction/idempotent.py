@@ -1,0 +1,122 @@
+"""`deliveryGuarantee=at-least-once`: the same blocks and the same barrier, but no transaction and no ledger.
+
+Every attempt has its own producer epoch (KIP-98's idempotent producer; `appending.producer_ids`), so within it the
+network neither loses nor duplicates a record batch. But the records of a failed attempt stay visible, and a batch that
+Spark runs again is written again.
+
+With `kafka.enable.idempotence=off` there is no producer id, and a request that is sent again may duplicate its record
+batches. With `requested` there is none if the brokers refuse one, and none in topics whose message format has no room
+for it (`appending.formats`); other topics of the same batch are appended to with one.
+Source: "Dealing with older message formats when idempotence is enabled", a proposal of KIP-185's discussion.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from spark_kafka_eos.appending import producer_ids
+from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, UnknownTopic
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.recorder import phase
+
+_UNSUPPORTED_VERSION = 35
+
+_log = logging.getLogger(__name__)
+
+
+class IdempotentWrites:
+    """Has the methods of `SharedTransaction`, but never skips or aborts anything."""
+
+    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # The offsets of another cluster's topic would be taken for those of this cluster's.
+        here = options.group_id and not any(options.source_clusters)
+        self._group = GroupCoordinator(cluster, options.group_id) if here else None
+        self._fail_on_data_loss = options.fail_on_data_loss
+        self._degree = options.enable_idempotence
+        self._identity: ProducerIdentity | None = None
+        self._taken: ProducerIdentity | None = None  # until the attempt ends
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer id and epoch of this attempt, or PLAIN; its `transactional_id` is empty."""
+        assert self._identity is not None, "begin() comes first"
+        return self._identity
+
+    def begin(self, batch: MicroBatch) -> verdicts.Write:
+        """Get a new epoch, if there is to be a producer id. Without a ledger, every batch is written."""
+        self._end()
+        self._identity = PLAIN if self._degree == "off" else self._producer_id()
+        return verdicts.Write(reason=f"at-least-once has no ledger, so batch {batch.batch_id} is written")
+
+    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
+        """Records are visible as soon as they are appended."""
+        with _nothing_is_taken_back():
+            return write(self.identity)
+
+    def commit(self, batch: MicroBatch, *, written: Written) -> None:
+        """Commit the source offsets to `kafka.group.id`, if set, for lag tools; not if a source is on another
+        cluster.
+        """
+        del written
+        if self._group is not None and batch.end:
+            self._commit_offsets(self._group, batch)
+        self._end()
+
+    def abort(self) -> None:
+        """End the attempt. Appended records stay; the next attempt appends them again."""
+        self._end()
+
+    def _commit_offsets(self, group: GroupCoordinator, batch: MicroBatch) -> None:
+        with phase("offsets"), _nothing_is_taken_back():
+            try:
+                group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})
+            except UnknownTopic as error:
+                if self._fail_on_data_loss:
+                    raise
+                _log.warning("the source offsets are not committed, because a topic no longer exists: %s", error.what)
+
+    def _producer_id(self) -> ProducerIdentity:
+        """A producer id that is held, with its next epoch, or a new one; PLAIN if there is none to be had."""
+        try:
+            self._taken = producer_ids.take(self._cluster)
+        except BrokerError as error:
+            refused = isinstance(error, AuthorizationFailed) or error.code == _UNSUPPORTED_VERSION
+            if self._degree != "requested" or not refused:
+                raise
+            self._degree = "off"  # for this writer's later batches, too: all brokers and topics refuse it
+            _log.warning(
+                "writing without idempotence, because %s; a request that is sent again may write its records twice",
+                error.what,
+            )
+            return PLAIN
+        return replace(self._taken, requested=self._degree == "requested")
+
+    def _end(self) -> None:
+        """The attempt is over, and its producer id free for the next one."""
+        if self._taken is not None:
+            producer_ids.give_back(self._cluster, self._taken)
+            self._taken = None
+
+    def anew(self) -> IdempotentWrites:
+        """What goes on after an error."""
+        return self
+
+
+@contextmanager
+def _nothing_is_taken_back() -> Iterator[None]:
+    """Let errors say that records may be visible: no abort hides them."""
+    try:
+        yield
+    except KafkaEosError as error:
+        error.committed = "acknowledged"
+        raise

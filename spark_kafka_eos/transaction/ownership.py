@@ -1,0 +1,93 @@
+"""Whether somebody took a transactional.id since one knew whose it was, according to its coordinator.
+
+Every InitProducerId raises the epoch, or finally gives another producer id. So it leaves a trace that lasts, and a
+driver that comes back late sees it without sending an InitProducerId of its own, which would abort the transaction of
+the live owner and fence it.
+
+Not obvious:
+- The coordinator raises the epoch by itself, too: in TV2 with each end of a transaction (KIP-890), in both protocols
+  when it aborts a transaction because of its timeout.
+- After the last epoch of a producer id comes another producer id, with epoch 0. While the markers of that last
+  transaction are being written, the coordinator still shows the old one.
+- An id that nobody used for `transactional.id.expiration.ms` is unknown: nobody has taken it recently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_kafka_eos.model import ProducerIdentity
+from spark_kafka_eos.protocol.facts import TransactionFacts
+
+_EXHAUSTED = 2**15 - 2  # the last epoch of a producer id in which a transaction may begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose a transactional.id was at some time; -1 and -1 if its coordinator did not know it."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
+def is_prepared(facts: TransactionFacts) -> bool:
+    """Whether an end is decided and markers are being written, so that a moment later there is more to know."""
+    return facts.state.startswith("Prepare")
+
+
+def taken_from(held: ProducerIdentity, now: TransactionFacts) -> bool:
+    """Whether the id is no longer that of `held`."""
+    return (now.producer_id, now.epoch) != (held.producer_id, held.epoch)
+
+
+def is_given_up(held: ProducerIdentity, now: TransactionFacts) -> bool:
+    """Whether the coordinator aborted the transaction of `held`, and nobody has a new epoch since."""
+    return now.state in ("PrepareAbort", "CompleteAbort") and (now.producer_id, now.epoch) == (
+        held.producer_id,
+        held.epoch + 1,
+    )
+
+
+def is_left_by_commit(
+    producer_id: int, epoch: int, now: TransactionFacts, *, transaction_version: int | None = None
+) -> bool:
+    """Whether the commit of this transaction is the last thing that happened to the id, with all markers written.
+
+    `transaction_version` is the protocol of the commit, None if unknown: TV2's leaves the next epoch.
+    """
+    if now.state != "CompleteCommit":
+        return False
+    left = {0: [epoch], 1: [epoch], 2: [epoch + 1], None: [epoch, epoch + 1]}[transaction_version]
+    exhausted = transaction_version in (2, None) and epoch >= _EXHAUSTED and now.epoch == 0
+    return exhausted or (now.producer_id == producer_id and now.epoch in left)
+
+
+def is_left_by_run(producer_id: int, epoch: int, now: TransactionFacts) -> bool:
+    """Whether the id is as the run left it whose last commit was that of this transaction, whatever its protocol.
+
+    In TV1, a late request of the run may have opened a transaction again, which then timed out.
+    """
+    timed_out = now.state == "CompleteAbort" and (now.producer_id, now.epoch) == (producer_id, epoch + 1)
+    return timed_out or is_left_by_commit(producer_id, epoch, now)
+
+
+def is_left_by_take(before: Owner, now: TransactionFacts) -> bool:
+    """Whether one InitProducerId, applied or not, explains what the id was `before` and is `now`.
+
+    An open transaction takes two epochs: one to abort it, one for the new owner. A first one of somebody else looks the
+    same as our own; both then know nothing of what the other may have written, which is nothing yet.
+    """
+    if (now.producer_id, now.epoch) == (before.producer_id, before.epoch):
+        return True
+    if now.state not in ("Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"):
+        return False
+    if before == Owner():
+        return now.epoch == 0
+    if now.producer_id != before.producer_id:
+        return before.epoch >= _EXHAUSTED - 1 and now.epoch == 0
+    return now.epoch in (before.epoch + 1, before.epoch + 2)
+
+
+def taken_since(then: Owner, now: TransactionFacts) -> bool:
+    """Whether somebody took the id since it was `then`'s, and is about to write, or writing."""
+    return now.state in ("Empty", "Ongoing") and (now.producer_id, now.epoch) != (then.producer_id, then.epoch)

@@ -1,0 +1,639 @@
+"""The driver's steps of a shared transaction: begin, let other processes append, commit or abort.
+
+    begin(batch)      look: the owner of the transactional.id and the ledger decide: write, skip, LedgerRefused, or
+                      ProducerFenced; only to write, InitProducerId if a new epoch is needed, then the ledger again
+    identity          for every process that appends (appending.append)
+    commit(batch)     adds the ledger's record, its pointer and the source offsets, then EndTxn(commit)
+    abort()           a new epoch; the records of the old one are aborted and its stragglers are fenced
+
+Not obvious:
+- Look before you take. InitProducerId aborts the open transaction of whoever owns the id and fences it. A driver that
+  comes back late, after another one took over, must end by itself, without the live one noticing. So nothing sends
+  InitProducerId, or adds anything under the epoch of another owner (the fence), before it has asked whose the id is and
+  what is committed:
+  - A process that holds an epoch knows whose the id must be (`_require_held`).
+  - One that does not, as the sink's commit process, goes by the ledger: if its own run committed the last entry, the id
+    must be as that commit left it. If another run did, and this one had committed before it, another driver has taken
+    over. Otherwise this run starts, and takes the id. A batch write has no earlier commit, but knows whose the id was
+    when it was planned (`planned_under`); so does a replay of dead letters.
+  - An InitProducerId without an answer may have been applied, or lost, and meanwhile somebody may have taken the id. So
+    whoever sends it again looks again (`_require_only_ours`).
+  Only what happens between the answer and InitProducerId remains unseen. Then the last one that takes the id wins, and
+  the other one is fenced.
+- The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
+  ledger is read again after InitProducerId, when nothing can be committed any more.
+- An abort is EndTxn(abort), then a new epoch. InitProducerId alone would also abort, but a fenced process that sends it
+  aborts the newer producer's open transaction before it learns that it is fenced. With EndTxn(abort), it only learns
+  that. And a delayed EndTxn cannot end a later transaction (KAFKA-17754), because that one has another epoch.
+- TV2 (KIP-890): EndTxn returns the next epoch. While this process owns the transactional.id, a batch needs neither
+  InitProducerId nor the ledger, because a new owner fences the epoch. TV1: InitProducerId for every batch, so that an
+  epoch is never used for two batches.
+- TV1 with brokers that do not verify which partitions are in a transaction: the fence (transaction.fence) precedes a
+  new epoch. A process that was fenced gets an error from the first of its requests.
+- What the ledger's verdict is based on is confirmed before EndTxn (ledger.keeper).
+- A commit with an unknown outcome is settled by the coordinator if it shows what the commit left behind. Otherwise by
+  InitProducerId, which waits until the coordinator has finished the transaction, and then by the ledger.
+- A request of our own that may have raised the epoch and was not answered leaves us without knowing our epoch. Then the
+  owner cannot be told from another one, and the ledger alone decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    CommitOutcomeUnknown,
+    Committed,
+    IllegalTransactionState,
+    KafkaEosError,
+    LedgerRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
+from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.decide import Decide
+from spark_kafka_eos.ledger.entry import LedgerEntry, Written
+from spark_kafka_eos.ledger.keeper import Glance, LedgerKeeper
+from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.recorder import phase
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
+from spark_kafka_eos.transaction.fence import Fence
+from spark_kafka_eos.transaction.ownership import (
+    Owner,
+    is_given_up,
+    is_left_by_commit,
+    is_left_by_run,
+    is_left_by_take,
+    is_prepared,
+    taken_from,
+    taken_since,
+)
+from spark_kafka_eos.transaction.states import Event, State, Transaction
+
+_log = logging.getLogger(__name__)
+
+# Of a second call in foreachBatch, whose rows can no longer be added.
+WRITE_ONCE = (
+    "This call's DataFrames are not written. Write all DataFrames of a batch in ONE "
+    "`with writer.transaction(batch_df, batch_id)` block."
+)
+
+_OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT)
+_MOST_LOOKS = 5
+_MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN)
+
+_Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
+_ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was when the ledger was read
+
+
+def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
+    """Whose the id is now; None if the coordinator does not tell."""
+    return _owner(_described(cluster, transactional_id))
+
+
+def _owner(facts: _Facts) -> Owner | None:
+    if isinstance(facts, Unread):
+        return None
+    return Owner() if facts is None else Owner(producer_id=facts.producer_id, epoch=facts.epoch)
+
+
+def _described(cluster: Cluster, transactional_id: str) -> _Facts:
+    try:
+        return describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+    except BrokerError as error:
+        if error.code != UNSUPPORTED_VERSION:
+            raise
+        return Unread(reason="the brokers lack DescribeTransactions")
+
+
+class _OwnerChanged(Exception):
+    """Between the look and the fence, somebody took the id, or a transaction began or ended."""
+
+
+def _same(before: _Facts, now: _Facts) -> bool:
+    """Whether no transaction began or ended in between."""
+    if not isinstance(before, TransactionFacts) or not isinstance(now, TransactionFacts):
+        return type(before) is type(now)
+    return (before.producer_id, before.epoch, before.state) == (now.producer_id, now.epoch, now.state)
+
+
+class SharedTransaction:
+    """One transactional.id, which this process owns from `begin` on. Not thread-safe.
+
+    Every method may raise ProducerFenced (a newer producer exists: stop), BrokerUnreachable and BrokerError.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        cluster: Cluster,
+        decide: Decide | None,
+        *,
+        planned_under: Owner | None = None,
+        unsure: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
+        every batch is written. `planned_under` is whose the id was when the write was planned, None if that is not
+        known. `unsure`: requests of this process may have raised the epoch since its last commit. `clock` is for tests.
+        """
+        self._options = options
+        self._cluster = cluster
+        self._decide = decide
+        self._planned_under = planned_under
+        self._clock = clock
+        self._appending_since = clock()
+        self._transaction = Transaction()
+        self._coordinator = TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
+        self._ledger = LedgerKeeper(options, cluster, self._coordinator)
+        ledger_topic = None if decide is None else self._ledger.topic
+        self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
+        self._identity: ProducerIdentity | None = None
+        self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
+        self._unsure = unsure  # a request of ours that raises the epoch was sent and not answered
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """What appending processes need. Only valid between `begin` and `commit` or `abort`."""
+        assert self._identity is not None, "begin() comes first"
+        return self._identity
+
+    def begin(self, batch: MicroBatch) -> verdicts.Write | verdicts.Skip:
+        """Decide on `batch`, and to write it, get a new epoch. Raises LedgerRefused if going on could lose or repeat
+        data, ProducerFenced if another driver has taken over.
+        """
+        failpoint("begun", batch.batch_id)
+        self._require_not_fenced()
+        verdict = self._verdict(batch) if self._holds else None
+        if isinstance(verdict, verdicts.Write):
+            verdict = verdict if self._renew() else self._verdict(batch)
+        else:
+            # Nothing is held. Or, which is unusual, another process may have written in between: for example, a query
+            # was restarted with the same writer.
+            verdict = self._take(batch)
+        match verdict:
+            case Refuse() as refusal:
+                raise self._refused(refusal)
+            case verdicts.Repeat(reason=reason):
+                raise IllegalTransactionState(
+                    f"a second call for batch {batch.batch_id} of query {batch.query_id} in the same run: {reason}",
+                    committed="everything",
+                    action=WRITE_ONCE,
+                )
+            case verdicts.Skip():
+                self._warn_if_resolved(verdict, batch)
+                return verdict
+            case verdicts.Write():
+                self._warn_if_resolved(verdict, batch)
+                failpoint("initialised", batch.batch_id)
+                return verdict
+
+    @staticmethod
+    def _warn_if_resolved(verdict: verdicts.Write | verdicts.Skip, batch: MicroBatch) -> None:
+        if verdict.reason.startswith("resolve="):
+            _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
+
+    def anew(self) -> SharedTransaction:
+        """What goes on in this process after an error: this object, if it knows whose the id is. Otherwise another one,
+        which knows that requests of this process may have raised the epoch.
+        """
+        state, known = self._transaction.state, (State.UNINITIALISED, State.READY, State.COMMITTED)
+        if state is State.FENCED or (state in known and not self._unsure):
+            return self
+        return SharedTransaction(self._options, self._cluster, self._decide, unsure=True, clock=self._clock)
+
+    def appending(self) -> None:
+        """Record that the transaction may contain records from now on."""
+        self._transaction.apply(Event.APPEND)
+        self._appending_since = self._clock()
+
+    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
+        """Have `write` append to the transaction. Raises TransactionAborted if it lasts longer than its timeout."""
+        self.appending()
+        with self._explaining():
+            return write(self.identity)
+
+    def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
+        """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
+
+        Call it only if the barrier found that every append was acknowledged exactly once. `written` is what they add
+        up to, None if unknown. `incomplete`: see LedgerEntry. Raises TransactionAborted if the transaction was aborted
+        and the batch may be retried, CommitOutcomeUnknown if no broker answers.
+        """
+        self._transaction.apply(Event.ALL_APPENDED)
+        failpoint("all appended", batch.batch_id)
+        if self._decide is None and written is not None and written.records == 0:
+            return  # nothing is open, so EndTxn would fail
+        entry: LedgerEntry | None = None
+        with phase("offsets"), self._explaining():
+            if self._decide is None:
+                self._ledger.send_source_offsets(self.identity, batch)
+            else:
+                entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
+        self._transaction.apply(Event.OFFSETS_SENT)
+        failpoint("offsets committed", batch.batch_id)
+        self._transaction.apply(Event.COMMIT)
+        with phase("end"):
+            self._end(batch, entry)
+        failpoint("ended", batch.batch_id)
+
+    def _end(self, batch: MicroBatch, entry: LedgerEntry | None) -> None:
+        """Send EndTxn(commit), and settle its outcome if it is in doubt."""
+        self._unsure = True
+        try:
+            following = self._coordinator.end(self.identity, commit=True)
+        except ProducerFenced as error:
+            if not self._timed_out():
+                raise self._fenced(error) from error
+            self._resolve_doubt(batch, entry, self._after_timeout(error))
+        except KafkaEosError as error:
+            # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
+            silent = isinstance(error.__cause__ or error, BrokerUnreachable)
+            why = self._after_timeout(error) if not silent and self._timed_out() else error
+            self._resolve_doubt(batch, entry, why)
+        else:
+            self._committed(entry, following)
+
+    def _committed(self, entry: LedgerEntry | None, following: ProducerIdentity) -> None:
+        self._unsure = False
+        self._transaction.apply(Event.COMMIT_ANSWERED)
+        if entry is not None:
+            self._ledger.keep(entry)
+        if following != self._identity:
+            self._identity = following
+            self._transaction.apply(Event.NEXT_EPOCH)
+
+    def note_incomplete(self, batch: MicroBatch) -> None:
+        """Record in the ledger that the committed `batch` lacks DataFrames that came too late. From then on it is
+        refused, until an operator resolves that.
+        """
+        self._require_not_fenced()
+        if self._holds:
+            self._renew()
+        else:
+            verdict = self._take(batch, anyway=True)
+            if isinstance(verdict, Refuse):
+                raise self._refused(verdict)
+        self.appending()
+        self.commit(batch, incomplete=True)
+
+    def abort(self) -> None:
+        """Abort the transaction: none of it becomes visible, and its epoch is invalid. Does nothing if none is open."""
+        if self._transaction.state not in _OPEN:
+            return
+        if self._given_up:
+            self._identity = None
+        elif not self._fence.needed():  # the fence also aborts
+            self._unsure = True
+            try:
+                self._identity = self._coordinator.end(self.identity, commit=False)
+            except ProducerFenced as error:
+                if not self._timed_out():
+                    raise self._fenced(error) from error
+                self._identity = None
+            except TransactionAborted:
+                _log.info("the coordinator has already aborted the transaction")
+        self._require_held()
+        self._initialise()
+
+    # -- looking
+
+    @property
+    def _holds(self) -> bool:
+        """Whether this process has an epoch of its own, as far as it knows, and no transaction is open."""
+        held = self._identity is not None and not self._unsure
+        return held and self._transaction.state in (State.READY, State.COMMITTED)
+
+    def _renew(self) -> bool:
+        """Get the next epoch of a held identity, unless EndTxn returned it. Returns what `_initialise` returns."""
+        if self._transaction.state is State.READY:
+            return True
+        self._require_held()
+        return self._initialise(self._identity)
+
+    def _take(self, batch: MicroBatch, *, anyway: bool = False) -> verdicts.Verdict:
+        """Look, and take the id if the verdict is to write, or `anyway`: the verdict once the id is ours. Raises
+        ProducerFenced if this process must not take it.
+        """
+        for _ in range(_MOST_LOOKS):
+            verdict, facts, read_under = self._look(batch, to_take=anyway)
+            if isinstance(verdict, Refuse) or not (anyway or isinstance(verdict, verdicts.Write)):
+                return verdict
+            self._identity = None
+            with contextlib.suppress(_OwnerChanged):
+                if self._initialise(read_under, looked=(facts,)):
+                    return verdict
+                break
+        else:
+            self._initialise()
+        verdict = self._verdict(batch)
+        if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
+            self._require_held()
+        return verdict
+
+    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _Facts, _ReadUnder]:
+        """The verdict on `batch` for a process that holds no epoch, whose the id is, and under whose epoch the ledger
+        was read. Raises ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
+        """
+        facts, glance, verdict = self._looked(batch)
+        if isinstance(verdict, Refuse) and isinstance(facts, Unread) and glance.pending:
+            verdict = verdicts.Write(reason="only after InitProducerId it is known whether a predecessor has committed")
+        if to_take or isinstance(verdict, verdicts.Write):
+            self._require_untaken(facts, glance, batch)
+        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.agreed:
+            return verdict, facts, facts
+        return verdict, facts, None
+
+    def _looked(self, batch: MicroBatch) -> tuple[_Facts, Glance, verdicts.Verdict]:
+        """Whose the id is, what is committed, and the verdict on that.
+
+        A commit may come between the answers, and then they do not fit together. What is written is decided on again,
+        and what is committed stays so. But a refusal only counts if the owner did not change meanwhile.
+        """
+        facts, budget = self._settled_facts(), self._cluster.budget()
+        while True:
+            glance, verdict = Glance(entry=None), self._verdict_without_ledger()
+            if self._decide is not None:
+                glance = self._ledger.glance()
+                verdict = self._verdict(batch)
+            if not isinstance(verdict, Refuse):
+                return facts, glance, verdict
+            before, facts = facts, self._settled_facts()
+            if _same(before, facts) or (delay := budget.delay(soon=True)) is None:
+                return facts, glance, verdict
+            self._cluster.sleep(delay)
+
+    def _require_untaken(self, facts: _Facts, glance: Glance, batch: MicroBatch) -> None:
+        """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
+        entry = glance.entry
+        if isinstance(entry, LedgerEntry) and not batch.destination and batch.run_id in entry.earlier_runs:
+            self._transaction.apply(Event.FENCED)
+            raise ProducerFenced(
+                f"another driver has taken over transactional.id {self._options.transactional_id!r}: since this run "
+                f"committed, run {entry.run_id or 'of another release'} has committed batch {entry.batch_id}",
+                committed="nothing",
+                action="Stop one of the two; the later one goes on unharmed.",
+            )
+        if self._unsure or isinstance(facts, Unread) or facts is None:
+            return
+        if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
+            if glance.producer_id >= 0 and not is_left_by_run(glance.producer_id, glance.epoch, facts):
+                raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}")
+        elif self._planned_under is not None and taken_since(self._planned_under, facts):
+            raise self._overtaken(facts, ", since this write was planned")
+
+    def _require_held(self) -> None:
+        """Raise ProducerFenced if the id is no longer that of the identity that this process holds, if it holds one."""
+        if self._identity is None:
+            return
+        facts = self._facts()
+        if isinstance(facts, TransactionFacts) and taken_from(self._identity, facts) and is_prepared(facts):
+            facts = self._settled_facts()
+        if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
+            return
+        if is_given_up(self._identity, facts):  # by its timeout; in TV1, a late request may have opened one again
+            self._identity = None
+            return
+        raise self._overtaken(facts)
+
+    def _require_not_fenced(self) -> None:
+        if self._transaction.state is State.FENCED:
+            raise ProducerFenced(
+                f"a newer producer took over transactional.id {self._options.transactional_id!r}",
+                action="Stop this query.",
+            )
+
+    def _facts(self) -> _Facts:
+        return _described(self._cluster, self._options.transactional_id)
+
+    def _settled_facts(self) -> _Facts:
+        """The same, after the end of a transaction that is already decided: only then the ledger shows it.
+
+        InitProducerId would wait for that, too.
+        """
+        budget = self._cluster.budget()
+        while isinstance(facts := self._facts(), TransactionFacts) and is_prepared(facts):
+            delay = budget.delay(soon=True)
+            if delay is None:
+                raise BrokerUnreachable(
+                    f"the last transaction of {self._options.transactional_id!r} has been in state {facts.state} for "
+                    f"{budget.milliseconds} ms: its coordinator cannot write the markers",
+                    action="Check the leaders of its partitions (`kafka-eos transactions describe`).",
+                )
+            self._cluster.sleep(delay)
+        return facts
+
+    # -- owning the transactional.id
+
+    def _initialise(self, read_under: _ReadUnder = None, *, looked: tuple[_Facts] | None = None) -> bool:
+        """Take the id, or get the next epoch of the one that is held; then read the ledger. Returns False if it was
+        read, true if what is known of it counts.
+
+        It counts if it was read while the last transaction `read_under` this producer id and epoch had ended, and the
+        new epoch is the next one: each commit needs an epoch of its own, so there was none in between.
+
+        `looked` is what a look found. The fence asks again, and raises _OwnerChanged if the answer is another one.
+        """
+        self._require_not_fenced()
+        before = self._known_before(looked)
+        try:
+            if (self._identity is None or self._transaction.state in _OPEN) and self._fence.needed():
+                before = self._shut_stragglers_out(looked)
+            self._unsure = True
+            self._identity = self._coordinator.init_producer_id(
+                self._identity, again=lambda: self._require_only_ours(before)
+            )
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        self._given_up = False
+        self._transaction.apply(Event.INITIALISED)
+        counts = read_under is not None and (self._identity.producer_id, self._identity.epoch) == (
+            read_under.producer_id,
+            read_under.epoch + 1,
+        )
+        if self._decide is not None and not counts:
+            self._ledger.read()
+        self._transaction.apply(Event.LEDGER_READ)
+        self._unsure = False
+        return counts
+
+    def _require_only_ours(self, before: Owner | None) -> None:
+        """Raise ProducerFenced if the id, which was `before`'s when InitProducerId was sent, is now neither that one's
+        nor as this request leaves it. If `before` is None, that is not known.
+        """
+        facts = self._facts()
+        if before is not None and isinstance(facts, TransactionFacts) and not is_left_by_take(before, facts):
+            raise self._overtaken(facts, ", since this driver's InitProducerId, which was not answered")
+
+    def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
+        """Whose the id is as far as this process knows, None if it does not."""
+        if self._identity is not None:
+            return Owner(producer_id=self._identity.producer_id, epoch=self._identity.epoch)
+        return None if looked is None else _owner(*looked)
+
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> Owner | None:
+        """Apply the fence, and return whose the id was. The next InitProducerId is that of a new producer."""
+        facts = self._facts()
+        if looked is not None and not _same(*looked, facts):
+            raise _OwnerChanged
+        if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
+            held = self._identity
+            if held is not None and taken_from(held, facts) and not is_given_up(held, facts):
+                raise self._overtaken(facts)
+            try:
+                self._fence.span(last, was_committed=facts.state == "CompleteCommit")
+            except ProducerFenced:
+                if held is not None:
+                    raise
+                _log.info("another new producer has fenced the old epoch already")
+        self._identity = None
+        return _owner(facts)
+
+    def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
+        """What to raise if another producer has the id, and what to stop with."""
+        self._transaction.apply(Event.FENCED)
+        return ProducerFenced(
+            f"transactional.id {self._options.transactional_id!r} now belongs to producer {facts.producer_id}, epoch "
+            f"{facts.epoch}{why}",
+            action="Stop one of the two queries with this transactional.id; each query needs its own.",
+        ).replaced(committed="nothing")
+
+    def _timed_out(self) -> bool:
+        """Whether the coordinator aborted our transaction because of its timeout, and no other producer took over
+        since.
+
+        The coordinator then fences the epoch, and the error does not say why (KAFKA-20785).
+        """
+        identity, took = self.identity, (self._clock() - self._appending_since) * 1e3
+        if self._transaction.state not in _MAY_BE_OPEN or took < self._options.transaction_timeout_ms:
+            return False
+        with contextlib.suppress(KafkaEosError):  # then the original error stands
+            facts = self._facts()
+            self._given_up = isinstance(facts, TransactionFacts) and is_given_up(identity, facts)
+        return self._given_up
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Ask why the open transaction is over, if a broker says that it is. It does not say why."""
+        try:
+            yield
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except TransactionAborted as error:
+            if self._timed_out():
+                raise self._after_timeout(error) from error
+            raise
+
+    def _after_timeout(self, error: KafkaEosError) -> TransactionAborted:
+        """What to raise or say for `error` if it came because of the timeout: the same wherever it is noticed."""
+        return TransactionAborted(
+            f"the coordinator aborted the transaction after kafka.transaction.timeout.ms "
+            f"({self._options.transaction_timeout_ms}): {error.what}",
+            action="The batch is written again; increase the timeout if this happens repeatedly.",
+        )
+
+    def _fenced(self, error: ProducerFenced) -> KafkaEosError:
+        """What to raise for `error`: itself, or TransactionAborted if only the coordinator fenced us."""
+        if self._transaction.state is State.FENCED:  # it was found by a look, and says everything
+            return error
+        if self._transaction.state in _OPEN and self._timed_out():
+            return self._after_timeout(error)
+        # If the last transaction has ended, the error refers to the next batch.
+        is_over = self._transaction.state is State.COMMITTED
+        said = error.replaced(committed="nothing" if is_over else self._transaction.committed)
+        timeout, took = self._options.transaction_timeout_ms, self._clock() - self._appending_since
+        if self._transaction.state in _MAY_BE_OPEN and took * 1e3 > timeout:
+            # The coordinator also fences after a timeout, and the error does not tell the two apart.
+            action = (
+                f"This attempt took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if no other "
+                f"query uses this transactional.id, restart the query, if necessary with a longer timeout. "
+                f"{error.action}".rstrip()
+            )
+            said = said.replaced(action=action)
+        self._transaction.apply(Event.FENCED)
+        return said
+
+    def _verdict(self, batch: MicroBatch) -> verdicts.Verdict:
+        if self._decide is None:
+            return self._verdict_without_ledger()
+        return self._ledger.verdict(self._decide, batch)
+
+    @staticmethod
+    def _verdict_without_ledger() -> verdicts.Verdict:
+        return verdicts.Write(reason="without txnAppId, every write is new")
+
+    # -- a commit with an unknown outcome
+
+    def _resolve_doubt(self, batch: MicroBatch, entry: LedgerEntry | None, error: KafkaEosError) -> None:
+        """Find out the outcome of a commit that failed with `error`."""
+        self._transaction.apply(Event.COMMIT_IN_DOUBT)
+        try:
+            facts = None if self._given_up else self._settled_facts()
+            if isinstance(facts, TransactionFacts) and (following := self._after_commit(facts, error)) is not None:
+                return self._committed(entry, following)
+            if self._given_up or self._coordinator.transaction_version < 2:
+                # TV1 would fence us with our identity, because the transaction may still be open.
+                self._identity = None
+            self._initialise()
+            verdict = self._verdict(batch)
+        except ProducerFenced:
+            raise
+        except KafkaEosError as second:
+            raise CommitOutcomeUnknown(
+                f"the commit of batch {batch.batch_id} failed ({error.what}), and its outcome could not be determined "
+                f"({second.what})",
+                action=second.action,
+            ) from second
+        if self._decide is None:
+            raise CommitOutcomeUnknown(
+                f"the commit request failed ({error.what}), and without txnAppId there is no ledger entry to check",
+                action="Check the topic before you run the job again; with txnAppId, a rerun is safe.",
+            ) from error
+        match verdict:
+            case verdicts.Write():
+                raise TransactionAborted(
+                    f"the commit of batch {batch.batch_id} failed ({error.what}); according to the ledger, the batch "
+                    "is not committed",
+                    action="The batch is written again.",
+                ) from error
+            case Refuse():
+                raise self._refused(verdict, committed="unknown") from error
+            case verdicts.Skip() if not isinstance(facts, Unread):
+                # Applied only just now. A process that does not hold our new epoch would take it for another owner's.
+                raise CommitOutcomeUnknown(
+                    f"the commit of batch {batch.batch_id} failed ({error.what}), and was applied later: according to "
+                    "the ledger, the batch is committed",
+                    action="Start the query again: it goes on after this batch.",
+                ) from error
+
+    def _refused(self, refusal: Refuse, committed: Committed = "nothing") -> LedgerRefused:
+        remedy = refusal.remedy
+        if refusal.ways:
+            remedy += f" `kafka-eos query resolve {self._options.transactional_id}` shows both sides and the choices."
+        return LedgerRefused(f"{refusal.reason}. {refusal.meaning}", action=remedy, committed=committed)
+
+    def _after_commit(self, facts: TransactionFacts, error: KafkaEosError) -> ProducerIdentity | None:
+        """What to go on with if the coordinator shows that our commit was applied; None if it may still be open, or was
+        aborted. Raises ProducerFenced if another producer owns the transactional.id now.
+        """
+        identity = self.identity
+        version = identity.transaction_version
+        if is_left_by_commit(identity.producer_id, identity.epoch, facts, transaction_version=version):
+            return replace(identity, producer_id=facts.producer_id, epoch=facts.epoch)
+        if taken_from(identity, facts) and not is_given_up(identity, facts):
+            raise self._overtaken(facts, f" ({error.what})").replaced(committed="unknown")
+        return None

@@ -1,0 +1,19 @@
+"""Words in messages: durations, and the first of many names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def some(items: Iterable[str]) -> str:
+    """The first three of `items`."""
+    shown = list(items)
+    return ", ".join(shown[:3]) + (" and others" if len(shown) > 3 else "")
+
+
+def span(milliseconds: int) -> str:
+    """A duration for people: `850 ms`, `61 s`, `36 h`, `7 days`."""
+    for unit, size in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if milliseconds >= 2 * size:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds} ms"

@@ -1,0 +1,44 @@
+"""Which partitions a batch is known to write before its rows are encoded."""
+
+import pytest
+
+from spark_kafka_eos.appending.blocks import Layout, Target
+from spark_kafka_eos.appending.layout import known_partitions, layout
+from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options.outputs import output_topics
+from tests.model_kafka import KafkaModel
+
+TARGETS = {"a": Target(partitions=3), "b": Target(partitions=2)}
+
+
+@pytest.mark.parametrize(
+    ("topic", "declared", "rows", "chosen_by_rows", "known"),
+    [
+        ("a", None, 3, False, "a0 a1 a2"),
+        ("a", None, 2, False, ""),  # may be too few for all partitions
+        ("a", None, None, False, ""),
+        ("a", None, 3, True, ""),
+        (None, None, 9, False, ""),
+        (None, "a,b", 9, False, ""),  # may write them, not does
+        ("a", "a,b", 9, False, "a0 a1 a2"),
+        ("a", "a:1-2", None, True, "a1 a2"),
+        ("a", "a,b:0", 9, True, ""),
+        (None, "a:2,b:0-1", 0, True, "a2 b0 b1"),
+        (None, "a,b:1", None, False, "b1"),
+    ],
+)
+def test_known_are_declared_partitions_or_all_of_the_one_topic(topic, declared, rows, chosen_by_rows, known):
+    where = Layout(topic=topic, targets=TARGETS, output_topics=output_topics(declared) if declared else ())
+    found = known_partitions(where, rows=rows, chosen_by_rows=chosen_by_rows)
+    assert found == [TopicPartition(name[0], int(name[1])) for name in known.split()]
+
+
+def test_a_declared_partition_that_does_not_exist_is_an_error_before_any_task_runs(monkeypatch):
+    kafka = KafkaModel(2, {"a": 3})
+    monkeypatch.setattr("spark_kafka_eos.protocol.describe.max_message_bytes", lambda _, names: dict.fromkeys(names))
+    given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"}
+    assert layout(sink_options(given | {"outputTopics": "a:0-2"}), None, kafka.cluster()).targets["a"].partitions == 3
+    with pytest.raises(ConfigurationError, match="declares a:0-3, but topic 'a' has 3 partitions"):
+        layout(sink_options(given | {"outputTopics": "a:0-3"}), None, kafka.cluster())

@@ -1,0 +1,228 @@
+"""Which rows become dead letters, and that each row goes to exactly one place."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
+from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
+from spark_kafka_eos.errors import InvalidRow, UnknownTopic
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.outputs import output_topics
+from spark_kafka_eos.wire.decode import decode
+from spark_kafka_eos.wire.record_batch import scan
+
+ASIDE = DeadLetterTopic(topic="dead", query_id="q", batch_id=7, transactional_id="clean")
+TARGETS = {
+    "a": Target(partitions=2),
+    "small": Target(partitions=1, max_message_bytes=300),
+    "dead": Target(partitions=3),
+}
+LAYOUT = Layout(topic=None, targets=TARGETS, dead_letters=ASIDE)
+ERROR = {"cause": "undecodable", "message": "2 bytes are left over", "schema_id": 7}
+
+
+def rows(**columns):
+    columns.setdefault("key", [None] * len(columns["value"]))
+    return pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
+
+
+def unknown(topic: str) -> Target:
+    raise UnknownTopic(f"topic {topic!r} does not exist")
+
+
+def encode(layout: Layout, *batches: pa.RecordBatch) -> tuple[list[Block], dict[str, int]]:
+    encoder = BlockEncoder(layout, 0, unknown, lambda: 0)
+    blocks = [*(block for batch in batches for block in encoder.add(batch)), *encoder.finish()]
+    return blocks, encoder.dead_letters
+
+
+def records(blocks: list[Block]) -> dict[TopicPartition, list[dict]]:
+    """Each partition's records, in order; `headers` as pairs."""
+    found = defaultdict(list)
+    for block in blocks:
+        decoded = decode(block.data, list(scan(block.data)), include_headers=True).to_pylist()
+        for record in decoded:
+            pairs = [(header["key"], header["value"]) for header in record["headers"] or ()]
+            found[block.partition].append(record | {"headers": pairs})
+    return found
+
+
+def dead_letters(blocks: list[Block]) -> list[tuple[bytes | None, DeadLetter | None]]:
+    """The value of each dead letter and what its headers say, partition by partition."""
+    return [
+        (record["value"], letter_of(record["headers"]))
+        for partition, found in sorted(records(blocks).items())
+        if partition.topic == "dead"
+        for record in found
+    ]
+
+
+def test_a_row_with_an_error_keeps_key_value_headers_and_timestamp_and_says_where_it_is_from():
+    own = [{"key": "trace", "value": b"1"}, {"key": "empty", "value": None}]
+    source = {"topic": "in", "partition": 3, "offset": 42, "timestamp": 1_700}
+    batch = rows(
+        key=[b"k", b"k"], value=[b"good", b"bad"], topic=["a", "a"], partition=[1, 1], headers=[None, own],
+        timestamp=[5, 6], error=[None, ERROR], source=[source, source],
+    )  # fmt: skip
+    blocks, counts = encode(LAYOUT, batch)
+    found = records(blocks)
+    [good] = found.pop(TopicPartition("a", 1))
+    [[dead]] = found.values()
+    assert (good["value"], good["headers"]) == (b"good", [])
+    assert (dead["key"], dead["value"], dead["timestamp"]) == (b"k", b"bad", 6)
+    assert own_headers(dead["headers"]) == [("trace", b"1"), ("empty", None)]
+    assert letter_of(dead["headers"]) == DeadLetter(
+        cause="undecodable",
+        message="2 bytes are left over",
+        schema_id=7,
+        topic="in",
+        partition=3,
+        offset=42,
+        timestamp=1_700,
+        query_id="q",
+        batch_id=7,
+        transactional_id="clean",
+    )
+    assert counts == {"undecodable": 1}
+
+
+REFUSED = [
+    ({"topic": [None]}, LAYOUT, Cause.NO_TOPIC, None),
+    ({}, LAYOUT, Cause.NO_TOPIC, None),
+    ({"topic": ["nowhere"]}, LAYOUT, Cause.UNKNOWN_TOPIC, "nowhere"),
+    ({"topic": ["dead"]}, LAYOUT, Cause.TOPIC_NOT_ALLOWED, "dead"),
+    (
+        {"topic": ["b"]},
+        Layout(topic=None, targets=TARGETS, output_topics=output_topics("a"), dead_letters=ASIDE),
+        Cause.TOPIC_NOT_ALLOWED,
+        "b",
+    ),
+    (
+        {"topic": ["a"], "partition": [1]},
+        Layout(topic=None, targets=TARGETS, output_topics=output_topics("a:0,b"), dead_letters=ASIDE),
+        Cause.PARTITION_NOT_ALLOWED,
+        "a",
+    ),
+    ({"topic": ["a"], "partition": [2]}, LAYOUT, Cause.UNKNOWN_PARTITION, "a"),
+    ({"topic": ["a"], "partition": [-1]}, LAYOUT, Cause.UNKNOWN_PARTITION, "a"),
+    ({"topic": ["a"], "headers": [[{"key": None, "value": b"x"}]]}, LAYOUT, Cause.INVALID_HEADERS, "a"),
+    ({"topic": ["a"], "headers": [[None]]}, LAYOUT, Cause.INVALID_HEADERS, "a"),
+]
+
+
+@pytest.mark.parametrize(("columns", "layout", "cause", "output_topic"), REFUSED)
+def test_a_row_that_cannot_be_written_is_a_dead_letter_that_says_where_it_should_have_gone(
+    columns, layout, cause, output_topic
+):
+    blocks, counts = encode(layout, rows(value=[b"v"], **columns))
+    [(value, letter)] = dead_letters(blocks)
+    assert value == b"v"
+    assert letter is not None
+    assert (letter.cause, letter.output_topic, counts) == (cause, output_topic, {cause: 1})
+    assert letter.message
+
+
+@pytest.mark.parametrize(("columns", "layout", "cause", "output_topic"), REFUSED)
+def test_without_a_dead_letter_topic_it_is_an_error(columns, layout, cause, output_topic):
+    without = Layout(topic=None, targets=TARGETS, output_topics=layout.output_topics)
+    if output_topic == "dead":
+        assert encode(without, rows(value=[b"v"], **columns))[1] == {}
+        return
+    with pytest.raises(UnknownTopic if cause is Cause.UNKNOWN_TOPIC else InvalidRow):
+        encode(without, rows(value=[b"v"], **columns))
+
+
+def test_a_row_with_an_error_is_not_dropped_where_there_is_no_dead_letter_topic():
+    layout = Layout(topic="a", targets=TARGETS)
+    assert sum(block.records for block in encode(layout, rows(value=[b"v"], error=[None]))[0]) == 1
+    with pytest.raises(InvalidRow, match="deadLetterTopic"):
+        encode(layout, rows(value=[b"v"], error=[ERROR]))
+
+
+def test_an_option_that_names_no_topic_is_an_error_and_no_reason_to_put_all_rows_aside():
+    for layout in (
+        Layout(topic="nowhere", targets={}, dead_letters=ASIDE),
+        Layout(topic=None, targets={}, output_topics=output_topics("nowhere"), dead_letters=ASIDE),
+    ):
+        with pytest.raises(UnknownTopic):
+            encode(layout, rows(value=[b"v"], topic=["nowhere"]))
+
+
+def test_a_row_too_large_for_its_topic_is_a_dead_letter_before_and_after_compression():
+    for compression in ("none", "gzip"):
+        layout = Layout(topic="small", targets=TARGETS, compression_type=compression, dead_letters=ASIDE)
+        large = bytes(range(256)) * 3
+        blocks, counts = encode(layout, rows(value=[b"1", large, b"2"]), rows(value=[b"3", large + b"."]))
+        assert [record["value"] for record in records(blocks)[TopicPartition("small", 0)]] == [b"1", b"2", b"3"]
+        assert {value for value, _ in dead_letters(blocks)} == {large, large + b"."}
+        assert counts == {"too-large": 2}
+
+
+def test_a_dead_letter_may_be_as_large_as_its_topic_takes():
+    targets = {"a": Target(partitions=1), "dead": Target(partitions=1, max_message_bytes=10_000)}
+    layout = Layout(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
+    blocks, counts = encode(layout, rows(value=[b"x" * 5_000, b"ok"]))
+    [(value, letter)] = dead_letters(blocks)
+    assert (len(value or b""), counts) == (5_000, {"too-large": 1})
+    assert letter is not None
+    assert "1,000 (kafka.max.request.size)" in (letter.message or "")
+
+
+@pytest.mark.parametrize(
+    ("own", "limit"), [(2_000, "2,000 .the topic's max.message.bytes"), (None, "1,000 .kafka.max.request.size")]
+)
+def test_a_dead_letter_that_is_too_large_itself_is_an_error(own, limit):
+    targets = {"a": Target(partitions=1), "dead": Target(partitions=1, max_message_bytes=own)}
+    layout = Layout(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
+    with pytest.raises(InvalidRow, match=rf"a dead letter for dead-0 .*; the limit is {limit}") as raised:
+        encode(layout, rows(value=[b"x" * 5_000]))
+    assert raised.value.committed == "nothing"
+
+
+row = st.fixed_dictionaries(
+    {
+        "key": st.none() | st.sampled_from([b"x", b"y"]),
+        "size": st.sampled_from([10, 10, 10, 150, 2_000]),
+        "topic": st.sampled_from(["a", "a", "small", "nowhere", "dead", None]),
+        "partition": st.sampled_from([None, None, 0, 1, 2]),
+        "headers": st.sampled_from([None, [], [{"key": "h", "value": b"1"}], [{"key": None, "value": b"1"}]]),
+        "error": st.sampled_from([None, None, ERROR]),
+    }
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(row, min_size=1, max_size=30), min_size=1, max_size=4), st.sampled_from([None, "a"]))
+def test_every_row_goes_to_exactly_one_place_and_rows_of_a_partition_keep_their_order(batches, topic):
+    numbered = 0
+    encoder_rows = []
+    expected: Counter[bytes | None] = Counter()
+    for batch in batches:
+        values = []
+        for each in batch:
+            values.append(b"%06d" % numbered + b"x" * each["size"])
+            expected[values[-1]] += 1
+            numbered += 1
+        names = ("key", "topic", "partition", "headers", "error")
+        columns = {name: [each[name] for each in batch] for name in names}
+        encoder_rows.append(rows(value=values, **columns))
+    targets = TARGETS | {"dead": Target(partitions=3, max_message_bytes=100_000)}
+    layout = Layout(topic=topic, targets=targets, dead_letters=ASIDE, max_request_size=1_000, max_buffered_bytes=5_000)
+    blocks, counts = encode(layout, *encoder_rows)
+    found = records(blocks)
+    assert Counter(record["value"] for each in found.values() for record in each) == expected
+    for partition, each in found.items():
+        sequence = [record["value"][:6] for record in each]
+        if partition.topic != "dead":
+            assert sequence == sorted(sequence)
+        assert all((letter_of(record["headers"]) is not None) == (partition.topic == "dead") for record in each)
+    by_cause = Counter(letter.cause for _, letter in dead_letters(blocks) if letter is not None)
+    assert by_cause == counts

@@ -1,0 +1,64 @@
+"""Where batches end that repeat what a sink has committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.reading.stops import LastBatch, Stop, began_before, next_stop
+
+P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
+LATEST = {P0: 100, P1: 100}
+LAST = LastBatch(start={P0: 20, P1: 30}, end={P0: 25, P1: 30})
+
+
+@pytest.mark.parametrize(
+    ("begin", "ends", "exact"),
+    [
+        ({P0: 0, P1: 0}, {P0: 20, P1: 30}, False),
+        ({P0: 20, P1: 12}, {P0: 20, P1: 30}, False),
+        ({P0: 22, P1: 12}, {P0: 22, P1: 30}, False),
+        ({P0: 20, P1: 30}, {P0: 25, P1: 30}, True),
+        ({P0: 22, P1: 44}, {P0: 25, P1: 44}, True),
+    ],
+)
+def test_batches_end_where_the_last_committed_one_began_and_where_it_ended(begin, ends, exact):
+    assert next_stop(begin, LAST, LATEST) == Stop(ends=ends, exact=exact)
+
+
+@pytest.mark.parametrize("begin", [{P0: 25, P1: 30}, {P0: 99, P1: 99}])
+def test_behind_the_last_committed_batch_nothing_ends_a_batch(begin):
+    assert next_stop(begin, LAST, LATEST) is None
+
+
+def test_of_an_entry_without_a_start_only_the_end_is_a_boundary_and_limits_apply():
+    last = LastBatch(start=None, end={P0: 25})
+    assert next_stop({P0: 0}, last, {P0: 100}) == Stop(ends={P0: 25}, exact=False)
+    assert not last.empty
+    assert not began_before({P0: 0}, last)
+
+
+def test_a_partition_that_the_ledger_does_not_know_does_not_move():
+    assert next_stop({P0: 0, P2: 7}, LAST, LATEST | {P2: 50}) == Stop(ends={P0: 20, P1: 30, P2: 7}, exact=False)
+    assert next_stop({P0: 0}, LAST, LATEST | {P2: 50}) == Stop(ends={P0: 20, P1: 30}, exact=False), "an added one"
+
+
+def test_a_partition_that_was_added_in_the_last_batch_is_read_in_the_last_batch():
+    last = LastBatch(start={P0: 20, P1: 0}, end={P0: 20, P1: 9})
+    first = next_stop({P0: 3}, last, LATEST)
+    assert first == Stop(ends={P0: 20}, exact=False)
+    assert next_stop(first.ends, last, LATEST) == Stop(ends={P0: 20, P1: 9}, exact=True)
+
+
+def test_what_can_not_be_reached_any_more_stops_nobody():
+    assert next_stop({P0: 20, P1: 30}, LAST, {P0: 22, P1: 100}) == Stop(ends={P0: 22, P1: 30}, exact=True)
+    assert next_stop({P0: 22, P1: 30}, LAST, {P0: 22, P1: 100}) is None
+    assert next_stop({P1: 30}, LAST, {P1: 100}) is None, "a partition that was deleted"
+
+
+def test_a_batch_that_read_nothing_is_empty():
+    assert LastBatch(start={P0: 20}, end={P0: 20}).empty
+    assert not LAST.empty
+    assert not LastBatch(start={}, end={P0: 5}).empty
+    assert began_before({P0: 19, P1: 30}, LAST)
+    assert not began_before({P0: 20, P1: 30}, LAST)
