@@ -23,7 +23,7 @@ class SinkOptions:
     """Sizes are in bytes, times in milliseconds.
 
     `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless set.
-    `ledger.topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
+    `ledger_topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
     empty, every topic may be written. Without a `dead_letter_topic`, a row that cannot be written fails the batch.
     `source_clusters` are the cluster ids of the query's sources, one for all or one
     each, where "" means the sink's cluster; if it is empty, all sources are on the sink's cluster.

@@ -8,7 +8,7 @@ encode_stage.py                         encodes rows as record batches in Spark 
 arrow_stream.py                         `arrow_stream`: records go from read to encode without the JVM
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 shared_threads.py                       threads of the driver that queries share
-rows.py schema.py filters.py            columns of the sink, columns of the source, filters of a batch read
+rows.py schema.py                       columns of the sink, columns of the source
 dead_letters.py                         `aside` and `split`, for users
 stopping.py                             a stop in the middle of a batch, and SIGTERM
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages

@@ -194,11 +194,14 @@ def test_rows_of_a_key_keep_their_order_over_many_blocks(pipe: Pipe) -> None:
     assert sum(len(value) for values in wanted.values() for value in values) > 100 * block  # so, over 100 blocks
 
 
-def test_an_append_task_adds_its_partitions_with_one_request(spark, broker, tmp_path, tell) -> None:
+@pytest.mark.parametrize("known", [False, True], ids=["by the tasks", "by the driver, of named partitions"])
+def test_partitions_are_added_with_one_request(spark, broker, tmp_path, tell, known) -> None:
     tell("foreachBatch, executors")
     out = broker.create_topic(f"paths-out-{next(_numbers)}", 6)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.transactional.id": out, "topic": out}
-    writer = TransactionalWriter(options | {"appendMode": "executors"})
+    writer = TransactionalWriter(
+        options | {"appendMode": "executors"} | ({"outputTopics": f"{out}:0-5"} if known else {})
+    )
     rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="50", numPartitions="2").load()
     rows = rate.select(F.col("value").cast("string").alias("key"), F.col("value").cast("string").alias("value"))
     stream = rows.writeStream.foreachBatch(writer).option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -206,9 +209,10 @@ def test_an_append_task_adds_its_partitions_with_one_request(spark, broker, tmp_
     assert writer.last_commit is not None
     assert (writer.last_commit.records, writer.last_commit.partitions) == (50, 6)
     added = [rpc.first for rpc in writer.last_commit.trace.rpcs() if rpc.first.api == "AddPartitionsToTxn"]
-    by_tasks = sorted((each.task, each.about) for each in added if each.task is not None)
+    of_output = sorted((each.task, each.about) for each in added if each.about.startswith(out))
     older = broker.version.startswith("3")  # with KIP-890, the first Produce to a partition adds it
-    assert by_tasks == ([(slot, about_of(out, slot)) for slot in range(2)] if older else [])
+    requests = [(None, f"{out}-0 +5")] if known else [(slot, about_of(out, slot)) for slot in range(2)]
+    assert of_output == (requests if older else [])
 
 
 def about_of(topic: str, slot: int) -> str:
