@@ -11,6 +11,7 @@ shared_threads.py                       threads of the driver that queries share
 rows.py schema.py                       columns of the sink, columns of the source
 dead_letters.py                         `aside` and `split`, for users
 stopping.py                             a stop in the middle of a batch, and SIGTERM
+features.py                             what the installed PySpark can do
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
 progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit
 lineage.py                              LineageListener, for OpenLineage
