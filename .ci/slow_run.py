@@ -1,6 +1,9 @@
 """When the slow tests last passed: `make test-slow` writes it down, to be committed, and `.ci/run` prints it.
 
-Usage: slow_run.py write build/slow-tests.xml | slow_run.py print
+All of them take many hours, so each part that was run by itself (`make test-slow TESTS=tests/faults`) has its own line:
+date, commit, number of cases, paths.
+
+Usage: slow_run.py write build/slow-tests.xml tests/… | slow_run.py print
 """
 
 import datetime as dt
@@ -12,29 +15,41 @@ from xml.etree import ElementTree as ET
 RECORD = Path(__file__).with_name("slow-run.txt")
 
 
-def write(report: Path, record: Path) -> str:
-    """Write the record of a run in which every case passed; its text. Any other run exits with the reason."""
+def write(report: Path, record: Path, *paths: str) -> str:
+    """Write the record of a run of `paths` in which every case passed, instead of the last one of the same; its line.
+    Any other run exits with the reason.
+    """
     cases = list(ET.parse(report).iter("testcase"))
     if any(case.find(result) is not None for case in cases for result in ("skipped", "failure", "error")):
         sys.exit("not every slow test passed, so no record of this run")
-    if changed := _git(record.parent, "status", "--porcelain", "--untracked-files=no"):
+    if not cases:
+        sys.exit("no slow test ran, so no record of this run")
+    changed = _git(record.parent, "status", "--porcelain", "--untracked-files=no", "--", ":!:*slow-run.txt")
+    if changed:
         sys.exit(f"the tests ran on uncommitted changes, so no record of this run:\n{changed}")
     commit = _git(record.parent, "rev-parse", "HEAD")
-    text = f"{dt.datetime.now(dt.UTC):%Y-%m-%d} {commit} {len(cases)}\n"
-    record.write_text(text)
-    return text
+    line = f"{dt.datetime.now(dt.UTC):%Y-%m-%d} {commit} {len(cases)} {' '.join(paths)}"
+    others = [each for each in _lines(record) if each.split()[3:] != list(paths)]
+    record.write_text("".join(f"{each}\n" for each in (line, *others)))
+    return line
 
 
 def describe(record: Path) -> str:
-    """The record as a sentence, with its distance from HEAD."""
-    if not record.is_file():
-        return "slow tests: no run on record (make test-slow)"
-    date, commit, cases = record.read_text().split()
+    """The record in sentences, each with its distance from HEAD."""
+    said = [_described(record.parent, *line.split()) for line in _lines(record)]
+    return "\n".join(said) or "slow tests: no run on record (make test-slow)"
+
+
+def _described(repository: Path, date: str, commit: str, cases: str, *paths: str) -> str:
     try:
-        since = f"{_git(record.parent, 'rev-list', '--count', f'{commit}..HEAD')} commits ago"
+        since = f"{_git(repository, 'rev-list', '--count', f'{commit}..HEAD')} commits ago"
     except subprocess.CalledProcessError:
         since = "which this clone does not have"
-    return f"slow tests: all {cases} passed on {date} at {commit[:12]}, {since}"
+    return f"slow tests of {' '.join(paths)}: all {cases} passed on {date} at {commit[:12]}, {since}"
+
+
+def _lines(record: Path) -> list[str]:
+    return record.read_text().splitlines() if record.is_file() else []
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -44,8 +59,8 @@ def _git(folder: Path, *arguments: str) -> str:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["write", report]:
-            print(f"{write(Path(report), RECORD).strip()} in {RECORD}: commit it")
+        case ["write", report, *paths] if paths:
+            print(f"{write(Path(report), RECORD, *paths)} in {RECORD}: commit it")
         case ["print"]:
             print(describe(RECORD))
         case _:

@@ -1,8 +1,8 @@
 """The data source `format("kafka-eos")`, which reads and writes, in batches and in streams.
 
-Spark creates it in each Python worker that plans or commits, so constructors do no I/O and import nothing heavy. Readers
-and writers open their connections when they first need them; only `writer` and `streamWriter` run the preflight, because
-nothing else of ours runs before a write's tasks.
+Spark creates it in each Python worker that plans or commits, so constructors do no I/O and import nothing heavy.
+Readers and writers open their connections when they first need them; only `writer` and `streamWriter` run the
+preflight, because nothing else of ours runs before a write's tasks.
 """
 
 from __future__ import annotations

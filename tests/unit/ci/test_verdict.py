@@ -162,26 +162,39 @@ def repository(tmp_path: Path) -> Path:
 
 def test_the_record_of_a_slow_run_names_date_commit_cases_and_how_long_ago_that_was(repository):
     record = repository / "slow-run.txt"
-    date, commit, cases = slow_run.write(report(repository, {"a.b": "", "a.c": ""}), record).split()
-    assert slow_run.describe(record) == f"slow tests: all {cases} passed on {date} at {commit[:12]}, 0 commits ago"
+    line = slow_run.write(report(repository, {"a.b": "", "a.c": ""}), record, "tests/a")
+    date, commit, cases, _ = line.split()
+    assert cases == "2"
+    assert slow_run.describe(record) == f"slow tests of tests/a: all 2 passed on {date} at {commit[:12]}, 0 commits ago"
     assert cases == "2"
     subprocess.run([*GIT, "-C", repository, "commit", "-q", "--allow-empty", "-m", "second"], check=True)
     assert slow_run.describe(record).endswith(", 1 commits ago")
 
 
 def test_a_record_of_a_commit_that_is_not_there_says_so(repository):
-    (repository / "slow-run.txt").write_text(f"2026-01-01 {'0' * 40} 7\n")
+    (repository / "slow-run.txt").write_text(f"2026-01-01 {'0' * 40} 7 tests/a\n")
     assert slow_run.describe(repository / "slow-run.txt").endswith("which this clone does not have")
+
+
+def test_each_part_of_the_slow_tests_has_the_record_of_its_last_run(repository):
+    record = repository / "slow-run.txt"
+    for cases in ({"a.b": ""}, {"a.b": "", "a.c": ""}):
+        slow_run.write(report(repository, cases), record, "tests/a")
+    slow_run.write(report(repository, {"d.e": ""}), record, "tests/d", "tests/f")
+    assert [line.split()[2:] for line in record.read_text().splitlines()] == [
+        ["1", "tests/d", "tests/f"],
+        ["2", "tests/a"],
+    ]
 
 
 def test_a_slow_run_with_a_failure_leaves_no_record(repository):
     with pytest.raises(SystemExit, match="not every slow test passed"):
-        slow_run.write(report(repository, {"a.b": "<failure/>"}), repository / "slow-run.txt")
+        slow_run.write(report(repository, {"a.b": "<failure/>"}), repository / "slow-run.txt", "tests/a")
     assert not (repository / "slow-run.txt").exists()
 
 
 def test_a_slow_run_on_uncommitted_changes_leaves_no_record(repository):
     (repository / "file").write_text("2")
     with pytest.raises(SystemExit, match="uncommitted changes"):
-        slow_run.write(report(repository, {"a.b": ""}), repository / "slow-run.txt")
+        slow_run.write(report(repository, {"a.b": ""}), repository / "slow-run.txt", "tests/a")
     assert not (repository / "slow-run.txt").exists()
