@@ -44,7 +44,7 @@ test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=pa
 	$(WITH) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
-test-slow: $(READY) build/gssapi ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak
+test-slow: $(READY) $(if $(filter tests tests/spark %kerberos.py,$(TESTS)),build/gssapi) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak; TESTS=path runs a part
 	$(BIN)/python -m tests.jvm
 	PYTHONPATH=$(CURDIR)/build/gssapi $(BIN)/pytest -m slow --junitxml=build/slow-tests.xml $(ON) $(TESTS)
 	$(if $(KAFKA),,$(BIN)/python .ci/slow_run.py write build/slow-tests.xml $(TESTS))
