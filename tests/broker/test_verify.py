@@ -234,11 +234,11 @@ def a_driver_commits_while_its_successor_starts(world, patch):
     driver.write(batch, identity)
     init, first = TransactionCoordinator.init_producer_id, iter([True])
 
-    def late(self, held=None):
+    def late(self, held=None, **more):
         if next(first, False):
             driver.transaction.commit(batch)
             driver.note(batch, identity.producer_id, identity.epoch)
-        return init(self, held)
+        return init(self, held, **more)
 
     patch.setattr(TransactionCoordinator, "init_producer_id", late)
     run(successor, 1, 2, 3)
@@ -362,9 +362,9 @@ def no_ledger_taken_for_a_new_one(patch):
 def no_epoch_bump(patch):
     init = TransactionCoordinator.init_producer_id
 
-    def keep(self, held=None):
+    def keep(self, held=None, **more):
         if held is None:
-            return init(self)
+            return init(self, **more)
         deadline = time.monotonic() + 60
         # InitProducerId waits for the last transaction's markers; without them its ledger entry is not seen.
         while "Prepare" in str(describe.transaction(self._cluster, self.transactional_id, now_ms=0)):
