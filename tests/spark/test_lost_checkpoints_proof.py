@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from lab.commands.chaos import chaos
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def prove(kafka_version: str, records: int, kills: int) -> None:
@@ -32,12 +32,10 @@ def prove(kafka_version: str, records: int, kills: int) -> None:
 
 # In every run, tests/faults/test_two_clusters.py kills drivers and deletes their checkpoints, and
 # test_kafka_is_the_checkpoint.py has Spark go on without one.
-@pytest.mark.slow
 def test_killed_drivers_that_lose_their_checkpoints_lose_and_repeat_no_record(kafka_version: str) -> None:
     prove(kafka_version, 5_000, 2)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(7_200)
 def test_a_hundred_kills_each_with_the_loss_of_the_checkpoint(kafka_version: str) -> None:
     prove(kafka_version, 200_000, 100)
