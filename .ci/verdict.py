@@ -23,10 +23,8 @@ def faults(report: Path, tests: Path) -> list[str]:
     bad = [f"{result}: {place}{name}" for place, name, case in cases for result in _not_passed(case)]
     ran: defaultdict[str, set[str]] = defaultdict(set)
     for place, name, _ in cases:
-        for of in (
-            place,
-            f"{place.rstrip('.').rpartition('.')[0]}.",
-        ):  # of a class's methods, the file is the outer one
+        outer = f"{place.rstrip('.').rpartition('.')[0]}."  # the file, if the test is a class's method
+        for of in (place, outer):
             ran[of].add(name.partition("[")[0])
     none = [missing for file in expected(tests) for missing in _missing(file, ran[module(file, tests)])]
     return bad + [f"nothing ran of {missing}" for missing in none]
@@ -50,7 +48,8 @@ def expected(tests: Path) -> list[Path]:
 @functools.cache
 def in_every_run(file: Path) -> list[str]:
     """The tests of a file of which some case is in every run: all that are defined without a condition, and none of
-    whose decorators makes a case slow."""
+    whose decorators makes a case slow.
+    """
     return [
         node.name
         for node in ast.parse(file.read_text()).body

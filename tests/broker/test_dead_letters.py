@@ -22,6 +22,7 @@ from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
 from spark_kafka_eos.replay import send as replay
 from spark_kafka_eos.replay.plan import MOST, REPLAYS
 from spark_kafka_eos.testing.driver import Kill
+from tests import held
 from tests.producing import produce, transact
 from tests.reading import read_committed
 
@@ -199,13 +200,13 @@ class Held:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
-        while not (folder / "reached").exists():
+        while not held.reached(folder):
             assert self.process.poll() is None and time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.02)
 
     def release(self):
         """Let it go on to its end: the exit code, and what it said."""
-        (self._folder / f"release-{(self._folder / 'reached').read_text()}").write_bytes(b"go on")
+        held.release(self._folder)
         return self.process.wait(60), self._log.read_text()
 
     def kill(self):

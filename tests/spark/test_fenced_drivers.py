@@ -13,6 +13,7 @@ from spark_kafka_eos.demo.flights import late_flights, payload, read_airlines, r
 from spark_kafka_eos.demo.run import JOB as FLIGHT_DELAYS
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
+from tests import held
 from tests.conftest import SecuredKafka
 from tests.pages import ROOT
 from tests.reading import read_committed
@@ -54,15 +55,14 @@ class Query:
 
     def fence_the_first_driver_in_its_second_batch(self) -> str:
         """Hold one driver, let another one finish the query, then release the first. Returns how that one ended."""
-        kill = Kill(point="offsets committed", batch=1)
-        reached = self.folder / "reached"
-        with self.driver("first", **kill.environment(self.folder)) as first:
-            first.wait_until(reached.exists, meanwhile=lambda: None, timeout=240)
+        first = Held(self, "first", "offsets committed")
+        with first.driver:
+            first.await_point()
             with self.driver("second") as second:
                 second.wait(meanwhile=lambda: None, timeout=240)
-            (self.folder / f"release-{reached.read_text()}").write_bytes(b"go on")
+            first.release()
             with pytest.raises(ToolFailed) as ended:
-                first.wait(meanwhile=lambda: None, timeout=240)
+                first.driver.wait(meanwhile=lambda: None, timeout=240)
         return str(ended.value)
 
     def let_the_first_driver_come_back_while_the_second_one_appends(self) -> str:
@@ -87,16 +87,15 @@ class Held:
     """A driver of the query that is held at a point of its second batch."""
 
     def __init__(self, query: Query, name: str, point: str) -> None:
-        folder = query.folder / f"{name} held"
-        folder.mkdir()
-        self._reached = folder / "reached"
-        self.driver = query.driver(name, **Kill(point=point, batch=1).environment(folder))
+        self._folder = query.folder / f"{name} held"
+        self._folder.mkdir()
+        self.driver = query.driver(name, **Kill(point=point, batch=1).environment(self._folder))
 
     def await_point(self) -> None:
-        self.driver.wait_until(self._reached.exists, meanwhile=lambda: None, timeout=240)
+        self.driver.wait_until(lambda: held.reached(self._folder), meanwhile=lambda: None, timeout=240)
 
     def release(self) -> None:
-        (self._reached.parent / f"release-{self._reached.read_text()}").write_bytes(b"go on")
+        held.release(self._folder)
 
 
 def test_a_fenced_driver_exits_with_a_code_of_its_own_and_the_other_one_has_written_every_flight_once(

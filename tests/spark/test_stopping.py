@@ -22,6 +22,7 @@ from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
+from tests.held import reached, release
 from tests.pages import ROOT
 from tests.producing import produce
 from tests.reading import read_committed
@@ -132,10 +133,10 @@ def test_a_job_that_gets_sigterm_completes_its_batch_and_leaves_no_transaction_o
     env = python_environment() | armed | start.get("env", {})
 
     with Driver(JOB, arguments, **(start | {"env": env}), log=log) as driver:
-        driver.wait_until((held / "reached").exists, meanwhile=lambda: None, timeout=120)
+        driver.wait_until(lambda: reached(held), meanwhile=lambda: None, timeout=120)
         os.kill(driver.pid, signal.SIGTERM)
         driver.wait_until(lambda: "the driver was told to end" in log.read_text(), meanwhile=lambda: None, timeout=30)
-        (held / f"release-{(held / 'reached').read_text()}").write_bytes(b"go on")
+        release(held)
         with pytest.raises(ToolFailed, match=f"ended with exit code {exit_code}"):
             driver.wait(meanwhile=lambda: None, timeout=30)
 
@@ -159,7 +160,7 @@ def test_a_driver_that_spark_ends_by_sigterm_aborts_the_batch_of_the_sink(option
     env = python_environment() | Kill(point="half appended", batch=0).environment(held)
 
     with Driver(job, arguments, conf=SUBMITTED["conf"], env=env, log=tmp_path / "log") as driver:
-        driver.wait_until((held / "reached").exists, meanwhile=lambda: None, timeout=120)
+        driver.wait_until(lambda: reached(held), meanwhile=lambda: None, timeout=120)
         os.kill(driver.pid, signal.SIGTERM)
         with pytest.raises(ToolFailed, match="ended with exit code 143"):
             driver.wait(meanwhile=lambda: None, timeout=30)

@@ -143,10 +143,10 @@ class Kafka(KafkaModel):
         self.transactions.coordinators["id"].time_out()
 
 
-def owner(kafka, options=OPTIONS, *, keeps_ledger=True):
+def owner(kafka, options=OPTIONS, *, keeps_ledger=True, client=PATIENCE):
     """A transaction of `options` on `kafka`."""
     decide = decide_micro_batch(options) if keeps_ledger else None
-    return SharedTransaction(options, kafka.cluster(PATIENCE), decide, clock=kafka.clock)
+    return SharedTransaction(options, kafka.cluster(client), decide, clock=kafka.clock)
 
 
 @pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
@@ -892,8 +892,7 @@ def test_an_entry_names_as_many_earlier_runs_as_may_take_over_during_a_pause(bro
 
 def patient_owner(kafka):
     """Its requests are sent again although the first answer is awaited in vain."""
-    cluster = kafka.cluster(replace(PATIENCE, delivery_timeout_ms=100_000))
-    return SharedTransaction(OPTIONS, cluster, decide_micro_batch(OPTIONS), clock=kafka.clock)
+    return owner(kafka, client=replace(PATIENCE, delivery_timeout_ms=100_000))
 
 
 def losing(brokers, *, applied, then=lambda: None):
