@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
-from spark_kafka_eos.fetching.fetch_steps import Bounds, EpochEndOffset, Outcome, Place, Refused
+from spark_kafka_eos.fetching.fetch_steps import Bounds, EpochEndOffset, Outcome, Place, ReadReplica, Refused
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget
@@ -51,6 +51,8 @@ def unusable_follower(cursor: Cursor, outcome: Outcome) -> tuple[KafkaEosError, 
             answered = failure("Fetch", code, Subject(partition=cursor.partition)).what
         case EpochEndOffset():
             answered = truncated(cursor, outcome).what
+        case ReadReplica(node=node):
+            answered = f"it names replica {node}"
         case _:
             return None
     unusable = BrokerUnreachable(

@@ -541,6 +541,13 @@ def test_a_follower_without_records_is_no_data_loss_however_long_it_took():
     assert walk.found == [(FIRST, 20), (FIRST, 30)]
 
 
+def test_brokers_that_send_the_reader_to_and_fro_are_given_up_on_in_time():
+    clock = Clock()
+    with pytest.raises(BrokerUnreachable, match="orders-0: the follower that the leader prefers .* names replica 2"):
+        Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=[TO_FOLLOWER] * 1_000).run()
+    assert 10 <= clock.now - 1_000 < 11.5
+
+
 def test_a_leader_that_insists_on_a_broken_follower_is_given_up_on_in_time():
     clock = Clock()
     receive = [TO_FOLLOWER, instead(Refused(error_code=1))] * 1_000
