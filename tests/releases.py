@@ -23,6 +23,8 @@ from typing import IO, Any
 
 from packaging.requirements import Requirement
 
+from spark_kafka_eos.spark.launcher import beside
+
 ROOT = Path(__file__).parents[1]
 _SCRIPT = Path(__file__).with_name("older_release.py")
 _SECONDS = 120
@@ -69,8 +71,8 @@ class Release:
         return {
             "PYTHONPATH": str(self.folder()),
             "PYTHONSAFEPATH": "1",  # else Spark's workers find the package of the current folder first
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": beside(sys.executable),
+            "PYSPARK_DRIVER_PYTHON": beside(sys.executable),
         }
 
     def unmet(self) -> list[str]:

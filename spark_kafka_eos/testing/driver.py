@@ -20,6 +20,7 @@ from typing import Self
 import psutil
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.spark.launcher import beside
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
 
 # The cause of a failure is far from the end of a Spark log.
@@ -207,7 +208,8 @@ def python_environment() -> dict[str, str]:
     """The variables that make driver and workers use this Python and this package, even if it is not installed."""
     root = str(_package("spark_kafka_eos").parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
+    python = beside(sys.executable)
+    return {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": path}
 
 
 def _package(name: str) -> Path:

@@ -10,6 +10,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_kafka_eos.spark.launcher import beside
 from spark_kafka_eos.testing.jars import built_in_connector, files
 
 
@@ -25,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
     """Two local cores, two shuffle partitions, no UI, Spark's own Kafka source; a session time zone other than UTC, so
     that a mix-up shows."""
     # Workers run the tests' Python and find the package wherever the tests do.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = beside(sys.executable)
     # What pyarrow's S3 client finds in a Python process of Spark; tests/s3.py accepts any.
     os.environ |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
     session = (

@@ -1,0 +1,76 @@
+"""`kafka-eos-python`: the Python that starts Spark's processes without PySpark's archives, if it has the same PySpark.
+
+Spark puts `pyspark.zip`, py4j's ZIP and its own JAR before everything else in the `PYTHONPATH` of each Python process
+(`PythonUtils.sparkPythonPath`). The ZIP has no bytecode, so each process compiles PySpark once more, and reads the
+directories of all three several times: about a second of CPU. Before a query of this format commits its first batch,
+Spark starts seven such processes, one after another.
+
+`PYSPARK_PYTHON` names the script in `bin/`. It runs this module with `-E`, so that Python itself does not look into the
+archives yet, and this module replaces itself by the same Python with a shorter `PYTHONPATH`. Everything else, arguments
+and environment, is passed on as it is. In any doubt the path stays as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+_ARCHIVES = re.compile(r"pyspark\.zip|py4j-[^/]*-src\.zip|spark-core_[^/]*\.jar")
+
+
+def without_archives(path: Sequence[str], installed: Sequence[str]) -> list[str]:
+    """`path` (PYTHONPATH) without Spark's archives, if Python then finds the same PySpark in a folder: of the rest of
+    `path`, or of `installed` (site-packages). Else, or if there is no such archive, `path` as it is.
+
+    A Spark that pip did not install has PySpark's folder beside the ZIP: this takes the ZIP's place.
+    """
+    zips = [entry for entry in path if Path(entry).name == "pyspark.zip"]
+    if len(zips) != 1:
+        return list(path)
+    rest = [entry for entry in path if not _ARCHIVES.fullmatch(Path(entry).name)]
+    py4j = [] if _folder_with("py4j", [*rest, *installed]) else [entry for entry in path if "py4j" in Path(entry).name]
+    if (found := _folder_with("pyspark", [*rest, *installed])) and _is_same(zips[0], found):
+        return [*py4j, *rest]
+    if (beside := _folder_with("pyspark", [str(Path(zips[0]).parents[1])])) and _is_same(zips[0], beside):
+        return [beside, *py4j, *rest]
+    return list(path)
+
+
+def _folder_with(package: str, folders: Sequence[str]) -> str | None:
+    """The first of the folders that has the package: where Python finds it."""
+    return next((folder for folder in folders if Path(folder, package, "__init__.py").is_file()), None)
+
+
+def _is_same(archive: str, folder: str) -> bool:
+    """Whether PySpark in `folder` is the archive's: all modules that both have are of the same size, and the version
+    is among them. (pip installs PySpark without its tests.)
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            sizes = {entry.filename: entry.file_size for entry in opened.infolist() if entry.filename.endswith(".py")}
+    except (OSError, zipfile.BadZipFile):
+        return False  # Python will say what is wrong with it
+    both = [name for name in sizes if Path(folder, name).is_file()]
+    return "pyspark/version.py" in both and all(Path(folder, name).stat().st_size == sizes[name] for name in both)
+
+
+def beside(python: str) -> str:
+    """`kafka-eos-python` of the environment that `python` belongs to; `python` itself if it is not installed there."""
+    script = Path(python).with_name("kafka-eos-python")
+    return str(script) if script.is_file() else python
+
+
+def main() -> None:
+    """Replace this process by the same Python, with the arguments that follow."""
+    environment = dict(os.environ)
+    if path := environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = os.pathsep.join(without_archives(path.split(os.pathsep), sys.path))
+    os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)  # noqa: S606  # no shell
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""`kafka-eos-python`: which entries of PYTHONPATH it leaves out, and that the process is otherwise as it would be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import spark_kafka_eos.spark.launcher as launcher_module
+from spark_kafka_eos.spark.launcher import beside, without_archives
+
+SCRIPT = Path(launcher_module.__file__).with_name("bin") / "kafka-eos-python"
+MODULES = {"pyspark/__init__.py": "", "pyspark/version.py": "__version__ = '4.3.0'\n", "pyspark/daemon.py": "a = 1\n"}
+
+
+class Home:
+    """A folder with Spark's archives, as `SPARK_HOME/python/lib` and `SPARK_HOME/jars` have them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.python = folder / "spark" / "python"
+        lib = self.python / "lib"
+        lib.mkdir(parents=True)
+        self.zip, self.py4j = str(lib / "pyspark.zip"), str(lib / "py4j-0.10.9.9-src.zip")
+        self.jar = str(folder / "spark" / "jars" / "spark-core_2.13-4.3.0.jar")
+        with zipfile.ZipFile(self.zip, "w") as archive:
+            for name, text in (MODULES | {"pyspark/tests/test_daemon.py": "..."}).items():
+                archive.writestr(name, text)
+        self.path = [self.zip, self.py4j, self.jar]
+
+
+@pytest.fixture
+def home(tmp_path) -> Home:
+    return Home(tmp_path)
+
+
+def installed(folder: Path, modules: dict[str, str] = MODULES, *, py4j: bool = True) -> str:
+    """A folder in which PySpark, and py4j, are installed."""
+    for name, text in (modules | ({"py4j/__init__.py": ""} if py4j else {})).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return str(folder)
+
+
+def test_without_the_archives_the_same_pyspark_is_found_where_pip_installed_it(home, tmp_path):
+    site = installed(tmp_path / "site-packages")
+    assert without_archives([*home.path, "/job"], ["/lib/python3.11", site]) == ["/job"]
+
+
+def test_a_folder_of_the_path_comes_before_site_packages(home, tmp_path):
+    ours, site = installed(tmp_path / "ours"), installed(tmp_path / "site", {"pyspark/__init__.py": "", "x": ""})
+    assert without_archives([*home.path, ours], [site]) == [ours]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"pyspark/version.py": "__version__ = '4.3.10'\n"},
+        {"pyspark/daemon.py": "a = 1  # patched by a vendor\n"},
+    ],
+    ids=["release", "module"],
+)
+def test_archives_stay_where_the_installed_pyspark_is_another(home, tmp_path, other):
+    site = installed(tmp_path / "site-packages", MODULES | other)
+    assert without_archives(home.path, [site]) == home.path
+
+
+def test_archives_stay_where_no_pyspark_is_installed(home):
+    assert without_archives(home.path, ["/lib/python3.11"]) == home.path
+
+
+def test_archives_stay_where_a_folder_has_only_a_part_of_pyspark(home, tmp_path):
+    site = installed(tmp_path / "site-packages", {"pyspark/__init__.py": ""})
+    assert without_archives(home.path, [site]) == home.path
+
+
+def test_the_folder_beside_the_zip_takes_its_place_in_a_spark_that_pip_did_not_install(home, tmp_path):
+    installed(home.python, py4j=False)
+    assert without_archives([*home.path, "/job"], []) == [str(home.python), home.py4j, "/job"]
+    assert without_archives(home.path, [installed(tmp_path / "site", {}, py4j=True)]) == [str(home.python)]
+
+
+def test_py4j_stays_in_its_zip_where_it_is_not_installed(home, tmp_path):
+    site = installed(tmp_path / "site-packages", py4j=False)
+    assert without_archives([*home.path, "/job"], [site]) == [home.py4j, "/job"]
+
+
+def test_a_path_without_sparks_archives_stays_as_it_is(home, tmp_path):
+    site = installed(tmp_path / "site-packages")
+    assert without_archives(["/job", "/packages.zip", ""], [site]) == ["/job", "/packages.zip", ""]
+    assert without_archives([*home.path, "/node/1/pyspark.zip"], [site]) == [*home.path, "/node/1/pyspark.zip"]
+
+
+def test_an_unreadable_archive_stays_so_that_python_says_what_is_wrong_with_it(home, tmp_path):
+    site = installed(tmp_path / "site-packages")
+    Path(home.zip).write_bytes(b"no archive")
+    assert without_archives(home.path, [site]) == home.path
+    Path(home.zip).unlink()
+    assert without_archives(home.path, [site]) == home.path
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> Path:
+    """The script in a folder beside this Python, as pip installs it."""
+    folder = tmp_path_factory.mktemp("environment")
+    (folder / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (folder / "python3").chmod(0o755)
+    script = folder / "kafka-eos-python"
+    script.write_text(SCRIPT.read_text())
+    script.chmod(0o755)
+    return folder
+
+
+def ask(script: Path | str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [script, *arguments], input="in", capture_output=True, text=True, check=False, env=os.environ | variables
+    )
+
+
+def test_spark_of_pip_is_imported_from_site_packages(environment):
+    home = Path(pyspark.__path__[0])
+    archives = [*home.glob("python/lib/*.zip"), *home.glob("jars/spark-core_*.jar")]
+    assert len(archives) == 3
+    path = os.pathsep.join([*map(str, archives), "/job"])
+    program = "import os, pyspark; print(pyspark.__file__, os.environ['PYTHONPATH'])"
+    assert ask(environment / "kafka-eos-python", "-c", program, PYTHONPATH=path).stdout == f"{pyspark.__file__} /job\n"
+
+
+def test_arguments_input_exit_code_and_variables_are_those_of_the_plain_python(environment):
+    program = "import os, sys; print(sys.argv[1:], sys.stdin.read(), os.environ['PYTHONHASHSEED']); sys.exit(7)"
+    done = ask(environment / "kafka-eos-python", "-c", program, "a b", "-x", PYTHONHASHSEED="0")
+    assert (done.returncode, done.stdout) == (7, "['a b', '-x'] in 0\n")
+    flags = "import sys; print(sys.flags.ignore_environment, sys.flags.safe_path, sys.executable)"
+    assert ask(environment / "kafka-eos-python", "-c", flags).stdout == f"0 False {sys.executable}\n"
+
+
+def test_the_script_is_found_by_name_and_through_a_link(environment, tmp_path):
+    path = f"{environment}{os.pathsep}{os.environ['PATH']}"
+    assert ask("kafka-eos-python", "-c", "print(1)", PATH=path).stdout == "1\n"
+    (tmp_path / "linked").symlink_to(environment / "kafka-eos-python")
+    assert ask(tmp_path / "linked", "-c", "print(2)").stdout == "2\n"
+
+
+def test_without_a_python_it_says_so(tmp_path):
+    script = tmp_path / "kafka-eos-python"
+    script.write_text(SCRIPT.read_text())
+    script.chmod(0o755)
+    done = ask(script, "-c", "print(1)", PATH="/nowhere")
+    assert (done.returncode, done.stderr) == (127, "kafka-eos-python: no python3 beside it or in the PATH\n")
+
+
+def test_a_python_without_the_script_is_used_as_it_is(tmp_path, environment):
+    assert beside(str(environment / "python3")) == str(environment / "kafka-eos-python")
+    assert beside(str(tmp_path / "python3")) == str(tmp_path / "python3")
