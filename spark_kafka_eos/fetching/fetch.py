@@ -21,7 +21,6 @@ from spark_kafka_eos.fetching.fetch_sizes import FetchSizes
 from spark_kafka_eos.fetching.fetch_steps import (
     Answer,
     Ask,
-    Bounds,
     Fetched,
     FindBounds,
     Locate,
@@ -136,10 +135,10 @@ class Fetcher:
             topic_id=self._cluster.topic(partition.topic).id,
         )
 
-    def _bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    def _bounds(self, partitions: Iterable[TopicPartition]) -> list[OffsetRange]:
         first = earliest(self._cluster, partitions)
         end = latest(self._cluster, partitions, isolation_level=self._isolation_level)
-        return {partition: Bounds(first=first[partition], end=end[partition]) for partition in partitions}
+        return [OffsetRange(partition=tp, start=first[tp], end=end[tp]) for tp in partitions]
 
     def _send(self, ask: Ask) -> _InFlight:
         connection = self._cluster.connection(ask.node)

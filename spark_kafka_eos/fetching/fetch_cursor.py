@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
-from spark_kafka_eos.fetching.fetch_steps import Bounds, EpochEndOffset, Outcome, Place, ReadReplica, Refused
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.fetching.fetch_steps import EpochEndOffset, Outcome, Place, ReadReplica, Refused
+from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
@@ -80,10 +80,10 @@ def created_again(cursor: Cursor, place: Place) -> DataLoss:
     )
 
 
-def out_of_range(cursor: Cursor, held: Bounds) -> DataLoss:
+def out_of_range(cursor: Cursor, held: OffsetRange) -> DataLoss:
     return DataLoss(
         f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were planned, "
-        f"but the broker has {held.first} to {held.end}",
+        f"but the broker has {held.start} to {held.end}",
         action=_GO_ON,
     )
 

@@ -61,7 +61,6 @@ from spark_kafka_eos.fetching.fetch_steps import (
     Action,
     Answer,
     Ask,
-    Bounds,
     EpochEndOffset,
     Fetched,
     FindBounds,
@@ -222,17 +221,17 @@ class FetchPlan:
             else:
                 cursor.place, cursor.topic_doubted = place, None
 
-    def bounded(self, bounds: Mapping[TopicPartition, Bounds]) -> None:
-        """The bounds of all partitions of a `FindBounds`.
+    def bounded(self, bounds: Iterable[OffsetRange]) -> None:
+        """What all partitions of a `FindBounds` hold, up to their end at the isolation level of the read.
 
         Raises DataLoss if records were deleted, or if the log is still too short when even a leader that was paused
         must have heard of its successor.
         """
-        for partition, held in bounds.items():
-            cursor = self._waiting[partition]
+        for held in bounds:
+            cursor = self._waiting[held.partition]
             cursor.is_out_of_range = False
             loss = out_of_range(cursor, held)
-            if cursor.position < held.first:
+            if cursor.position < held.start:
                 raise loss
             cursor.end_doubted = cursor.end_doubted or self._new_budget(OUTDATED_LEADER_MS, self._time)
             self._doubt(cursor, loss, cursor.end_doubted)

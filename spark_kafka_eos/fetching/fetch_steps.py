@@ -107,14 +107,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """The first offset that a partition still holds, and its end at the isolation level of the read."""
-
-    first: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A partition's error code in place of data."""
 

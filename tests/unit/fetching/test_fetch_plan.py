@@ -15,7 +15,6 @@ from spark_kafka_eos.fetching.fetch_sizes import FetchSizes
 from spark_kafka_eos.fetching.fetch_steps import (
     Answer,
     Ask,
-    Bounds,
     EpochEndOffset,
     Fetched,
     FindBounds,
@@ -163,7 +162,8 @@ class Walk:
             case Locate():
                 self.plan.located(dict.fromkeys(action.partitions, event or place()))
             case FindBounds():
-                self.plan.bounded(dict.fromkeys(action.partitions, event or Bounds(first=0, end=5)))
+                start, end = event or (0, 5)
+                self.plan.bounded([OffsetRange(partition=tp, start=start, end=end) for tp in action.partitions])
 
     @staticmethod
     def word(action):
@@ -286,7 +286,7 @@ def test_records_that_were_deleted_are_lost_at_once():
         plan_of(clock, (FIRST, 10, 30)),
         clock,
         receive=[instead(Refused(error_code=1))],
-        bounds=[Bounds(first=11, end=100)],
+        bounds=[(11, 100)],
     )
     with pytest.raises(DataLoss, match="from 10 to 30 were planned, but the broker has 11 to 100"):
         walk.run()
@@ -303,9 +303,7 @@ def test_received_records_are_returned_before_anything_that_may_fail():
         return answer({FIRST: fetched(FIRST, 0, (0, 10)), SECOND: Refused(error_code=1)})
 
     clock = Clock()
-    walk = Walk(
-        plan_of(clock, (FIRST, 0, 10), (SECOND, 10, 30)), clock, receive=[half], bounds=[Bounds(first=20, end=30)]
-    )
+    walk = Walk(plan_of(clock, (FIRST, 0, 10), (SECOND, 10, 30)), clock, receive=[half], bounds=[(20, 30)])
     with pytest.raises(DataLoss):
         walk.run()
     assert walk.found == [(FIRST, 10)]
@@ -615,7 +613,7 @@ class Anything:
             case Locate(partitions=partitions) if not fails:
                 self.plan.located({tp: self.place() for tp in partitions})
             case FindBounds(partitions=partitions) if not fails:
-                self.plan.bounded({tp: Bounds(first=0, end=5) for tp in partitions})
+                self.plan.bounded([OffsetRange(partition=tp, start=0, end=5) for tp in partitions])
         if fails:
             self.plan.failed(action, BrokerUnreachable("lost"))
 
