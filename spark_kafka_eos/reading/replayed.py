@@ -8,11 +8,15 @@ settled it.
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from spark_kafka_eos.model import Offsets
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.reading.same_records import SameRecords
-from spark_kafka_eos.reading.stops import LastBatch, Stop, began_before, next_stop
+from spark_kafka_eos.reading.stops import Stop, began_before, is_empty, next_stop
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.ledger.entry import SourceProgress
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +26,7 @@ class Replayed:
 
     def __init__(self, sink: SinkLedger | None, same: SameRecords) -> None:
         self._sink, self._same = sink, same
-        self._last: LastBatch | None = None
+        self._last: SourceProgress | None = None
         self._ran_again: Offsets | None = None
         self._began_before = False
 
@@ -48,7 +52,7 @@ class Replayed:
         if (found := next_stop(begin, last, latest)) is not None:
             return found
         self._last = None
-        return Stop(ends=begin, exact=True) if self._began_before and last.empty else None
+        return Stop(ends=begin, exact=True) if self._began_before and is_empty(last) else None
 
     def _read(self, begin: Offsets, latest: Offsets) -> None:
         if self._sink is None:
@@ -56,10 +60,9 @@ class Replayed:
         from spark_kafka_eos.ledger.progress import last_batch
 
         sink, self._sink = self._sink, None
-        progress = last_batch(sink, self._same.origin(latest), latest.keys())
-        if progress is None:
+        self._last = last_batch(sink, self._same.origin(latest), latest.keys())
+        if self._last is None:
             return
-        self._last = LastBatch(start=progress.start, end=progress.offsets)
         self._began_before = self._ran_again is not None and began_before(self._ran_again, self._last)
         if next_stop(begin, self._last, latest) is not None:
             log.warning(

@@ -9,21 +9,12 @@ about. If the last batch has its old boundaries, query and ledger agree on what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spark_kafka_eos.model import Offsets, TopicPartition
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastBatch:
-    """The range of the last committed batch in one source; `start` is None if the ledger does not contain it."""
-
-    start: Offsets | None
-    end: Offsets
-
-    @property
-    def empty(self) -> bool:
-        """Whether it read nothing: Spark runs such a batch to close windows."""
-        return self.start is not None and all(self.start.get(tp, 0) == at for tp, at in self.end.items())
+if TYPE_CHECKING:
+    from spark_kafka_eos.ledger.entry import SourceProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +25,12 @@ class Stop:
     exact: bool
 
 
-def next_stop(begin: Offsets, last: LastBatch, latest: Offsets) -> Stop | None:
+def next_stop(begin: Offsets, last: SourceProgress, latest: Offsets) -> Stop | None:
     """Where the batch after `begin` ends, for the partitions in `latest`; None if it is behind the last committed one.
 
     A partition that `begin` lacks was added since; it begins at 0. One that the ledger does not know stays where it is.
     """
-    ends = _clipped(last.end, latest)
+    ends = _clipped(last.offsets, latest)
     if last.start is not None:
         starts = _clipped(last.start, latest)
         if _is_before(begin, starts):
@@ -49,9 +40,14 @@ def next_stop(begin: Offsets, last: LastBatch, latest: Offsets) -> Stop | None:
     return None
 
 
-def began_before(begin: Offsets, last: LastBatch) -> bool:
+def began_before(begin: Offsets, last: SourceProgress) -> bool:
     """Whether a batch that starts there repeats one before the last committed batch."""
     return last.start is not None and _is_before(begin, last.start)
+
+
+def is_empty(last: SourceProgress) -> bool:
+    """Whether the last committed batch read nothing: Spark runs such a batch to close windows."""
+    return last.start is not None and all(last.start.get(tp, 0) == at for tp, at in last.offsets.items())
 
 
 def _clipped(offsets: Offsets, latest: Offsets) -> dict[TopicPartition, int]:

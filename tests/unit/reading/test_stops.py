@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_eos.ledger.entry import SourceProgress
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.reading.stops import LastBatch, Stop, began_before, next_stop
+from spark_kafka_eos.reading.stops import Stop, began_before, is_empty, next_stop
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 LATEST = {P0: 100, P1: 100}
-LAST = LastBatch(start={P0: 20, P1: 30}, end={P0: 25, P1: 30})
+
+
+def last_batch(start, end):
+    """The last committed batch of a source."""
+    return SourceProgress(cluster="c", start=start, offsets=end)
+
+
+LAST = last_batch({P0: 20, P1: 30}, {P0: 25, P1: 30})
 
 
 @pytest.mark.parametrize(
@@ -32,9 +40,9 @@ def test_behind_the_last_committed_batch_nothing_ends_a_batch(begin):
 
 
 def test_of_an_entry_without_a_start_only_the_end_is_a_boundary_and_limits_apply():
-    last = LastBatch(start=None, end={P0: 25})
+    last = last_batch(None, {P0: 25})
     assert next_stop({P0: 0}, last, {P0: 100}) == Stop(ends={P0: 25}, exact=False)
-    assert not last.empty
+    assert not is_empty(last)
     assert not began_before({P0: 0}, last)
 
 
@@ -44,7 +52,7 @@ def test_a_partition_that_the_ledger_does_not_know_does_not_move():
 
 
 def test_a_partition_that_was_added_in_the_last_batch_is_read_in_the_last_batch():
-    last = LastBatch(start={P0: 20, P1: 0}, end={P0: 20, P1: 9})
+    last = last_batch({P0: 20, P1: 0}, {P0: 20, P1: 9})
     first = next_stop({P0: 3}, last, LATEST)
     assert first == Stop(ends={P0: 20}, exact=False)
     assert next_stop(first.ends, last, LATEST) == Stop(ends={P0: 20, P1: 9}, exact=True)
@@ -57,8 +65,8 @@ def test_what_can_not_be_reached_any_more_stops_nobody():
 
 
 def test_a_batch_that_read_nothing_is_empty():
-    assert LastBatch(start={P0: 20}, end={P0: 20}).empty
-    assert not LAST.empty
-    assert not LastBatch(start={}, end={P0: 5}).empty
+    assert is_empty(last_batch({P0: 20}, {P0: 20}))
+    assert not is_empty(LAST)
+    assert not is_empty(last_batch({}, {P0: 5}))
     assert began_before({P0: 19, P1: 30}, LAST)
     assert not began_before({P0: 20, P1: 30}, LAST)
