@@ -31,6 +31,7 @@ from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.ledger.diagnosis import diagnose
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
+from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
 from spark_kafka_eos.operators.queries import QueryReader
@@ -316,7 +317,7 @@ def list_table(queries: Sequence[QueryStatus], now_ms: int) -> Table:
     columns[3:3] = [Column(name, justify="right") for name in ("unread", "held")]
     shown = Table(*columns)
     for one in queries:
-        ago = "" if one.last is None else _ago(now_ms - one.last.at_ms)
+        ago = "" if one.last is None else _ago(now_ms - one.last.record.timestamp_ms)
         batch = "?" if one.entry is None else str(one.entry.batch_id)
         texts = (one.transactional_id, batch, ago, _count(one.unread), _count(one.held), state_words(one.owner))
         shown.add_row(*(Text(text) for text in texts))
@@ -358,7 +359,7 @@ def _facts(one: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str, st
     yield "query", one.transactional_id
     yield from _last(one, now_ms)
     if one.pending is not None and isinstance(one.pending.entry, LedgerEntry):
-        sent = _ago(now_ms - one.pending.at_ms)
+        sent = _ago(now_ms - one.pending.record.timestamp_ms)
         yield "in doubt", f"batch {one.pending.entry.batch_id}, sent {sent}: its transaction is still open"
     if ledger:
         yield "ledger", ledger
@@ -373,7 +374,7 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
             yield "last commit", "none"
         case Commit(entry=Unreadable(description=description)):
             yield "last commit", description
-        case Commit(entry=LedgerEntry() as entry, at_ms=at_ms):
+        case Commit(entry=LedgerEntry() as entry, record=LedgerRecord(timestamp_ms=at_ms)):
             yield "last commit", f"{_ago(now_ms - at_ms)}, {moment(at_ms)} UTC, number {entry.serial}"
             yield "batch", f"{entry.batch_id} of query {entry.query_id}"
             if entry.incomplete:
@@ -423,7 +424,7 @@ def _ledger_view(found: _Look) -> RenderableType:
     parts: list[RenderableType] = [shown, Text(copies.agreement)]
     for one in found.queries:
         if one.last is not None:
-            parts.append(Text(f"The record is at offset {one.last.offset} of {one.ledger_topic}-0."))
+            parts.append(Text(f"The record is at offset {one.last.record.offset} of {one.ledger_topic}-0."))
         for number, source in enumerate(one.sources):
             ends = "not Kafka" if source is None else ", ".join(f"{tp}@{at}" for tp, at in source.offsets.items())
             where = "" if source is None else f" of cluster {source.cluster}"
@@ -453,6 +454,7 @@ def _history_view(found: _Look) -> RenderableType:
     shown = Table(*(Column(name, justify="right", overflow="fold") for name in names))
     commits = found.one.commits
     for commit in commits:
+        record = commit.record
         match commit.entry:
             case LedgerEntry() as entry:
                 written = entry.written
@@ -460,10 +462,10 @@ def _history_view(found: _Look) -> RenderableType:
                     f"{written.records:,}", size(written.bytes), span(written.milliseconds)
                 )  # fmt: skip
                 numbers = (str(entry.serial), str(entry.batch_id))
-                row = (*numbers, moment(commit.at_ms), *size_of, f"{commit.producer_id}/{commit.epoch}")
+                row = (*numbers, moment(record.timestamp_ms), *size_of, f"{record.producer_id}/{record.epoch}")
                 shown.add_row(*(Text(text) for text in row))
             case Unreadable():
-                shown.add_row("?", "?", moment(commit.at_ms), "?", "?", "?", "unreadable")
+                shown.add_row("?", "?", moment(record.timestamp_ms), "?", "?", "?", "unreadable")
     missing = found.one.commits_missing
     said = f"{missing:,} earlier commits are not shown: see --limit; the log cleaner removes old ones."
     return Group(shown, *([Text(said)] if missing else []))
@@ -538,8 +540,9 @@ def _partition_json(lag: PartitionLag, now_ms: int) -> dict[str, Any]:
 
 
 def _commit_json(commit: Commit) -> dict[str, Any]:
-    place = {"offset": commit.offset, "at_ms": commit.at_ms, "producer_id": commit.producer_id, "epoch": commit.epoch}
-    return {**place, **_entry_json(commit.entry)}
+    record = commit.record
+    place = {"offset": record.offset, "at_ms": record.timestamp_ms}
+    return {**place, "producer_id": record.producer_id, "epoch": record.epoch, **_entry_json(commit.entry)}
 
 
 def _entry_json(entry: LedgerEntry | Moved | Unreadable) -> dict[str, Any]:

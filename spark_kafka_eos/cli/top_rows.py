@@ -148,7 +148,7 @@ def _partition_row(survey: Survey, part: OpenPart) -> Row:
 
 
 def _query_row(query: QueryStatus, now_ms: int) -> Row:
-    committed = None if query.last is None else max(0, now_ms - query.last.at_ms)
+    committed = None if query.last is None else max(0, now_ms - query.last.record.timestamp_ms)
     batch = None if query.entry is None else query.entry.batch_id
     match query.owner:
         case TransactionFacts(state=state):

@@ -122,7 +122,7 @@ def cluster_series(queries: Iterable[QueryStatus], survey: Survey) -> Series:
     """The values of all metrics, as of the survey."""
     series = Series()
     series.set(UP, value=1)
-    latest = sorted(queries, key=lambda query: query.last.at_ms if query.last else 0, reverse=True)
+    latest = sorted(queries, key=lambda query: query.last.record.timestamp_ms if query.last else 0, reverse=True)
     for query in latest[:MOST_IDS]:
         _add_query(series, query, survey.taken_ms)
     _add_partitions(series, survey)
@@ -138,7 +138,7 @@ def cluster_series(queries: Iterable[QueryStatus], survey: Survey) -> Series:
 def _add_query(series: Series, query: QueryStatus, now_ms: int) -> None:
     name = query.transactional_id
     if query.last is not None:
-        series.set(LAST_COMMIT, name, value=query.last.at_ms / 1e3)
+        series.set(LAST_COMMIT, name, value=query.last.record.timestamp_ms / 1e3)
     if query.entry is not None:
         series.set(LEDGER_BATCH, name, value=query.entry.batch_id)
         series.add(COMMITS, name, amount=query.entry.serial)

@@ -180,13 +180,7 @@ def _commits(records: Iterable[LedgerRecord]) -> Iterator[Commit]:
     for record in records:
         entry = None if record.value is None else entry_of(record.value)
         if entry is not None and not isinstance(entry, Moved):
-            yield Commit(
-                entry=entry,
-                offset=record.offset,
-                at_ms=record.timestamp_ms,
-                producer_id=record.producer_id,
-                epoch=record.epoch,
-            )
+            yield Commit(record=record, entry=entry)
 
 
 def _bounds(

@@ -11,22 +11,17 @@ from dataclasses import dataclass, field
 
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
+from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.model import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts, Unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A ledger record: `entry`, at `offset` of the ledger topic, sent at `at_ms` just before the batch's EndTxn.
+    """A record of the ledger topic, sent just before the batch's EndTxn, and the entry that is in it."""
 
-    `producer_id` and `epoch` are those of the transaction; -1 if another program wrote it, in none.
-    """
-
+    record: LedgerRecord
     entry: LedgerEntry | Unreadable
-    offset: int
-    at_ms: int
-    producer_id: int
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,8 +106,8 @@ def test_a_query_is_found_with_its_last_commit_its_lag_and_its_owner(cluster, co
     assert found.transactional_id == query.options.transactional_id
     assert [entry.batch_id for entry in entries(found)] == [0, 1]
     assert (found.entry.written.records, found.commits_missing) == (800, 0)
-    assert (found.last.producer_id, found.last.epoch) == (report.producer_id, report.epoch + 1)
-    assert abs(found.last.at_ms - time.time() * 1e3) < 60_000
+    assert (found.last.record.producer_id, found.last.record.epoch) == (report.producer_id, report.epoch + 1)
+    assert abs(found.last.record.timestamp_ms - time.time() * 1e3) < 60_000
     (source,) = found.sources
     assert source.cluster == cluster.cluster_id()
     lags = source.partitions

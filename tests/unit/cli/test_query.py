@@ -15,6 +15,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.operators.status import Commit, QueryStatus
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from tests.batches import record
 
 NOW = 1_800_000_000_000
 LONG = "a-transactional.id-that-is-longer-than-any-table-of-eighty-columns-can-have-in-one-line-of-a-cell"
@@ -38,7 +39,7 @@ def cells(text):
 
 
 def query(entry, owner):
-    commit = Commit(entry=entry, offset=0, at_ms=NOW - 7_200_000, producer_id=1, epoch=0)
+    commit = Commit(record=record(at_ms=NOW - 7_200_000), entry=entry)
     return QueryStatus(transactional_id=LONG, ledger_topic="l", commits=(commit,), owner=owner)
 
 

@@ -11,6 +11,7 @@ from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, MOST_IDS,
 from spark_kafka_eos.operators.status import Commit, PartitionLag, QueryStatus, SourceLag
 from spark_kafka_eos.operators.survey import ProducerState, Survey, TransactionListing
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
+from tests.batches import record
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NOW = 1_000_000
@@ -31,7 +32,7 @@ def query(name="orders", at_ms=NOW, **partitions):
     return QueryStatus(
         transactional_id=name,
         ledger_topic="books",
-        commits=(Commit(entry=entry, offset=0, at_ms=at_ms, producer_id=1, epoch=1),),
+        commits=(Commit(record=record(at_ms=at_ms), entry=entry),),
         sources=(None, source),
     )
 

@@ -11,6 +11,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.operators.status import Commit, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
 from spark_kafka_eos.protocol.facts import Marks
+from tests.batches import record
 
 AT = TopicPartition("kafka-eos-ledger", 0)
 O0, O1, P0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("prices", 0)
@@ -23,7 +24,7 @@ def lag(committed: int, stable: int, high: int, *, earliest: int = 0, oldest: in
 
 
 def commit(serial: int) -> Commit:
-    return Commit(entry=replace(ENTRY, serial=serial), offset=serial, at_ms=0, producer_id=1, epoch=0)
+    return Commit(record=record(), entry=replace(ENTRY, serial=serial))
 
 
 def status(*sources: SourceLag | None) -> QueryStatus:
