@@ -18,6 +18,7 @@ from lab.false_connection import FalseConnection
 from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.ledger.create import create_ledger
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.operators.open_transactions import oldest_open
 from spark_kafka_eos.operators.survey import ProducerState
@@ -28,7 +29,6 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.protocol.epochs import log_ends
 from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.topics import create_topic
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import RANGES
 from spark_kafka_eos.wire.encode import encode
@@ -344,7 +344,7 @@ _USES: Mapping[str, Callable[[Cluster], object]] = {
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,
     "OffsetForLeaderEpoch": _log_ends,
-    "CreateTopics": lambda cluster: create_topic(cluster, "orders", partitions=1, replicas=1, config={"a": "b"}),
+    "CreateTopics": lambda cluster: create_ledger(cluster, "orders"),
     "DescribeConfigs": lambda cluster: describe.topics(cluster, ["orders"], ["min.insync.replicas"]),
     "DescribeProducers": _oldest_open,
     "ListTransactions": _oldest_open,

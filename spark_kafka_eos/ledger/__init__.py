@@ -6,9 +6,10 @@ ends.py         compares where the last commit ended with where a batch starts, 
 verdicts.py     (entry, batch) -> write, skip or refuse
 decide.py       the same, with the options applied
 topic.py        reads the records from the brokers, and appends the next one
+create.py       creates the topic
 keeper.py       the entry of one transactional.id: read by its owner, written in each batch's transaction
 progress.py     where a sink's transactions ended, for a source
 diagnosis.py    what would be decided about the next batch, without owning the transactional.id
 
-Only topic, keeper, progress and diagnosis use connections: `make check` verifies it.
+Only topic, create, keeper, progress and diagnosis use connections: `make check` verifies it.
 """

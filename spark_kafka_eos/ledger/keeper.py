@@ -111,9 +111,7 @@ class LedgerKeeper:
         transaction, and creates nothing. `verdict` then uses it.
         """
         committed = self._ledger_group.fetch_all()
-        record = self.topic.read_settled()
-        value = None if record is None else record.value
-        self._entry = self._followed(value, committed, LedgerTopic.read_settled)
+        self._entry = self._followed(self.topic.read_settled(), committed, LedgerTopic.read_settled)
         return self._entry
 
     def glance(self) -> Glance:
@@ -128,32 +126,29 @@ class LedgerKeeper:
             committed = self._ledger_group.fetch_all(require_stable=False)
             self._entry = self._followed(None, committed, self._as_owner)
             return Glance(entry=self._entry)
-        record, entry, pointer = self._read_places()
-        if not isinstance(entry, LedgerEntry) or not self._is_in(record, entry):
-            return Glance(entry=entry, pending=record.pending)
+        last, entry, pointer = self._read_places()
+        # The entry may be that of a later pointer, or of another place.
+        if last.record is None or not isinstance(entry, LedgerEntry) or not self._is_in(last.value, {}, entry):
+            return Glance(entry=entry, pending=last.pending)
         return Glance(
             entry=entry,
-            agreed=pointer is not None and self._has(pointer, entry),
-            pending=record.pending,
-            producer_id=record.producer_id,
-            epoch=record.epoch,
+            # The commit may have to reach the pointer yet.
+            agreed=pointer is not None and self._is_in(None, {self.topic.at: pointer}, entry),
+            pending=last.pending,
+            producer_id=last.record.producer_id,
+            epoch=last.record.epoch,
         )
 
-    def _has(self, pointer: OffsetAndMetadata, entry: LedgerEntry) -> bool:
-        """Whether the pointer is that of the entry, and not of an earlier one: a commit may have to reach it yet."""
-        found = ledger.newest(None, {self.topic.at: pointer}, self.topic.at, self._signer)
+    def _is_in(self, record: bytes | None, pointers: _Offsets, entry: LedgerEntry) -> bool:
+        """Whether the record alone, or the pointer alone, is that of the entry."""
+        found = ledger.newest(record, pointers, self.topic.at, self._signer)
         return isinstance(found, LedgerEntry) and found.serial == entry.serial
 
-    def _is_in(self, record: LastRecord, entry: LedgerEntry) -> bool:
-        """Whether the entry is that of this record, and not of a later pointer or of another place."""
-        found = None if record.value is None else ledger.newest(record.value, {}, self.topic.at, self._signer)
-        return isinstance(found, LedgerEntry) and found.serial == entry.serial
-
-    def _as_owner(self, kept: LedgerTopic) -> LastRecord | None:
-        return kept.read(None) if self._cluster.exists(kept.at.topic, patience_ms=0) else None
+    def _as_owner(self, kept: LedgerTopic) -> bytes | None:
+        return kept.read(None).value if self._cluster.exists(kept.at.topic, patience_ms=0) else None
 
     def _followed(
-        self, record: bytes | None, committed: _Offsets, read: Callable[[LedgerTopic], LastRecord | None]
+        self, record: bytes | None, committed: _Offsets, read: Callable[[LedgerTopic], bytes | None]
     ) -> LedgerEntry | ledger.Unreadable | None:
         """The valid entry, wherever it is."""
         at, signer = self.topic.at, self._signer

@@ -9,7 +9,7 @@ from dataclasses import replace
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable, newest
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
-from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
+from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.model import Origin, TopicPartition
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.source import SinkLedger
@@ -37,14 +37,13 @@ def last_entry(
     BrokerUnreachable.
     """
 
-    def read(kept: LedgerTopic) -> LastRecord | None:
+    def read(kept: LedgerTopic) -> bytes | None:
         if not ignore_open:
             return kept.read_settled()
-        return kept.read(None) if cluster.exists(kept.at.topic, patience_ms=0) else None
+        return kept.read(None).value if cluster.exists(kept.at.topic, patience_ms=0) else None
 
     kept = LedgerTopic(cluster, topic, transactional_id)
-    record = read(kept)
-    found = newest(None if record is None else record.value, {}, kept.at, signer)
+    found = newest(read(kept), {}, kept.at, signer)
     entry, _ = follow(cluster, transactional_id, found, kept.at, read, signer)
     if isinstance(entry, Unreadable):
         raise LedgerRefused(

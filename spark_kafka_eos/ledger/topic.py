@@ -15,44 +15,44 @@ from types import TracebackType
 from typing import Self
 
 from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
+from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.ledger.create import create_ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable, newest, unreadable
-from spark_kafka_eos.ledger.records import RecordLog, Records
+from spark_kafka_eos.ledger.records import LedgerRecord, RecordLog, Records
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.topics import create_topic
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.wire import single
 from spark_kafka_eos.wire.record_batch import stamp
 
-_REPLICAS = 3
 _FETCH_WAIT_MS = 100
-# Small segments, because the cleaner would otherwise not clean the last gigabyte.
-SETTINGS: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": str(16 << 20),
-    "unclean.leader.election.enable": "false",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """The value of the last committed record, None if there is none, and the offset up to which the topic was read.
+    """What was `found` of one transactional.id, None if nothing at all, in the topic up to offset `position`."""
 
-    `producer_id` and `epoch` are those of its transaction, -1 without one. `pending`: the outcome of a later record is
-    not known yet.
-    """
-
-    value: bytes | None
     position: int
-    producer_id: int = -1
-    epoch: int = -1
-    pending: bool = False
+    found: Records | None
+
+    @property
+    def record(self) -> LedgerRecord | None:
+        """The last committed record."""
+        return None if self.found is None else self.found.last
+
+    @property
+    def value(self) -> bytes | None:
+        """That of the last committed record; None if there is none."""
+        return None if self.record is None else self.record.value
+
+    @property
+    def pending(self) -> bool:
+        """Whether the outcome of a later record is not known yet."""
+        return self.found is not None and bool(self.found.pending)
 
 
 class LedgerTopic:
@@ -66,13 +66,13 @@ class LedgerTopic:
         self._there = False
 
     def ensure(self) -> None:
-        """Create the topic if it does not exist: compacted, with three replicas if there are three brokers."""
+        """Create the topic if it does not exist."""
         if self._there:
             return
         try:
             self._cluster.refresh([self.at.topic], patience_ms=0)
         except UnknownTopic:
-            self._create()
+            create_ledger(self._cluster, self.at.topic)
             self._cluster.refresh([self.at.topic])
         self._there = True
 
@@ -88,13 +88,13 @@ class LedgerTopic:
         scan = self._scan(since)
         if since is not None and scan.found is None:  # the topic was created again or truncated
             scan = self._scan(None)
-        return scan.last_record()
+        return scan
 
-    def read_settled(self) -> LastRecord | None:
-        """The same for other readers: waits for the outcome of the last record. None if the topic does not exist."""
+    def read_settled(self) -> bytes | None:
+        """Its value, for other readers: waits for the outcome of the last record. None without a record or a topic."""
         budget = self._cluster.budget()
         try:
-            while (scan := self._scan(None)).found is not None and scan.found.pending:
+            while (scan := self._scan(None)).pending:
                 delay = budget.delay()
                 if delay is None:
                     raise BrokerUnreachable(
@@ -104,15 +104,14 @@ class LedgerTopic:
                 self._cluster.sleep(delay)
         except UnknownTopic:
             return None
-        return scan.last_record()
+        return scan.value
 
     def follows(self, position: int, acknowledged: Ack) -> bool:
         """Whether no record of this id was committed between `position` and the one just appended."""
         if acknowledged.base_offset == position:
             return True
         end = acknowledged.base_offset if acknowledged.base_offset >= 0 else None
-        found = self._scan(position, end).found
-        return found is None or found.last is None
+        return self._scan(position, end).record is None
 
     def append(
         self, coordinator: TransactionCoordinator, identity: ProducerIdentity, value: bytes, *, timestamp_ms: int
@@ -128,9 +127,9 @@ class LedgerTopic:
 
     # -- reading
 
-    def _scan(self, since: int | None, end: int | None = None) -> _Scan:
-        stable, high_watermark = _ends(self._cluster, self.at)
-        end = high_watermark if end is None else end
+    def _scan(self, since: int | None, end: int | None = None) -> LastRecord:
+        marks = offsets.marks(self._cluster, [self.at])[self.at]
+        end = marks.high_watermark if end is None else end
         start = since if since is not None and since <= end else _earliest(self._cluster, self.at)
         log = RecordLog(only=self._name)
         try:
@@ -140,7 +139,7 @@ class LedgerTopic:
             if since is None:
                 raise
             return self._scan(None, end)
-        log.settle(min(stable, end))
+        log.settle(min(marks.last_stable_offset, end))
         found = log.by_id.get(self._name)
         if found is not None and found.outside is not None:
             raise LedgerRefused(
@@ -148,22 +147,7 @@ class LedgerTopic:
                 "was not written in a transaction: another program writes to it",
                 action="Set ledgerTopic to a topic that only kafka-eos sinks write to.",
             )
-        return _Scan(position=end, found=found)
-
-    # -- creating
-
-    def _create(self) -> None:
-        replicas = min(_REPLICAS, len(self._cluster.nodes()))
-        settings = {**SETTINGS, "min.insync.replicas": str(max(1, replicas - 1))}
-        try:
-            create_topic(self._cluster, self.at.topic, partitions=1, replicas=replicas, config=settings)
-        except AuthorizationFailed as error:
-            config = " ".join(f"--config {name}={value}" for name, value in settings.items())
-            action = (
-                f"Create the ledger topic: kafka-topics.sh --create --topic {self.at.topic} --partitions 1 "
-                f"--replication-factor {replicas} {config}; or grant Create on it to this principal, once."
-            )
-            raise error.replaced(action=action) from error
+        return LastRecord(position=end, found=found)
 
 
 def follow(
@@ -171,18 +155,18 @@ def follow(
     transactional_id: str,
     found: LedgerEntry | Moved | Unreadable | None,
     at: TopicPartition,
-    read: Callable[[LedgerTopic], LastRecord | None],
+    read: Callable[[LedgerTopic], bytes | None],
     signer: Signer = UNSIGNED,
 ) -> tuple[LedgerEntry | Unreadable | None, list[TopicPartition]]:
     """The entry that what was `found` in place `at` leads to, and the places that were passed on the way, `at` first.
 
-    `read` reads a topic's last record, None if the topic does not exist.
+    `read` reads the value of a topic's last record; None without a record or a topic.
     """
     passed = [at]
     while isinstance(found, Moved):
         place = TopicPartition(found.topic, 0)
         record = None if place in passed else read(LedgerTopic(cluster, found.topic, transactional_id))
-        onward = None if record is None else newest(record.value, {}, place, signer)
+        onward = newest(record, {}, place, signer)
         if onward is None or (not isinstance(onward, Unreadable) and onward.serial < found.serial):
             lost = (
                 f"the ledger of {transactional_id!r} is in topic {found.topic!r} since commit {found.serial}, but its"
@@ -213,26 +197,6 @@ class PendingRecord:
         """Wait for the broker's acknowledgement. Raises what `Appender` raises."""
         (ack,) = self._appender.flush()
         return ack
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scan:
-    """What was found of one transactional.id (None: nothing at all), and the offset up to which the topic was read."""
-
-    position: int
-    found: Records | None
-
-    def last_record(self) -> LastRecord:
-        last, pending = (None, False) if self.found is None else (self.found.last, bool(self.found.pending))
-        if last is None:
-            return LastRecord(value=None, position=self.position, pending=pending)
-        return LastRecord(
-            value=last.value,
-            position=self.position,
-            producer_id=last.producer_id,
-            epoch=last.epoch,
-            pending=pending,
-        )
 
 
 class LedgerReader:
@@ -276,7 +240,8 @@ class LedgerReader:
         self._topic_id: uuid.UUID | None = None
 
     def _read(self) -> None:
-        stable, end = _ends(self._cluster, self.at)
+        marks = offsets.marks(self._cluster, [self.at])[self.at]
+        end = marks.high_watermark
         topic_id = self._cluster.topic(self.at.topic).id
         if self._position is None or self._position > end or self._topic_id != topic_id:
             self._start_over()
@@ -285,14 +250,7 @@ class LedgerReader:
         for part in _fetch(self._cluster, new):
             self._log.take(part, end)
             self._position = min(part.next_offset, end)
-        self._log.settle(min(stable, end))
-
-
-def _ends(cluster: Cluster, at: TopicPartition) -> tuple[int, int]:
-    """The last stable offset, and the high watermark."""
-    # The stable offset is requested first: then the marker before it is below the high watermark.
-    stable = offsets.latest(cluster, [at])[at]
-    return stable, offsets.latest(cluster, [at], isolation_level="read_uncommitted")[at]
+        self._log.settle(min(marks.last_stable_offset, end))
 
 
 def _earliest(cluster: Cluster, at: TopicPartition) -> int:

@@ -1,53 +1,17 @@
-"""Creates the ledger topic, the only topic that this package creates; and which partitions can be asked now."""
+"""Which partitions can be asked now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from kafka.protocol.admin.topics import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.error_codes import name_of
-from spark_kafka_eos.protocol.retry import retry
 
-_UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED, _TOPIC_ALREADY_EXISTS = 3, 29, 36
-
-
-def create_topic(cluster: Cluster, name: str, *, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
-    """Create a topic unless it exists. Raises AuthorizationFailed, BrokerError, BrokerUnreachable."""
-    topic_class: Any = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
-        topics=[
-            topic_class(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=replicas,
-                assignments=[],
-                configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
-            )
-        ],
-        timeout_ms=cluster.options.request_timeout_ms // 2,
-        validate_only=False,
-    )
-
-    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
-        for topic in response.topics:
-            there = topic.error_code == _TOPIC_ALREADY_EXISTS
-            note = "" if there or not topic.error_message else f" ({topic.error_message})"
-            yield Subject(topic=topic.name, note=note), 0 if there else topic.error_code
-
-    retry(
-        "CreateTopics",
-        lambda: cluster.connection(cluster.controller()).call(request),
-        errors,
-        lambda _: None,
-        budget=cluster.budget(),
-        sleep=cluster.sleep,
-    )
+_UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED = 3, 29
 
 
 def unavailable(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:

@@ -272,8 +272,7 @@ def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
     kept = LedgerTopic(cluster, of.topic, transactional_id)
     # In this order, so that a commit in between only makes the pointer older, which is not a violation.
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
-    settled = kept.read_settled()
-    value = None if settled is None else settled.value
+    value = kept.read_settled()
     found = ledgers.newest(value, committed, kept.at, signer)
     entry, _ = follow(cluster, transactional_id, found, kept.at, LedgerTopic.read_settled, signer)
     record, pointer = _entries(value, committed.get(kept.at), signer)

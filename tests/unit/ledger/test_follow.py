@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
-from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
+from spark_kafka_eos.ledger.topic import follow
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 
@@ -30,10 +30,7 @@ def followed(
 ) -> tuple[LedgerEntry | Unreadable | None, list[TopicPartition]]:
     """With the topics of these records; others do not exist."""
 
-    def read(kept: LedgerTopic) -> LastRecord | None:
-        return LastRecord(value=records[kept.at], position=1) if kept.at in records else None
-
-    return follow(NO_CLUSTER, "q", found, at, read)
+    return follow(NO_CLUSTER, "q", found, at, lambda kept: records.get(kept.at))
 
 
 def records(**places: LedgerEntry | Moved) -> dict[TopicPartition, bytes]:

@@ -1,0 +1,73 @@
+"""Creates the ledger topic, the only topic that this package creates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.admin.topics import CreateTopicsRequest
+
+from spark_kafka_eos.errors import AuthorizationFailed
+from spark_kafka_eos.protocol.acl_hints import Subject
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.retry import retry
+
+_REPLICAS = 3
+# Small segments, because the cleaner would otherwise not clean the last gigabyte.
+SETTINGS: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(16 << 20),
+    "unclean.leader.election.enable": "false",
+}
+_TOPIC_ALREADY_EXISTS = 36
+
+
+def create_ledger(cluster: Cluster, topic: str) -> None:
+    """Create it unless it exists: compacted, with three replicas if there are three brokers.
+
+    Raises AuthorizationFailed, BrokerError, BrokerUnreachable.
+    """
+    replicas = min(_REPLICAS, len(cluster.nodes()))
+    settings = {**SETTINGS, "min.insync.replicas": str(max(1, replicas - 1))}
+    try:
+        _create(cluster, topic, replicas, settings)
+    except AuthorizationFailed as error:
+        config = " ".join(f"--config {name}={value}" for name, value in settings.items())
+        action = (
+            f"Create the ledger topic: kafka-topics.sh --create --topic {topic} --partitions 1 "
+            f"--replication-factor {replicas} {config}; or grant Create on it to this principal, once."
+        )
+        raise error.replaced(action=action) from error
+
+
+def _create(cluster: Cluster, name: str, replicas: int, config: Mapping[str, str]) -> None:
+    topic_class: Any = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(
+        topics=[
+            topic_class(
+                name=name,
+                num_partitions=1,
+                replication_factor=replicas,
+                assignments=[],
+                configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
+            )
+        ],
+        timeout_ms=cluster.options.request_timeout_ms // 2,
+        validate_only=False,
+    )
+
+    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+        for topic in response.topics:
+            there = topic.error_code == _TOPIC_ALREADY_EXISTS
+            note = "" if there or not topic.error_message else f" ({topic.error_message})"
+            yield Subject(topic=topic.name, note=note), 0 if there else topic.error_code
+
+    retry(
+        "CreateTopics",
+        lambda: cluster.connection(cluster.controller()).call(request),
+        errors,
+        lambda _: None,
+        budget=cluster.budget(),
+        sleep=cluster.sleep,
+    )
