@@ -172,7 +172,7 @@ class _Connector:
 
     @property
     def _batch(self) -> MicroBatch:
-        return MicroBatch(query_id="replay", batch_id=self._number, digest=str(self._number), start={}, end={})
+        return MicroBatch(query_id="replay", batch_id=self._number, digest=str(self._number))
 
 
 @contextlib.contextmanager

@@ -34,6 +34,15 @@ UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
 _START, _ORIGIN = "start=", "origin="
 
 
+def lowest(each: Iterable[Offsets]) -> dict[TopicPartition, int]:
+    """The offsets of all of these; of a partition that is in several, the lowest one."""
+    found: dict[TopicPartition, int] = {}
+    for offsets in each:
+        for tp, offset in offsets.items():
+            found[tp] = min(offset, found.get(tp, offset))
+    return found
+
+
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     """`{topic: {partition: offset}}`, sorted: the shape of the built-in Kafka source's checkpoint."""
     out: dict[str, dict[str, int]] = {}
@@ -307,17 +316,18 @@ class SourceRange:
     origin: Origin | None = None
 
 
+READS_NOTHING = SourceRange(start={}, end={})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """What a transaction writes: one micro-batch of one query, or one batch write.
 
-    `query_id` is the streaming query's id (stable across restarts) or `txnAppId`. `start` and `end` are the source
-    offsets that the batch covers (empty if no source is Kafka; `start` is None if unknown). `digest` is a hash of the
-    batch's range in the checkpoint, so that a replay with other offsets is noticed.
+    `query_id` is the streaming query's id (stable across restarts) or `txnAppId`. `digest` is a hash of the batch's
+    range in the checkpoint, so that a replay with other offsets is noticed.
 
-    `start` and `end` are those of all Kafka sources, with the lower offset if two read the same partition. `sources`
-    has each source separately, in the checkpoint's order (with offset log v2: by name), None for a source that is not
-    Kafka. It is empty if the sources are unknown, and for a batch write.
+    `sources` has the range of each source, in the checkpoint's order (with offset log v2: by name), None for a source
+    that is not Kafka. A batch write has one, without partitions.
 
     `stateful`: the query keeps state in its checkpoint; None unless it was looked up, for a first batch, and where
     batches before this one did not call the writer. `run_id` is that of the run of the query or job that writes it;
@@ -329,12 +339,21 @@ class MicroBatch:
     query_id: str
     batch_id: int
     digest: str
-    start: Offsets | None
-    end: Offsets
-    sources: tuple[SourceRange | None, ...] = ()
+    sources: tuple[SourceRange | None, ...] = (READS_NOTHING,)
     stateful: bool | None = None
     run_id: str | None = None
     ran_since: int | None = None
     uncalled_since: int | None = None
     is_first_with_data: bool = False
     destination: str = ""
+
+    @property
+    def start(self) -> Offsets | None:
+        """Where the Kafka sources begin whose start is known, `lowest` of them; None if that of none is."""
+        known = [source.start for source in self.sources if source is not None and source.start is not None]
+        return lowest(known) if known else None
+
+    @property
+    def end(self) -> Offsets:
+        """Where the Kafka sources end, `lowest` of them."""
+        return lowest(source.end for source in self.sources if source is not None)

@@ -1,8 +1,14 @@
-"""What the ledger topic holds of micro-batches, as most tests need it."""
+"""Micro-batches and what the ledger topic holds of them, as most tests need them."""
 
 from __future__ import annotations
 
 from spark_kafka_eos.ledger.records import LedgerRecord
+from spark_kafka_eos.model import Offsets, SourceRange
+
+
+def reads(start: Offsets | None, end: Offsets) -> tuple[SourceRange]:
+    """Of a micro-batch with one source, which is Kafka: what it reads. `start` is None if it is unknown."""
+    return (SourceRange(start=start, end=end),)
 
 
 def record(*, at_ms: int = 0) -> LedgerRecord:

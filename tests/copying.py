@@ -30,6 +30,7 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import pack
+from tests.batches import reads
 
 SLOTS = 2  # append tasks, one for each output partition
 _BLOCK_BYTES = 61 + 10 * 60  # ten records, by the encoder's estimate: so a second attempt's blocks are of the same size
@@ -93,7 +94,7 @@ class Copy:
         """The micro-batch that reads offsets `[start, end)` of each of the source's two partitions."""
         ranges = [{TopicPartition(self.source, number): at for number in (0, 1)} for at in (start, end)]
         digest = f"{start} to {end}"
-        return MicroBatch(query_id=self.query, batch_id=number, digest=digest, start=ranges[0], end=ranges[1])
+        return MicroBatch(query_id=self.query, batch_id=number, digest=digest, sources=reads(ranges[0], ranges[1]))
 
     def run(self, number: int, start: int, end: int, *, max_attempts: int = 3) -> CommitReport:
         """The whole micro-batch, as `TransactionalWriter` does it."""

@@ -18,6 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -63,18 +64,23 @@ def _decide(name: str) -> Any:
 def _batch(step: Step) -> Outcome:
     tp = _name("model", "TopicPartition")(step["source"], 0)
     start, end = ({tp: offset} for offset in step["range"])
-    # 0.1 only knows the sources of a batch together.
-    more = {} if _is_0_1() else {"sources": (_name("model", "SourceRange")(start=start, end=end),)}
     digest = f"{step['source']} {step['range']}"
-    batch = _name("model", "MicroBatch")(
-        query_id=step["query"], batch_id=step["batch"], digest=digest, start=start, end=end, **more
-    )
+    # 0.1 only knows the sources of a batch together.
+    sources = {} if _is_0_1() else {"sources": (_name("model", "SourceRange")(start=start, end=end),)}
+    batch = _micro_batch(query_id=step["query"], batch_id=step["batch"], digest=digest, start=start, end=end, **sources)
     return _commit(step, batch, _decide("decide_micro_batch"))
+
+
+def _micro_batch(**given: Any) -> Any:
+    """Of these fields, those that this release has: later ones derive a batch's start and end from its sources."""
+    kind = _name("model", "MicroBatch")
+    known = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in given.items() if name in known})
 
 
 def _write(step: Step) -> Outcome:
     app_id, version = step["options"]["txnAppId"], int(step["options"]["txnVersion"])
-    batch = _name("model", "MicroBatch")(query_id=app_id, batch_id=version, digest="d", start={}, end={})
+    batch = _micro_batch(query_id=app_id, batch_id=version, digest="d", start={}, end={})
     decide = _decide("decide_batch_write")
     return _commit(step, batch, (lambda _: decide) if _is_0_1() else decide)
 

@@ -23,7 +23,7 @@ from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.blocks import BlockEncoder
 from spark_kafka_eos.appending.layout import layout
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import MicroBatch, OffsetRange, TopicPartition
+from spark_kafka_eos.model import MicroBatch, OffsetRange, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions, SourceOptions, sink_options, source_options
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.recorder import recording
@@ -255,4 +255,5 @@ class _Copy:
 
 
 def _batch(number: int, end: Mapping[TopicPartition, int]) -> MicroBatch:
-    return MicroBatch(query_id="EOSPerformance", batch_id=number, digest="", start=None, end=end)
+    source = SourceRange(start=None, end=end)
+    return MicroBatch(query_id="EOSPerformance", batch_id=number, digest="", sources=(source,))

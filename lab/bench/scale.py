@@ -38,7 +38,7 @@ from spark_kafka_eos.appending.report import Appended, EncodeReport, encoded
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
-from spark_kafka_eos.model import MicroBatch, Offsets, ProducerIdentity, TopicPartition, offsets_from_json
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity, SourceRange, TopicPartition, offsets_from_json
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
 from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -441,9 +441,8 @@ def _sink(lab: Lab, topic: str) -> SinkOptions:
 
 
 def _batch(number: int, partitions: Sequence[TopicPartition]) -> MicroBatch:
-    start: Offsets = dict.fromkeys(partitions, number)
-    end: Offsets = dict.fromkeys(partitions, number + 1)
-    return MicroBatch(query_id="scale", batch_id=number, digest=str(number), start=start, end=end)
+    source = SourceRange(start=dict.fromkeys(partitions, number), end=dict.fromkeys(partitions, number + 1))
+    return MicroBatch(query_id="scale", batch_id=number, digest=str(number), sources=(source,))
 
 
 def _wall(work: Callable[[], object]) -> float:

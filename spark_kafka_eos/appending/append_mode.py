@@ -59,10 +59,11 @@ class Choice:
 
 def offsets(batch: MicroBatch) -> int | None:
     """How many source offsets the batch spans; None if no source is Kafka, or its start is unknown."""
-    if batch.start is None or not batch.end:
+    start, end = batch.start, batch.end
+    if start is None or not end:
         return None
     # A new partition is read from its beginning.
-    return sum(max(0, end - batch.start.get(partition, 0)) for partition, end in batch.end.items())
+    return sum(max(0, offset - start.get(partition, 0)) for partition, offset in end.items())
 
 
 def choose(

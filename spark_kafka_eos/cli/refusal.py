@@ -10,7 +10,6 @@ from rich.table import Column, Table
 
 from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
-from spark_kafka_eos.ledger.ends import sources_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
@@ -82,7 +81,7 @@ def _rows(
 ) -> Iterator[tuple[TopicPartition, int | None, int | None, int | None]]:
     """Of each partition: where the ledger ended, where the batch starts and where it ends."""
     told = (entry.sources if isinstance(entry, LedgerEntry) else None) or ()
-    ranges = sources_of(batch)
+    ranges = batch.sources
     for number in range(max(len(told), len(ranges))):
         ended: SourceProgress | None = told[number] if number < len(told) else None
         read: SourceRange | None = ranges[number] if number < len(ranges) else None

@@ -52,8 +52,6 @@ def batch_write(app_id: str | None, version: int | None, *, run: str = "", desti
         query_id=app_id or run,
         batch_id=version or 0,
         digest=digest({"txnAppId": app_id, "txnVersion": version, "destination": destination}),
-        start={},
-        end={},
         run_id=run or None,
         destination="" if app_id is None else destination,
     )

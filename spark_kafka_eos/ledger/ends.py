@@ -18,11 +18,6 @@ CommittedOffsets = Mapping[TopicPartition, int | None]
 _Place = tuple[str, TopicPartition]  # a partition of the cluster with this id
 
 
-def sources_of(batch: MicroBatch) -> tuple[SourceRange | None, ...]:
-    """The batch's sources; one for all if the batch does not distinguish them."""
-    return batch.sources or (SourceRange(start=batch.start, end=batch.end),)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedEnd:
     """Where the last committed transaction ended, and the batch's sources with their clusters.
@@ -45,8 +40,7 @@ class CommittedEnd:
         own: str,
         committed: CommittedOffsets | None,
     ) -> CommittedEnd:
-        sources = sources_of(batch)
-        where = tuple(clusters) or (own,) * len(sources)
+        where = tuple(clusters) or (own,) * len(batch.sources)
         progresses = entry.sources if isinstance(entry, LedgerEntry) else None
         places: dict[_Place, int | None] = {}
         if progresses is not None:
@@ -57,7 +51,7 @@ class CommittedEnd:
                     places[place] = offset if before is None else min(offset, before)
         else:
             places = {(own, tp): at for tp, at in (committed or {}).items()}
-        return cls(sources=sources, clusters=where, committed=places, entry=progresses)
+        return cls(sources=batch.sources, clusters=where, committed=places, entry=progresses)
 
     def starts(self) -> dict[_Place, int]:
         return {

@@ -18,7 +18,7 @@ from spark_kafka_eos.errors import ConfigurationError, TransactionAborted, Unkno
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
-from spark_kafka_eos.ledger.ends import CommittedEnd, sources_of
+from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
@@ -26,10 +26,12 @@ from spark_kafka_eos.model import (
     MicroBatch,
     OffsetAndMetadata,
     OffsetRange,
+    Offsets,
     Origin,
     ProducerIdentity,
     SourceRange,
     TopicPartition,
+    lowest,
 )
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -275,7 +277,7 @@ class LedgerKeeper:
         if batch.destination:
             return replace(batch, destination=self._destination(batch.destination))
         own = self._cluster.cluster_id()
-        pairs = zip(sources_of(batch), self._clusters(batch), strict=True)
+        pairs = zip(batch.sources, self._clusters(batch), strict=True)
         sources = tuple(
             self._with_origin(source) if source is not None and source.origin is None and cluster == own else source
             for source, cluster in pairs
@@ -309,7 +311,7 @@ class LedgerKeeper:
 
     def _clusters(self, batch: MicroBatch) -> tuple[str, ...]:
         """The cluster id of each of the batch's sources."""
-        sources = sources_of(batch)
+        sources = batch.sources
         named, own = self._options.source_clusters, self._cluster.cluster_id()
         if len(named) > 1 and len(named) != len(sources):
             raise ConfigurationError(
@@ -338,7 +340,7 @@ class LedgerKeeper:
     def _starts_here(self, batch: MicroBatch, clusters: Sequence[str]) -> list[TopicPartition]:
         """The partitions that the batch reads from the sink's own cluster."""
         partitions: set[TopicPartition] = set()
-        for cluster, source in zip(clusters, sources_of(batch), strict=True):
+        for cluster, source in zip(clusters, batch.sources, strict=True):
             partitions.update(filter(self._is_here(source, cluster), (source and source.start) or {}))
         return sorted(partitions)
 
@@ -363,7 +365,7 @@ class LedgerKeeper:
                 None
                 if source is None
                 else SourceProgress(cluster=cluster, offsets=source.end, origin=source.origin, start=source.start)
-                for cluster, source in zip(clusters, sources_of(batch), strict=True)
+                for cluster, source in zip(clusters, batch.sources, strict=True)
             ),
             writes=verdicts.written(last, batch) if batch.destination else None,
             incomplete=incomplete,
@@ -373,13 +375,11 @@ class LedgerKeeper:
     def _source_offsets(self, batch: MicroBatch, clusters: Sequence[str]) -> _Offsets:
         """The offsets to commit to the source's group: only those of topics on the sink's cluster."""
         mark = ledger.source_mark(self._options.transactional_id)
-        ends: dict[TopicPartition, int] = {}
-        for cluster, source in zip(clusters, sources_of(batch), strict=True):
+        ends: list[Offsets] = []
+        for cluster, source in zip(clusters, batch.sources, strict=True):
             here = self._is_here(source, cluster)
-            for tp, offset in source.end.items() if source is not None else ():
-                if here(tp):
-                    ends[tp] = min(offset, ends.get(tp, offset))
-        return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in ends.items()}
+            ends.append({} if source is None else {tp: offset for tp, offset in source.end.items() if here(tp)})
+        return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in lowest(ends).items()}
 
     def _send_offsets(self, identity: ProducerIdentity, group: GroupCoordinator, offsets: _Offsets) -> None:
         self._coordinator.add_offsets(identity, group.group_id)

@@ -145,20 +145,21 @@ def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBat
     Otherwise, the source's offsets would be committed for a topic of the same name on the sink's cluster. This is
     detected if the batch ends beyond the end of the sink's topic, but not if the sink's topic is longer.
     """
-    if options.source_clusters or batch.batch_id or not batch.end or not options.transactional_id:
+    read = batch.end
+    if options.source_clusters or batch.batch_id or not read or not options.transactional_id:
         return
     try:
-        ends = offsets.latest(cluster, batch.end, isolation_level="read_uncommitted")
+        ends = offsets.latest(cluster, read, isolation_level="read_uncommitted")
     except UnknownTopic as error:
         if options.fail_on_data_loss:
             raise error.replaced(action=MISSING_SOURCE) from error
         return
-    beyond = [tp for tp in sorted(ends) if batch.end[tp] > ends[tp]]
+    beyond = [tp for tp in sorted(ends) if read[tp] > ends[tp]]
     if beyond:
         tp = beyond[0]
         raise ConfigurationError(
             "sourceClusters",
-            f"is required: the batch reads {tp} up to offset {batch.end[tp]}, but on the sink's cluster this partition "
+            f"is required: the batch reads {tp} up to offset {read[tp]}, but on the sink's cluster this partition "
             f"ends at {ends[tp]}, so the source is on another cluster",
             action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) returns.",
         )

@@ -220,8 +220,6 @@ def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progre
                 query_id=planned.query_id,
                 batch_id=number,
                 digest=digest({"start": offsets_to_json(start), "end": offsets_to_json(end)}),
-                start=start,
-                end=end,
                 sources=(SourceRange(start=start, end=end),),
                 run_id=run_id,
             )

@@ -8,7 +8,7 @@ others do not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -21,7 +21,6 @@ from spark_kafka_eos.model import (
     Offsets,
     Origin,
     SourceRange,
-    TopicPartition,
     offsets_from_json,
     offsets_to_json,
     recorded_origin,
@@ -64,13 +63,11 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
     planned = planned_batch(read, batch_id)
     before = planned_batch(read, batch_id - 1) if batch_id > 0 else None
     starts = _first_starts(first_start, planned) if before is None else _starts(before, planned)
-    sources = tuple(_range((starts or {}).get(name), end) for name, end in planned.ends.items())
+    sources = tuple(_range(starts.get(name), end) for name, end in planned.ends.items())
     return MicroBatch(
         query_id=_query_id(read),
         batch_id=batch_id,
         digest=_digest(before, planned, only_kafka=None not in sources),
-        start=None if starts is None else _merged(_offsets(start) or {} for start in starts.values()),
-        end=_merged(source.end for source in sources if source is not None),
         sources=sources,
         stateful=keeps_state(read) if batch_id == 0 else None,
     )
@@ -134,7 +131,7 @@ def next_batch(files: Files) -> tuple[MicroBatch | None, bool]:
     if files.read_text(f"commits/{last}") is None:
         return batch, True
     sources = tuple(source and SourceRange(start=source.end, end=source.end) for source in batch.sources)
-    return replace(batch, batch_id=last + 1, digest="", start=batch.end, sources=sources), False
+    return replace(batch, batch_id=last + 1, digest="", sources=sources), False
 
 
 def _digest(before: PlannedBatch | None, planned: PlannedBatch, *, only_kafka: bool) -> str:
@@ -167,19 +164,19 @@ def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]
     return before.ends
 
 
-def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object] | None:
+def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object]:
     """The sources' offsets at the start of batch 0, as recorded with its end or else as the plan tells.
 
-    None if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
+    Empty if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
     """
     recorded = {name: _recorded(end) for name, end in planned.ends.items()}
     if None not in recorded.values():
         return recorded
     if told is None or len(told) != len(planned.ends):
-        return None
+        return {}
     starts = [parsed(start) for start in told]
     if planned.named and len(starts) > 1 and any(start != UNRESOLVED for start in starts):
-        return None
+        return {}
     # An earlier release of our source recorded no start: if it was unresolved, the batch starts where it ends.
     pairs = zip(starts, planned.ends.items(), strict=True)
     return {name: end if start == UNRESOLVED else start for start, (name, end) in pairs} | {
@@ -214,15 +211,6 @@ def _range(start: object, end: object) -> SourceRange | None:
 
 def _origin(offsets: object) -> Origin | None:
     return recorded_origin(offsets) if isinstance(offsets, Mapping) else None
-
-
-def _merged(sources: Iterable[Offsets]) -> Offsets:
-    """The offsets of all Kafka sources; for a partition that two of them read, the lower offset."""
-    offsets: dict[TopicPartition, int] = {}
-    for source in sources:
-        for partition, offset in source.items():
-            offsets[partition] = min(offset, offsets.get(partition, offset))
-    return offsets
 
 
 def _offsets(source: object) -> Offsets | None:

@@ -97,13 +97,12 @@ def _preflight(cluster: Cluster, options: SinkOptions, staging: Staging) -> None
 
 
 def pinned(batch: MicroBatch, reports: Sequence[EncodeReport]) -> MicroBatch:
-    """`batch`, starting at its end if its start is unknown (a query's first batch) and it writes nothing. Then only its
-    end matters.
+    """`batch`, starting at its end if it is a query's first one, its start is unknown and it writes nothing. Then only
+    its end matters.
     """
-    if batch.start is not None or any(report.blocks for report in reports):
+    if batch.batch_id or batch.start is not None or any(report.blocks for report in reports):
         return batch
-    sources = tuple(source and replace(source, start=source.end) for source in batch.sources)
-    return replace(batch, start=batch.end, sources=sources)
+    return replace(batch, sources=tuple(source and replace(source, start=source.end) for source in batch.sources))
 
 
 class _Sink(PromptInput):

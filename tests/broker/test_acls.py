@@ -32,6 +32,7 @@ from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.wire.encode import encode
+from tests.batches import reads
 from tests.principals import add_user
 from tests.producing import produce
 from tests.reading import await_stable
@@ -102,7 +103,7 @@ def copy(given, output, **more):
     """Read all of the source, write it in one batch as the sink does; how many records there were."""
     sink = sink_options(given | {"kafka.transactional.id": output, "topic": output} | more)
     found, start, end = values(source_options(given | {"subscribe": SOURCE}, streaming=False))
-    batch = MicroBatch(query_id="q", batch_id=0, digest=digest({}), start=start, end=end)
+    batch = MicroBatch(query_id="q", batch_id=0, digest=digest({}), sources=reads(start, end))
     partition = TopicPartition(output, 0)
 
     def write(identity):

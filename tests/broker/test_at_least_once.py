@@ -68,7 +68,7 @@ def commit(writes, append_records, *, fail=0):
             raise TransactionAborted("a task ran again")
         return Appended(partitions=2, records=2, bytes=2)
 
-    batch = MicroBatch(query_id="q", batch_id=0, digest="", start={}, end={})
+    batch = MicroBatch(query_id="q", batch_id=0, digest="")
     commit_batch(writes, batch, write, max_attempts=fail + 1, append_mode="driver")
     return tried
 

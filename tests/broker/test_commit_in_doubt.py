@@ -21,6 +21,7 @@ from spark_kafka_eos.protocol.error_codes import name_of
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.batches import reads
 
 pytestmark = pytest.mark.broker
 
@@ -143,7 +144,10 @@ def batch(sink, number):
     """Micro-batch `number`, which reads one record of a source (any topic will do, this one exists)."""
     source = TopicPartition(sink.topic, 0)
     return MicroBatch(
-        query_id="query", batch_id=number, digest=f"digest {number}", start={source: number}, end={source: number + 1}
+        query_id="query",
+        batch_id=number,
+        digest=f"digest {number}",
+        sources=reads({source: number}, {source: number + 1}),
     )
 
 

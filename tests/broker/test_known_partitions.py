@@ -66,7 +66,7 @@ def requests_of(either_kafka, topic, *, known, declared=PARTITIONS):
             sent.update(each.error for each in trace.requests if each.api == "AddPartitionsToTxn")
         return Appended(partitions=PARTITIONS, records=PARTITIONS, bytes=PARTITIONS)
 
-    batch = MicroBatch(query_id="q", batch_id=0, digest="", start={}, end={})
+    batch = MicroBatch(query_id="q", batch_id=0, digest="")
     with Cluster(options.client) as cluster:
         commit_batch(SharedTransaction(options, cluster, None), batch, write, max_attempts=1, append_mode="executors")
     return sent

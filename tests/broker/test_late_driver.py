@@ -49,7 +49,7 @@ def run(put):
 
 
 def batch(number, run_id):
-    return MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start={}, end={}, run_id=run_id)
+    return MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", run_id=run_id)
 
 
 def owned(cluster, topic):

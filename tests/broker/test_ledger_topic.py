@@ -25,6 +25,7 @@ from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.batches import reads
 from tests.broker.conftest import expire, options_of
 from tests.copying import Copy
 from tests.producing import produce
@@ -55,8 +56,7 @@ def write(cluster, options, batch_id, *, query="query", start=None, end=None):
         query_id=query,
         batch_id=batch_id,
         digest=f"digest-{batch_id}",
-        start={source: batch_id if start is None else start},
-        end={source: batch_id + 1 if end is None else end},
+        sources=reads({source: batch_id if start is None else start}, {source: batch_id + 1 if end is None else end}),
     )
     transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     nothing = Appended(partitions=0, records=0, bytes=0)
@@ -142,7 +142,7 @@ def test_the_order_of_the_output_topics_means_nothing(either_kafka, cluster, sin
     place = TopicPartition(one.topic, 0)
 
     def run(options, query):
-        batch = MicroBatch(query_id=query, batch_id=0, digest="d", start={place: 0}, end={place: 100})
+        batch = MicroBatch(query_id=query, batch_id=0, digest="d", sources=reads({place: 0}, {place: 100}))
         transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
         nothing = Appended(partitions=0, records=0, bytes=0)
         return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, append_mode="driver").outcome

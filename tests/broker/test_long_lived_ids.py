@@ -56,7 +56,7 @@ def run(cluster, topic, record_batch):
             append(cluster, identity, [(TopicPartition(topic, 0), 1, block)] * records)
             return Appended(partitions=records, records=records, bytes=records)
 
-        batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start={}, end={})
+        batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}")
         return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
 
     return run

@@ -31,6 +31,7 @@ from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.legacy import as_record_batches
 from spark_kafka_eos.wire.record_batch import scan
+from tests.batches import reads
 from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure
 from tests.conftest import KAFKA_OLDEST
@@ -100,7 +101,7 @@ class Driver:
     ) -> None:
         """`before` is called when the batch has begun, `after` when its record is appended."""
         source = {self._partition: batch_id}, {self._partition: batch_id + 1}  # any topic that exists
-        batch = MicroBatch(query_id="q", batch_id=batch_id, digest="", start=source[0], end=source[1])
+        batch = MicroBatch(query_id="q", batch_id=batch_id, digest="", sources=reads(source[0], source[1]))
         block = encode(pa.array([None], pa.binary()), pa.array([b"%d" % batch_id]), int(time.time() * 1000))
 
         def appended(identity: ProducerIdentity) -> Appended:

@@ -249,7 +249,7 @@ def test_a_topic_of_an_old_format_is_written_without_idempotence_or_not_at_all(u
 
     with Cluster(options.client) as cluster:
         writes = IdempotentWrites(options, cluster)
-        writes.begin(MicroBatch(query_id="q", batch_id=0, digest="", start={}, end={}))
+        writes.begin(MicroBatch(query_id="q", batch_id=0, digest=""))
         if degree == "required":
             with pytest.raises(BrokerError, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
                 writes.append(write)
@@ -282,7 +282,7 @@ def test_only_the_topic_of_an_old_format_is_written_without_idempotence_and_noth
     with Cluster(options.client) as cluster:
         for number in range(2):
             writes = IdempotentWrites(options, cluster)
-            batch = MicroBatch(query_id="q", batch_id=number, digest="", start={}, end={})
+            batch = MicroBatch(query_id="q", batch_id=number, digest="")
             with recording() as recorder:
                 writes.begin(batch)
                 assert writes.append(write).records == 10

@@ -270,7 +270,7 @@ def sink_of(kafka, topic):
 
 def assert_committed_once(cluster, transaction, write, partitions):
     """Batch 0 is committed at its first attempt with all its values in order, and the ledger knows it."""
-    batch = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
+    batch = MicroBatch(query_id="query", batch_id=0, digest="digest")
     report = commit_batch(transaction, batch, write, max_attempts=1, append_mode="driver")
     assert (report.outcome, report.records) == ("committed", 3 * BATCHES * RECORDS)
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}

@@ -21,6 +21,7 @@ from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
+from tests.batches import reads
 
 pytestmark = pytest.mark.broker
 
@@ -95,7 +96,7 @@ def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
         return Appended(partitions=2, records=2, bytes=2)
 
     end = TopicPartition(topic, 0)
-    batch = MicroBatch(query_id="q", batch_id=0, digest="", start={end: 0}, end={end: 1})
+    batch = MicroBatch(query_id="q", batch_id=0, digest="", sources=reads({end: 0}, {end: 1}))
     if when == "end":
         send = transaction._ledger.send
 

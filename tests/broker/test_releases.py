@@ -22,6 +22,7 @@ from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.transaction.commit import commit_batch
+from tests.batches import reads
 from tests.reading import ours
 
 pytestmark = pytest.mark.broker
@@ -72,7 +73,7 @@ def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_continues(
             return Appended(partitions=2, records=sum(ack.records for ack in acks), bytes=2)
 
         start, end = {source: number * 10}, {source: number * 10 + 10}
-        batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start=start, end=end)
+        batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", sources=reads(start, end))
         return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
 
     first = owner()

@@ -25,6 +25,7 @@ from spark_kafka_eos.replay.send import plan
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.verify import verify
+from tests.batches import reads
 from tests.producing import produce
 
 pytestmark = pytest.mark.broker
@@ -45,7 +46,7 @@ def sink(either_kafka):
 def batch(options, number):
     source = TopicPartition(options.topic, 0)  # any topic that exists
     return MicroBatch(
-        query_id="q", batch_id=number, digest=f"{number}", start={source: number}, end={source: number + 1}
+        query_id="q", batch_id=number, digest=f"{number}", sources=reads({source: number}, {source: number + 1})
     )
 
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.broker
 
 numbers = itertools.count(1)
 LIMIT = 1_000
-BATCH = MicroBatch(query_id="query", batch_id=0, digest="digest", start={}, end={})
+BATCH = MicroBatch(query_id="query", batch_id=0, digest="digest")
 
 
 def now():

@@ -52,7 +52,7 @@ def seen(consumed, topic):
 
 
 def batch(number):
-    return MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", start={}, end={})
+    return MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}")
 
 
 def run(transaction, number, write, value):

@@ -16,6 +16,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import Proxy
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.batches import reads
 
 OF_TV1 = ["AddPartitionsToTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "AddOffsetsToTxn"]
 
@@ -44,7 +45,7 @@ def commit(either_kafka, record_batch):
                     return Appended(partitions=2, records=len(acks), bytes=0, milliseconds={"encode": 1.0})
 
                 source = {TopicPartition(topic, 0): 0}
-                batch = MicroBatch(query_id="q", batch_id=0, digest="d", start=source, end=source)
+                batch = MicroBatch(query_id="q", batch_id=0, digest="d", sources=reads(source, source))
                 return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
 
     return run

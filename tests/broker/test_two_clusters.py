@@ -222,14 +222,7 @@ class TwoSources(Copy):
     def batch(self, number, of_a, of_b):
         """The batch that takes these (start, end) of the two topics."""
         a, b = (SourceRange(start=self.at(each[0]), end=self.at(each[1])) for each in (of_a, of_b))
-        return MicroBatch(
-            query_id=self.query,
-            batch_id=number,
-            digest=f"{of_a} {of_b}",
-            start=self.at(min(of_a[0], of_b[0])),
-            end=self.at(min(of_a[1], of_b[1])),
-            sources=(a, b),
-        )
+        return MicroBatch(query_id=self.query, batch_id=number, digest=f"{of_a} {of_b}", sources=(a, b))
 
     def at(self, offset):
         return {TopicPartition(self.source, number): offset for number in range(SLOTS)}

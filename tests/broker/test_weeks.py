@@ -24,6 +24,7 @@ from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.batches import reads
 from tests.sizes import grown, measure, table
 
 pytestmark = pytest.mark.broker
@@ -81,7 +82,7 @@ def writer(cluster: Cluster, source: str, topic: str) -> Callable[[int], None]:
         read = TopicPartition(source, 0)
         batch = MicroBatch(
             query_id="query", batch_id=batch_id, digest=f"{batch_id:x}",
-            start={read: batch_id * 10}, end={read: batch_id * 10 + 10},
+            sources=reads({read: batch_id * 10}, {read: batch_id * 10 + 10}),
         )  # fmt: skip
         staged = StagedWrite(cluster, sink, staging, stage, batch_id)
         report = commit_batch(transaction, batch, staged, max_attempts=3, append_mode="driver")

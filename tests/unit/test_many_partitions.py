@@ -38,6 +38,7 @@ from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.sampling import bytes_per_offset, ends_by_weight
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
+from tests.batches import reads
 from tests.model_kafka import KafkaModel
 
 MANY = 300
@@ -249,7 +250,7 @@ def test_a_transaction_takes_as_many_requests_for_a_thousand_partitions_as_for_t
         for number in range(2):
             kafka.requests.clear()
             start, end = (dict.fromkeys(places, at) for at in (number, number + 1))
-            batch = MicroBatch(query_id="q", batch_id=number, digest=str(number), start=start, end=end)
+            batch = MicroBatch(query_id="q", batch_id=number, digest=str(number), sources=reads(start, end))
             transaction.begin(batch)
             transaction.appending()
             transaction.commit(batch)
@@ -269,7 +270,7 @@ def test_source_topics_that_are_gone_are_looked_up_together():
     )
     transaction = SharedTransaction(options, kafka.cluster(), decide_micro_batch(options))
     read = {TopicPartition(f"tenant-{number}", 0): 0 for number in range(MANY)}
-    batch = MicroBatch(query_id="q", batch_id=0, digest="", start=read, end=read)
+    batch = MicroBatch(query_id="q", batch_id=0, digest="", sources=reads(read, read))
     transaction.begin(batch)
     transaction.appending()
     for number in range(1, 9):
@@ -347,7 +348,7 @@ def test_a_partition_that_two_sources_read_is_found_in_time_linear_to_all():
     first = {TopicPartition("a", number): 0 for number in range(20_000)}
     last = TopicPartition("b", 0)
     sources = tuple(SourceRange(start=start, end=start) for start in ({**first, last: 0}, {last: 0}))
-    batch = MicroBatch(query_id="new", batch_id=0, digest="", start={}, end={}, sources=sources)
+    batch = MicroBatch(query_id="new", batch_id=0, digest="", sources=sources)
     entry = LedgerEntry(
         query_id="old", batch_id=7, digest="", serial=8, sources=(SourceProgress(cluster="c", offsets=first),)
     )

@@ -6,13 +6,14 @@ import pytest
 
 from spark_kafka_eos.appending.append_mode import SMALL_BYTES, Choice, SessionKind, append_tasks, choose, offsets
 from spark_kafka_eos.model import MicroBatch, TopicPartition
+from tests.batches import reads
 
 CLUSTER = SessionKind(classic=True, local=False, speculates=False)
 ONE, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def batch(start, end):
-    return MicroBatch(query_id="q", batch_id=3, digest="d", start=start, end=end)
+    return MicroBatch(query_id="q", batch_id=3, digest="d", sources=reads(start, end))
 
 
 SMALL, LARGE = batch({ONE: 100}, {ONE: 200}), batch({ONE: 100}, {ONE: 1_000_100})

@@ -15,7 +15,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.operators.status import Commit, QueryStatus
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from tests.batches import record
+from tests.batches import reads, record
 
 NOW = 1_800_000_000_000
 LONG = "a-transactional.id-that-is-longer-than-any-table-of-eighty-columns-can-have-in-one-line-of-a-cell"
@@ -78,7 +78,7 @@ def test_the_dead_letters_of_the_last_batch_are_shown_if_there_are_any():
 
 def refused(planned=True):
     entry = LedgerEntry(query_id="8c1f09aa-6f5a", batch_id=7, digest="0123456789abcdef", serial=8)
-    batch = MicroBatch(query_id="8c1f09aa-6f5a", batch_id=3, digest="fedcba9876543210", start={O0: 1}, end={O0: 2})
+    batch = MicroBatch(query_id="8c1f09aa-6f5a", batch_id=3, digest="fedcba9876543210", sources=reads({O0: 1}, {O0: 2}))
     return Diagnosis(entry=entry, owner=OPEN, batch=batch, planned=planned, verdict=decide(entry, batch))
 
 

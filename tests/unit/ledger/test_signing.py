@@ -37,7 +37,7 @@ ENTRY = LedgerEntry(
     sources=(SourceProgress(cluster="c", offsets={TopicPartition("in", 0): 9}),),
     written=Written(records=1, bytes=2, milliseconds=3),
 )
-BATCH = MicroBatch(query_id="q", batch_id=7, digest="d", start={}, end={})
+BATCH = MicroBatch(query_id="q", batch_id=7, digest="d")
 SIGNED = encode_record(ENTRY, SIGNER)
 FIELDS = sorted(json.loads(SIGNED).keys() - {"v"})
 

@@ -28,6 +28,7 @@ from spark_kafka_eos.ledger.verdicts import (
 from spark_kafka_eos.ledger.versions import MOST_RANGES, added, contains
 from spark_kafka_eos.ledger.versions import last as last_version
 from spark_kafka_eos.model import MicroBatch, Origin, SourceRange, TopicPartition, offsets_to_json
+from tests.batches import reads
 
 O0, O1, O2, P0 = (
     TopicPartition("orders", 0),
@@ -46,7 +47,7 @@ def batch(
     batch_id: int, *, query_id: str = "ours", digest: str = "d", start: dict[TopicPartition, int] | None = None
 ) -> MicroBatch:
     return MicroBatch(
-        query_id=query_id, batch_id=batch_id, digest=digest, start=START if start is None else start, end=END
+        query_id=query_id, batch_id=batch_id, digest=digest, sources=reads(START if start is None else start, END)
     )
 
 
@@ -430,7 +431,7 @@ class Checkpoint:
         end = self.planned.setdefault(batch_id, dict(log))
         start = {tp: offset for tp, offset in start.items() if tp in end}
         hashed = digest([offsets_to_json(start), offsets_to_json(end)])
-        return MicroBatch(query_id=self.query_id, batch_id=batch_id, digest=hashed, start=start, end=end)
+        return MicroBatch(query_id=self.query_id, batch_id=batch_id, digest=hashed, sources=reads(start, end))
 
 
 class CrashesAndRestores(RuleBasedStateMachine):
@@ -558,16 +559,16 @@ TestCrashesAndRestores.settings = settings(max_examples=200, stateful_step_count
 
 
 def test_a_new_query_with_an_unknown_start_is_refused_and_told_how_to_take_over() -> None:
-    batch = MicroBatch(query_id="new", batch_id=0, digest="d", start=None, end=END)
+    batch = MicroBatch(query_id="new", batch_id=0, digest="d", sources=reads(None, END))
     text = refused(decide(entry(7, query_id="lost"), batch, START))
     assert "takeOverQuery=lost" in text
 
 
 def test_a_query_that_takes_over_by_name_follows_that_query_alone_and_only_with_its_first_batch() -> None:
-    first = MicroBatch(query_id="new", batch_id=0, digest="d", start=None, end=END)
+    first = MicroBatch(query_id="new", batch_id=0, digest="d", sources=reads(None, END))
     assert isinstance(decide(entry(7, query_id="lost"), first, None, take_over="lost"), Write)
     assert isinstance(decide(entry(7, query_id="third"), first, None, take_over="lost"), Refuse)
-    later = MicroBatch(query_id="new", batch_id=3, digest="d", start=None, end=END)
+    later = MicroBatch(query_id="new", batch_id=3, digest="d", sources=reads(None, END))
     assert isinstance(decide(entry(7, query_id="lost"), later, None, take_over="lost"), Refuse)
 
 
@@ -580,7 +581,7 @@ def told(batch_id: int, offsets: dict[TopicPartition, int]) -> LedgerEntry:
 def ranged(batch_id: int, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> MicroBatch:
     """A batch that was planned again."""
     sources = (SourceRange(start=start, end=end),)
-    return MicroBatch(query_id="ours", batch_id=batch_id, digest="now", start=start, end=end, sources=sources)
+    return MicroBatch(query_id="ours", batch_id=batch_id, digest="now", sources=sources)
 
 
 def words(verdict: Verdict) -> list[str]:

@@ -482,7 +482,7 @@ def test_a_query_may_not_read_its_own_dead_letters():
 def test_a_topic_of_that_name_on_another_cluster_is_another_topic(clusters, refused):
     dead, other = {TopicPartition("dead", 0): 1}, {TopicPartition("in", 0): 1}
     sources = (SourceRange(start={}, end=other), SourceRange(start={}, end=dead))
-    batch = MicroBatch(query_id="q", batch_id=0, digest="d", start={}, end=dead | other, sources=sources)
+    batch = MicroBatch(query_id="q", batch_id=0, digest="d", sources=sources)
     options = sink(deadLetterTopic="dead", sourceClusters=clusters or None)
     if not refused:
         refuse_loop(options, batch)

@@ -14,6 +14,7 @@ from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.run import check_source_cluster, examine_staging, preflight
 from spark_kafka_eos.protocol.cluster import Cluster
+from tests.batches import reads
 from tests.model_kafka import KafkaModel
 
 CLUSTER = Cluster(ClientOptions(bootstrap_servers=(("b", 1),)))  # never connected
@@ -41,7 +42,7 @@ IN = TopicPartition("in", 0)
 
 
 def first_batch(end, batch_id=0):
-    return MicroBatch(query_id="q", batch_id=batch_id, digest="", start={IN: 0}, end={IN: end})
+    return MicroBatch(query_id="q", batch_id=batch_id, digest="", sources=reads({IN: 0}, {IN: end}))
 
 
 @pytest.mark.parametrize(

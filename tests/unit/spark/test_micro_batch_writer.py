@@ -34,6 +34,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
 from spark_kafka_eos.transaction.calls import _calls
 from spark_kafka_eos.wire.single import encode_record
+from tests.batches import reads
 from tests.model_kafka import KafkaModel, lost, refused
 
 ORDERS = TopicPartition("orders", 0)
@@ -84,7 +85,7 @@ class Query:
 
     def micro_batch(self, number: int) -> MicroBatch:
         start, end = {ORDERS: 10 * number}, {ORDERS: 10 * number + 10}
-        return MicroBatch(query_id="q", batch_id=number, digest=f"{number}", start=start, end=end)
+        return MicroBatch(query_id="q", batch_id=number, digest=f"{number}", sources=reads(start, end))
 
     def after_others(self, batch: MicroBatch) -> MicroBatch:
         return batch

@@ -205,12 +205,12 @@ def test_a_first_batch_that_writes_nothing_starts_where_it_ends_in_each_source(b
     """As that of a query with startingOffsets=committed, which the ledger lets go on where another one ended."""
     block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=0, data=b"")
     end = {TopicPartition("orders", 0): 0}
-    first = MicroBatch(
-        query_id=QUERY, batch_id=0, digest="", start=None, end=end, sources=(SourceRange(start=None, end=end), None)
-    )
+    first = MicroBatch(query_id=QUERY, batch_id=0, digest="", sources=(SourceRange(start=None, end=end), None))
     batch = pinned(first, [EncodeReport(task=0, path=None, blocks=(block,) * blocks)])
     start = None if blocks else end
     assert (batch.start, batch.end, batch.sources) == (start, end, (SourceRange(start=start, end=end), None))
+    later = replace(first, batch_id=1)  # of a source that is new in it
+    assert pinned(later, []) == later
 
 
 def staging_folder(options) -> Path:

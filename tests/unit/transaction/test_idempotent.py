@@ -25,10 +25,11 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import HEADER
+from tests.batches import reads
 from tests.model_kafka import KafkaModel, refused
 
 IN = TopicPartition("in", 0)
-BATCH = MicroBatch(query_id="q", batch_id=0, digest="", start={IN: 0}, end={IN: 3})
+BATCH = MicroBatch(query_id="q", batch_id=0, digest="", sources=reads({IN: 0}, {IN: 3}))
 WRITTEN = Written(records=3, bytes=300, milliseconds=1)
 UNKNOWN_TOPIC, CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_FOR_MESSAGE_FORMAT = 3, 31, 43
 GIVEN = {"kafka.bootstrap.servers": "b:1", "deliveryGuarantee": "at-least-once", "kafka.group.id": "g"}

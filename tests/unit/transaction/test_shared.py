@@ -32,11 +32,12 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import MOST_EARLIER_RUNS, SourceProgress
-from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
+from spark_kafka_eos.model import READS_NOTHING, MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
 from spark_kafka_eos.wire.encode import encode
+from tests.batches import reads
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -161,7 +162,10 @@ def transaction(kafka):
 
 def batch(number):
     return MicroBatch(
-        query_id="query", batch_id=number, digest=f"digest {number}", start={SOURCE: number}, end={SOURCE: number + 1}
+        query_id="query",
+        batch_id=number,
+        digest=f"digest {number}",
+        sources=reads({SOURCE: number}, {SOURCE: number + 1}),
     )
 
 
@@ -328,7 +332,7 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
     run(transaction, 0)
     run(transaction, 1)
     kafka.outdate_coordinator(OPTIONS.group_id)
-    restarted = replace(batch(0), query_id="with a new checkpoint", start={SOURCE: 1}, end={SOURCE: 2})
+    restarted = replace(batch(0), query_id="with a new checkpoint", sources=reads({SOURCE: 1}, {SOURCE: 2}))
     with pytest.raises(LedgerRefused):
         commit_batch(
             owner(kafka),
@@ -682,7 +686,7 @@ def test_a_zombie_whose_commit_is_in_doubt_does_not_take_the_id_from_its_living_
 
 def sourced(number, *sources):
     ranges = tuple(source and SourceRange(start={source: number}, end={source: number + 1}) for source in sources)
-    return replace(batch(number), digest=f"digest-{number}", start={}, end={}, sources=ranges)
+    return replace(batch(number), digest=f"digest-{number}", sources=ranges)
 
 
 def settled(options, kafka, one):
@@ -773,7 +777,7 @@ def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions
 def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end(kafka):
     report = commit_batch(
         owner(kafka, keeps_ledger=False),
-        replace(batch(0), start={}, end={}),
+        replace(batch(0), sources=(READS_NOTHING,)),
         lambda identity: Appended(partitions=0, records=0, bytes=0),
         max_attempts=2,
         append_mode="driver",
