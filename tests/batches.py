@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.model import Offsets, SourceRange
+
+BY_DRIVER, BY_EXECUTORS = Choice(mode="driver"), Choice(mode="executors")
 
 
 def reads(start: Offsets | None, end: Offsets) -> tuple[SourceRange]:

@@ -30,7 +30,7 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.provenance_bytes import pack
-from tests.batches import reads
+from tests.batches import BY_EXECUTORS, reads
 
 SLOTS = 2  # append tasks, one for each output partition
 _BLOCK_BYTES = 61 + 10 * 60  # ten records, by the encoder's estimate: so a second attempt's blocks are of the same size
@@ -104,7 +104,7 @@ class Copy:
             batch,
             lambda identity: self.write(batch, identity),
             max_attempts=max_attempts,
-            append_mode="executors",
+            choice=BY_EXECUTORS,
         )
         if report.outcome == "committed":
             self.note(batch, report.producer_id, report.epoch)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -111,11 +112,14 @@ def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
         transaction = _first("SharedTransaction", "transaction.shared", "writing.transaction", "eos.distributed")(
             options, cluster, decide(options)
         )
+        by_driver: dict[str, Any] = {"append_mode": "driver"}
         if _is_0_1():
-            report = _name("eos.settle", "settle")(transaction, batch, write, max_tries=2, append_mode="driver")
+            report = _name("eos.settle", "settle")(transaction, batch, write, max_tries=2, **by_driver)
         else:
             commit_batch = _first("commit_batch", "transaction.commit", "writing.commit")
-            report = commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
+            takes_choice = "choice" in signature(commit_batch).parameters
+            mode = {"choice": _name("appending.append_mode", "Choice")(mode="driver")} if takes_choice else by_driver
+            report = commit_batch(transaction, batch, write, max_attempts=2, **mode)
     return {"outcome": report.outcome}
 
 

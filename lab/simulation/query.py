@@ -17,6 +17,7 @@ import pyarrow as pa
 from lab.simulation.network import Network
 from lab.simulation.world import Killed, Process, World
 from spark_kafka_eos.appending.append import StagedWrite, append_attempt, judge
+from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport, encoded
@@ -322,7 +323,7 @@ class SimulatedDriver:
                 batch,
                 write,
                 max_attempts=_MOST_TRIES,
-                append_mode="executors" if self._way == "executors" else "driver",
+                choice=Choice(mode="executors" if self._way == "executors" else "driver"),
                 clock=self.process.clock,
             )
             said = report.outcome

@@ -52,7 +52,7 @@ class Choice:
     """
 
     mode: Mode
-    reason: str
+    reason: str = ""
     small: bool = False
     tasks: int | None = None
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from spark_kafka_eos.appending.append import append, records_by_partition, topics_of
+from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.layout import layout, target
 from spark_kafka_eos.appending.report import Appended
@@ -224,7 +225,8 @@ def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progre
                 run_id=run_id,
             )
             write = _Write(cluster, options, number, chunk, to)
-            report = commit_batch(transaction, batch, write, max_attempts=options.max_attempts, append_mode="driver")
+            by_driver = Choice(mode="driver")
+            report = commit_batch(transaction, batch, write, max_attempts=options.max_attempts, choice=by_driver)
             sent += report.records
             progress(len(chunk))
             number, start = number + 1, end

@@ -161,8 +161,7 @@ class MicroBatchWriter:
                 batch,
                 write,
                 max_attempts=self._options.max_attempts,
-                append_mode=choice.mode,
-                append_reason=choice.reason,
+                choice=choice,
                 observe=observer(self._options, query.collector()),
             )
         except BaseException:

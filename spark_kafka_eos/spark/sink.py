@@ -30,6 +30,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.files import files_at, through_spark
 from spark_kafka_eos.appending.report import CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging, folder_of_run, staging_of
@@ -165,8 +166,7 @@ class _Sink(PromptInput):
                 batch,
                 StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
                 max_attempts=self._options.max_attempts,
-                append_mode="driver",
-                append_reason="as the sink always does",
+                choice=Choice(mode="driver", reason="as the sink always does"),
                 observe=observer(self._options, collector),
             )
 

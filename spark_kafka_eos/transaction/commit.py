@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from spark_kafka_eos.appending.append_mode import Choice, Mode
+from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.report import Appended, CommitReport
 from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, ProducerFenced, StagingLost, TransactionAborted
 from spark_kafka_eos.ledger import verdicts
@@ -67,21 +67,20 @@ def commit_batch(
     write: Callable[[ProducerIdentity], Appended],
     *,
     max_attempts: int,
-    append_mode: Mode,
-    append_reason: str = "",
+    choice: Choice,
     observe: Observer = log_report,
     clock: Clock = time.perf_counter,
 ) -> CommitReport:
     """Commit `batch` unless the ledger shows that it is committed; `write` is called once per attempt.
 
-    `append_mode` and `append_reason` go into the report, unless `write` reports another mode. `observe` gets the
-    report, also that of a batch that raises an error. `clock` is for tests.
+    `choice` is the append mode for the report, unless `write` reports another one. `observe` gets the report, also that
+    of a batch that raises an error. `clock` is for tests.
 
     Raises LedgerRefused, ProducerFenced, CommitOutcomeUnknown, AttemptsExhausted and whatever `write` raises. Unless
     the error says otherwise, nothing was committed, and what was appended is aborted.
     """
     with recording(clock=clock) as recorder:
-        attempts = _Attempts(transaction, batch, Choice(mode=append_mode, reason=append_reason), recorder)
+        attempts = _Attempts(transaction, batch, choice, recorder)
         try:
             outcome, appended = attempts.run(write, max_attempts)
         except BaseException as error:

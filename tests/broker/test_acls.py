@@ -32,7 +32,7 @@ from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.wire.encode import encode
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 from tests.principals import add_user
 from tests.producing import produce
 from tests.reading import await_stable
@@ -114,7 +114,7 @@ def copy(given, output, **more):
     with Cluster(sink.client) as cluster:
         preflight(cluster, sink)
         transaction = committer(sink, cluster, decide_micro_batch(sink))
-        return commit_batch(transaction, batch, write, max_attempts=1, append_mode="driver").records
+        return commit_batch(transaction, batch, write, max_attempts=1, choice=BY_DRIVER).records
 
 
 def written(kafka, topic):

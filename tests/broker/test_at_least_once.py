@@ -20,6 +20,7 @@ from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from spark_kafka_eos.wire.encode import encode
+from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
 
@@ -69,7 +70,7 @@ def commit(writes, append_records, *, fail=0):
         return Appended(partitions=2, records=2, bytes=2)
 
     batch = MicroBatch(query_id="q", batch_id=0, digest="")
-    commit_batch(writes, batch, write, max_attempts=fail + 1, append_mode="driver")
+    commit_batch(writes, batch, write, max_attempts=fail + 1, choice=BY_DRIVER)
     return tried
 
 

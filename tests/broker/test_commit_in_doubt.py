@@ -21,7 +21,7 @@ from spark_kafka_eos.protocol.error_codes import name_of
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 
 pytestmark = pytest.mark.broker
 
@@ -135,7 +135,7 @@ def run(sink, topic, cluster, record_batch):
             meanwhile(attempt, 2)
             return Appended(partitions=2, records=2, bytes=2)
 
-        return commit_batch(transaction, batch(sink, number), write, max_attempts=3, append_mode="driver")
+        return commit_batch(transaction, batch(sink, number), write, max_attempts=3, choice=BY_DRIVER)
 
     return run
 

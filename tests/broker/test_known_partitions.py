@@ -20,6 +20,7 @@ from spark_kafka_eos.protocol.recorder import recording
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
+from tests.batches import BY_EXECUTORS
 from tests.broker.conftest import options_of
 
 pytestmark = pytest.mark.broker
@@ -68,7 +69,7 @@ def requests_of(either_kafka, topic, *, known, declared=PARTITIONS):
 
     batch = MicroBatch(query_id="q", batch_id=0, digest="")
     with Cluster(options.client) as cluster:
-        commit_batch(SharedTransaction(options, cluster, None), batch, write, max_attempts=1, append_mode="executors")
+        commit_batch(SharedTransaction(options, cluster, None), batch, write, max_attempts=1, choice=BY_EXECUTORS)
     return sent
 
 

@@ -14,6 +14,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.commit import commit_batch
+from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
 
@@ -43,7 +44,7 @@ def run(put):
             put(identity, f"{number} {run_id[0]}".encode())
             return Appended(partitions=1, records=1, bytes=3)
 
-        return commit_batch(transaction, batch(number, run_id), write, max_attempts=2, append_mode="driver")
+        return commit_batch(transaction, batch(number, run_id), write, max_attempts=2, choice=BY_DRIVER)
 
     return run
 

@@ -25,7 +25,7 @@ from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 from tests.broker.conftest import expire, options_of
 from tests.copying import Copy
 from tests.producing import produce
@@ -60,7 +60,7 @@ def write(cluster, options, batch_id, *, query="query", start=None, end=None):
     )
     transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     nothing = Appended(partitions=0, records=0, bytes=0)
-    return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, append_mode="driver").outcome
+    return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, choice=BY_DRIVER).outcome
 
 
 def last_batch(cluster, options):
@@ -85,7 +85,7 @@ def test_a_monthly_job_is_remembered_though_the_group_has_expired(either_kafka, 
     def run():
         transaction = SharedTransaction(options, cluster, decide_batch_write(options))
         nothing = Appended(partitions=0, records=0, bytes=0)
-        return commit_batch(transaction, wanted, lambda _: nothing, max_attempts=2, append_mode="driver").outcome
+        return commit_batch(transaction, wanted, lambda _: nothing, max_attempts=2, choice=BY_DRIVER).outcome
 
     assert run() == "committed"
     expire(either_kafka.bootstrap, options.ledger_group)
@@ -145,7 +145,7 @@ def test_the_order_of_the_output_topics_means_nothing(either_kafka, cluster, sin
         batch = MicroBatch(query_id=query, batch_id=0, digest="d", sources=reads({place: 0}, {place: 100}))
         transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
         nothing = Appended(partitions=0, records=0, bytes=0)
-        return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, append_mode="driver").outcome
+        return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, choice=BY_DRIVER).outcome
 
     assert run(ways[0], "first") == "committed"
     with pytest.raises(LedgerRefused, match="does not start where it ended"):

@@ -16,6 +16,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
+from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
 
@@ -57,7 +58,7 @@ def run(cluster, topic, record_batch):
             return Appended(partitions=records, records=records, bytes=records)
 
         batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}")
-        return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
+        return commit_batch(transaction, batch, write, max_attempts=2, choice=BY_DRIVER)
 
     return run
 

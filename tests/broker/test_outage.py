@@ -30,6 +30,7 @@ from spark_kafka_eos.transaction import shared as transactions
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.decode import decode
+from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
 
@@ -271,10 +272,10 @@ def sink_of(kafka, topic):
 def assert_committed_once(cluster, transaction, write, partitions):
     """Batch 0 is committed at its first attempt with all its values in order, and the ledger knows it."""
     batch = MicroBatch(query_id="query", batch_id=0, digest="digest")
-    report = commit_batch(transaction, batch, write, max_attempts=1, append_mode="driver")
+    report = commit_batch(transaction, batch, write, max_attempts=1, choice=BY_DRIVER)
     assert (report.outcome, report.records) == ("committed", 3 * BATCHES * RECORDS)
     assert read_all(cluster, partitions) == {tp: values_of(tp) for tp in partitions}
-    assert commit_batch(transaction, batch, write, max_attempts=1, append_mode="driver").outcome == "skipped"
+    assert commit_batch(transaction, batch, write, max_attempts=1, choice=BY_DRIVER).outcome == "skipped"
 
 
 def elect_another(kafka, partition):

@@ -21,7 +21,7 @@ from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 
 pytestmark = pytest.mark.broker
 
@@ -107,7 +107,7 @@ def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
             return entry
 
         monkeypatch.setattr(transaction._ledger, "send", sent)
-    return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
+    return commit_batch(transaction, batch, write, max_attempts=2, choice=BY_DRIVER)
 
 
 @pytest.mark.parametrize(

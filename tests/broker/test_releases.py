@@ -22,7 +22,7 @@ from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.transaction.commit import commit_batch
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 from tests.reading import ours
 
 pytestmark = pytest.mark.broker
@@ -74,7 +74,7 @@ def test_a_batch_is_committed_redone_and_skipped_and_the_next_one_continues(
 
         start, end = {source: number * 10}, {source: number * 10 + 10}
         batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", sources=reads(start, end))
-        return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
+        return commit_batch(transaction, batch, write, max_attempts=2, choice=BY_DRIVER)
 
     first = owner()
     assert run(first, 0, fail=[0]).redone == ("as if a task had been tried twice",)

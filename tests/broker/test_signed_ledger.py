@@ -25,7 +25,7 @@ from spark_kafka_eos.replay.send import plan
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.verify import verify
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 from tests.producing import produce
 
 pytestmark = pytest.mark.broker
@@ -55,7 +55,7 @@ def write(cluster, options, number):
     transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     nothing = Appended(partitions=0, records=0, bytes=0)
     next_one = batch(options, number)
-    return commit_batch(transaction, next_one, lambda _: nothing, max_attempts=2, append_mode="driver").outcome
+    return commit_batch(transaction, next_one, lambda _: nothing, max_attempts=2, choice=BY_DRIVER).outcome
 
 
 def forge(cluster, options, number, *, name=None, signer=None):

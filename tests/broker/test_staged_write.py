@@ -24,6 +24,7 @@ from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
 
@@ -61,7 +62,7 @@ def write(either_kafka, cluster, tmp_path):
 
         transaction = SharedTransaction(sink, cluster, decide_micro_batch(sink))
         staged = StagedWrite(cluster, sink, staging, stage, 0)
-        return commit_batch(transaction, BATCH, staged, max_attempts=1, append_mode="driver")
+        return commit_batch(transaction, BATCH, staged, max_attempts=1, choice=BY_DRIVER)
 
     return write
 

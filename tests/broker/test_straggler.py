@@ -22,6 +22,7 @@ from spark_kafka_eos.operators.open_transactions import oldest_open
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch
+from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
 
@@ -62,7 +63,7 @@ def run(transaction, number, write, value):
         write(identity, value)
         return Appended(partitions=1, records=1, bytes=len(value))
 
-    return commit_batch(transaction, batch(number), appended, max_attempts=2, append_mode="driver")
+    return commit_batch(transaction, batch(number), appended, max_attempts=2, choice=BY_DRIVER)
 
 
 def begun(transaction, number):

@@ -16,7 +16,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import Proxy
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 
 OF_TV1 = ["AddPartitionsToTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "AddOffsetsToTxn"]
 
@@ -46,7 +46,7 @@ def commit(either_kafka, record_batch):
 
                 source = {TopicPartition(topic, 0): 0}
                 batch = MicroBatch(query_id="q", batch_id=0, digest="d", sources=reads(source, source))
-                return commit_batch(transaction, batch, write, max_attempts=2, append_mode="driver")
+                return commit_batch(transaction, batch, write, max_attempts=2, choice=BY_DRIVER)
 
     return run
 

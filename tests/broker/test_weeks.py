@@ -24,7 +24,7 @@ from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 from tests.sizes import grown, measure, table
 
 pytestmark = pytest.mark.broker
@@ -85,7 +85,7 @@ def writer(cluster: Cluster, source: str, topic: str) -> Callable[[int], None]:
             sources=reads({read: batch_id * 10}, {read: batch_id * 10 + 10}),
         )  # fmt: skip
         staged = StagedWrite(cluster, sink, staging, stage, batch_id)
-        report = commit_batch(transaction, batch, staged, max_attempts=3, append_mode="driver")
+        report = commit_batch(transaction, batch, staged, max_attempts=3, choice=BY_DRIVER)
         assert report.outcome == "committed"
 
     return write

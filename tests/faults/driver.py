@@ -36,6 +36,7 @@ from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.verify.provenance_bytes import pack
+from tests.batches import BY_DRIVER
 
 PARTITIONS = 2  # of the source, and of the target: source partition p goes to target partition p
 RECORDS = 30  # in each source partition
@@ -156,7 +157,7 @@ def batches(job: Job) -> Any:
             blocks = [*encoder.add(rows), *encoder.finish()] if rows.num_rows else []
             staged = staging.stage(folder := folder_of(number), 0, blocks)
             write = StagedWrite(cluster, options, staging, functools.partial(list, [staged]), number)
-            report = commit_batch(transaction, batch, write, max_attempts=3, append_mode="driver")
+            report = commit_batch(transaction, batch, write, max_attempts=3, choice=BY_DRIVER)
             staging.clean(folder)
             checkpoint.note(number)
             yield batch, report

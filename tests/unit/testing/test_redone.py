@@ -15,7 +15,7 @@ from spark_kafka_eos.ledger.verdicts import Write
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.testing.redone import redone
 from spark_kafka_eos.transaction.commit import commit_batch
-from tests.batches import reads
+from tests.batches import BY_EXECUTORS, reads
 
 
 def test_a_log_without_aborted_attempts_has_no_batch_written_again() -> None:
@@ -71,5 +71,5 @@ def test_the_lines_are_those_that_settling_a_batch_logs(caplog: pytest.LogCaptur
 
     batch = MicroBatch(query_id="f3-9a", batch_id=4, digest="", sources=reads(None, {}))
     with caplog.at_level(logging.INFO):
-        commit_batch(transaction, batch, write, max_attempts=3, append_mode="executors")
+        commit_batch(transaction, batch, write, max_attempts=3, choice=BY_EXECUTORS)
     assert redone(caplog.messages) == {4: ["executor 0 died", "executor 1 died"]}

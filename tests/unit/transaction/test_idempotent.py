@@ -25,7 +25,7 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import HEADER
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 from tests.model_kafka import KafkaModel, refused
 
 IN = TopicPartition("in", 0)
@@ -156,7 +156,7 @@ def test_each_attempt_has_an_epoch_of_its_own(kafka):
 
     for _ in range(2):  # the second time as by a restarted query in the same process
         with pytest.raises(AttemptsExhausted):
-            commit_batch(writes(kafka), BATCH, fail, max_attempts=2, append_mode="driver")
+            commit_batch(writes(kafka), BATCH, fail, max_attempts=2, choice=BY_DRIVER)
     assert epochs == [(epochs[0][0], epoch) for epoch in range(4)]
 
 
@@ -255,7 +255,7 @@ def test_an_error_while_records_are_sent_does_not_say_that_nothing_is_visible(ka
 
     own = writes(kafka)
     with pytest.raises(AttemptsExhausted, match="a task ran twice") as raised:
-        commit_batch(own, BATCH, fail, max_attempts=2, append_mode="driver")
+        commit_batch(own, BATCH, fail, max_attempts=2, choice=BY_DRIVER)
     assert raised.value.committed == "acknowledged"
     assert "Without a transaction, records that brokers acknowledged are visible" in str(raised.value)
 

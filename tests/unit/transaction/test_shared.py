@@ -37,7 +37,7 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
 from spark_kafka_eos.wire.encode import encode
-from tests.batches import reads
+from tests.batches import BY_DRIVER, reads
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -176,7 +176,7 @@ def run(transaction, number, max_attempts=2):
         batch(number),
         lambda identity: Appended(partitions=1, records=1, bytes=1),
         max_attempts=max_attempts,
-        append_mode="driver",
+        choice=BY_DRIVER,
     )
 
 
@@ -185,7 +185,7 @@ def test_observers_hear_of_every_batch_whatever_became_of_it(transaction):
 
     def run(number, write, **options):
         commit_batch(
-            transaction, batch(number), write, max_attempts=1, append_mode="driver", observe=heard.append, **options
+            transaction, batch(number), write, max_attempts=1, choice=BY_DRIVER, observe=heard.append, **options
         )
 
     def fail(_):
@@ -339,7 +339,7 @@ def test_nor_are_records_repeated_by_a_query_that_starts_where_an_outdated_coord
             restarted,
             lambda identity: Appended(partitions=1, records=1, bytes=1),
             max_attempts=2,
-            append_mode="driver",
+            choice=BY_DRIVER,
         )
     assert (kafka.commits, source_offset(kafka)) == (2, 2)
 
@@ -524,7 +524,7 @@ def test_an_owner_whose_staging_files_are_gone_because_it_was_overtaken_is_told_
         raise StagingLost("the driver cannot find the staging file")
 
     with pytest.raises(ProducerFenced) as raised:
-        commit_batch(transaction, batch(0), write, max_attempts=2, append_mode="driver")
+        commit_batch(transaction, batch(0), write, max_attempts=2, choice=BY_DRIVER)
     assert must_not_restart(raised.value)
 
 
@@ -533,7 +533,7 @@ def test_an_owner_whose_staging_files_are_gone_for_another_reason_is_told_that(t
         raise StagingLost("the driver cannot find the staging file")
 
     with pytest.raises(StagingLost, match="cannot find"):
-        commit_batch(transaction, batch(0), write, max_attempts=2, append_mode="driver")
+        commit_batch(transaction, batch(0), write, max_attempts=2, choice=BY_DRIVER)
 
 
 @pytest.mark.parametrize(("version", "verification"), [(2, False), (1, True)], ids=["TV2", "verified"])
@@ -617,7 +617,7 @@ def test_a_pause_beyond_the_timeout_is_named_in_the_same_words_wherever_it_is_no
         way(cluster, identity, more)
         return Appended(partitions=2, records=2, bytes=2)
 
-    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, append_mode="driver")
+    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, choice=BY_DRIVER)
     assert report.outcome == "committed"
     (why,) = report.redone
     assert TIMED_OUT.format(where) in why
@@ -636,7 +636,7 @@ def test_what_else_ends_an_attempt_is_not_taken_for_the_timeout_however_long_it_
             raise TransactionAborted("a task ran again")
         return Appended(partitions=1, records=1, bytes=1)
 
-    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, append_mode="driver")
+    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, choice=BY_DRIVER)
     assert report.redone == ("a task ran again",)
 
 
@@ -649,7 +649,7 @@ def test_who_is_fenced_while_it_adds_partitions_sends_nothing_more(kafka):
             batch(0),
             lambda identity: by_driver(kafka.cluster(PATIENCE), identity, OUTPUT),
             max_attempts=2,
-            append_mode="driver",
+            choice=BY_DRIVER,
         )
     assert kafka.sent("EndTxn") == []
 
@@ -695,7 +695,7 @@ def settled(options, kafka, one):
         one,
         lambda identity: Appended(partitions=1, records=1, bytes=1),
         max_attempts=2,
-        append_mode="driver",
+        choice=BY_DRIVER,
     )
 
 
@@ -720,7 +720,7 @@ def test_the_ledger_has_what_the_committed_attempt_wrote_and_how_long_its_steps_
         batch(0),
         lambda _: Appended(partitions=1, records=600, bytes=54_321, milliseconds={"encode": 1e6, "append": 5e5}),
         max_attempts=1,
-        append_mode="driver",
+        choice=BY_DRIVER,
     )
     written = kafka.entry().written
     assert (written.records, written.bytes) == (600, 54_321)
@@ -780,7 +780,7 @@ def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end
         replace(batch(0), sources=(READS_NOTHING,)),
         lambda identity: Appended(partitions=0, records=0, bytes=0),
         max_attempts=2,
-        append_mode="driver",
+        choice=BY_DRIVER,
     )
     assert (report.outcome, report.records) == ("committed", 0)
     assert kafka.sent("EndTxn") == []
@@ -828,7 +828,7 @@ def write_as(transaction, number, run_id):
         of_run(number, run_id),
         lambda identity: Appended(partitions=1, records=1, bytes=1),
         max_attempts=2,
-        append_mode="driver",
+        choice=BY_DRIVER,
     )
 
 
@@ -990,7 +990,7 @@ def test_a_query_that_goes_on_after_its_own_failed_batch_is_no_late_driver(broke
         raise UnknownTopic("no such topic")
 
     with pytest.raises(UnknownTopic):
-        commit_batch(transaction, of_run(1, RUN), fail, max_attempts=1, append_mode="driver")
+        commit_batch(transaction, of_run(1, RUN), fail, max_attempts=1, choice=BY_DRIVER)
     del brokers.meets["EndTxn"]
     assert write_as(transaction.anew(), 1, RUN).outcome == "committed"
 
