@@ -127,9 +127,13 @@ def bare_environment(folder: Path, requirements: Iterable[str] = ()) -> Path:
 
 
 def install_package(packages: Path) -> None:
-    """Install this package, as it is in the checkout, into an environment's folder for packages."""
+    """Install this package, as it is in the checkout, into an environment's folder for packages; with its script, if
+    the folder is that of an environment.
+    """
     for name in ("spark_kafka_eos", "pyspark_kafka_eos"):
         shutil.copytree(ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
+    if (commands := packages.parents[2] / "bin").is_dir():
+        shutil.copy(ROOT / "spark_kafka_eos" / "spark" / "bin" / "kafka-eos-python", commands)
 
 
 def _needed(requirements: Iterable[str]) -> list[Distribution]:

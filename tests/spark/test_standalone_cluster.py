@@ -155,6 +155,17 @@ def test_with_the_package_on_every_node_nothing_is_shipped(
 
 
 @pytest.mark.slow
+def test_the_python_without_archives_runs_driver_and_workers(
+    cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
+) -> None:
+    needed = [*(requires("spark-kafka-eos") or ()), "pyspark"]
+    install_package(bare_environment(site / "opt" / "spark-kafka-eos", needed))
+    with Shipped("A faster start", site).submit(cluster.url, kafka.bootstrap, topics) as driver:
+        driver.wait(meanwhile=lambda: None, timeout=240)
+    assert exactly_once(kafka, topics[1])
+
+
+@pytest.mark.slow
 def test_a_packed_environment_reaches_the_sinks_tasks(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:

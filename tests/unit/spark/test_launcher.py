@@ -106,7 +106,7 @@ def test_an_unreadable_archive_stays_so_that_python_says_what_is_wrong_with_it(h
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory) -> Path:
     """The script in a folder beside this Python, as pip installs it."""
-    folder = tmp_path_factory.mktemp("environment")
+    folder: Path = tmp_path_factory.mktemp("environment")
     (folder / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (folder / "python3").chmod(0o755)
     script = folder / "kafka-eos-python"
