@@ -11,7 +11,7 @@ def some(items: Iterable[str]) -> str:
     return ", ".join(shown[:3]) + (" and others" if len(shown) > 3 else "")
 
 
-def span(milliseconds: int) -> str:
+def duration(milliseconds: int) -> str:
     """A duration for people: `850 ms`, `61 s`, `36 h`, `7 days`."""
     for unit, size in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
         if milliseconds >= 2 * size:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.appending.append import append, records_by_partition
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
-from spark_kafka_eos.appending.blocks import Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.blocks import Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.appending.report import Appended, CommitReport
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.ledger.decide import decide_micro_batch
@@ -146,11 +146,11 @@ class Copy:
 
     def blocks(self, batch: MicroBatch) -> Iterator[Block]:
         """One encode task for each source partition; rows go to the output partitions in turn."""
-        where = Layout(
+        settings = EncodeSettings(
             topic=self.target, targets={self.target: Target(partitions=SLOTS)}, max_request_size=_BLOCK_BYTES
         )
         for task, (origin, wanted) in enumerate(self.tasks(batch)):
-            builder = BlockEncoder(where, task, lambda _: Target(partitions=SLOTS), lambda: int(time.time() * 1000))
+            builder = BlockEncoder(settings, task, lambda _: Target(partitions=SLOTS), lambda: int(time.time() * 1000))
             options = SourceOptions(client=origin.options, subscribe=(wanted.partition.topic,))
             for found in read([wanted], options, origin):
                 rows = self.write_as(found, batch.batch_id)

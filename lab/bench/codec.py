@@ -14,7 +14,7 @@ import pyarrow as pa
 from lab.bench.alternating import Show, Side, alternate, silent
 from lab.bench.figures import Comparison
 from lab.bench.inputs import Shape, rows
-from spark_kafka_eos.appending.blocks import BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.header_table import header_table
@@ -50,8 +50,8 @@ def codec(
             decode(batch, list(scan(batch)))
 
     def block_all() -> None:
-        layout = Layout(topic="t", targets={"t": four}, compression_type=compression)
-        encoder = BlockEncoder(layout, 0, lambda _: four, lambda: _NOW)
+        settings = EncodeSettings(topic="t", targets={"t": four}, compression_type=compression)
+        encoder = BlockEncoder(settings, 0, lambda _: four, lambda: _NOW)
         for table in tables:
             for _ in encoder.add(table):
                 pass

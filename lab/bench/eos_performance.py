@@ -21,7 +21,7 @@ from lab.bench.figures import Latencies, latencies
 from lab.bench.request_metrics import RequestMetrics
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.blocks import BlockEncoder
-from spark_kafka_eos.appending.layout import layout
+from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import MicroBatch, OffsetRange, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions, SourceOptions, sink_options, source_options
@@ -184,8 +184,8 @@ class _Copy:
         self._polls = iter(polls)
         self._left = settings.num_records
         self._bytes = 0
-        self._layout = layout(sink, settings.output_topic, cluster)
-        count = self._layout.targets[settings.output_topic].partitions
+        self._encode_settings = encode_settings(sink, settings.output_topic, cluster)
+        count = self._encode_settings.targets[settings.output_topic].partitions
         self._registered = (
             [TopicPartition(settings.output_topic, number) for number in range(count)]
             if settings.pre_registration
@@ -235,7 +235,9 @@ class _Copy:
     def _blocks(self, opened: _Open, started: float) -> Iterator[tuple[TopicPartition, int, bytearray]]:
         """Blocks from polls, until the transaction's duration is over or all records are copied."""
         settings = self._settings
-        encoder = BlockEncoder(self._layout, 0, self._layout.targets.__getitem__, lambda: time.time_ns() // 1_000_000)
+        encoder = BlockEncoder(
+            self._encode_settings, 0, self._encode_settings.targets.__getitem__, lambda: time.time_ns() // 1_000_000
+        )
         until = time.perf_counter() + settings.transaction_duration_ms / 1e3
         pace = threading.Event()
         while self._left and (not opened.polled or time.perf_counter() < until):

@@ -98,7 +98,7 @@ class ModelConnection:
 
     def __init__(self, network: Network, process: Process, node: int) -> None:
         self._network, self._process, self._node = network, process, node
-        self.where = f"node-{node}:9092"
+        self.address = f"node-{node}:9092"
         self.finalized_features = {"transaction.version": network.kafka.version}
         self.open = True
         self._pending: dict[int, _Awaited] = {}
@@ -109,10 +109,10 @@ class ModelConnection:
         world.step(process)
         refused = world.strikes() and world.chance(0.1)
         if refused:
-            world.fault("connection refused", self.where)
+            world.fault("connection refused", self.address)
         if refused or not network.reaches(process):
             world.wait(process.whole, _RESET_S)
-            raise BrokerUnreachable(f"no connection to {self.where}: refused")
+            raise BrokerUnreachable(f"no connection to {self.address}: refused")
 
     @property
     def usable(self) -> bool:
@@ -133,7 +133,7 @@ class ModelConnection:
     ) -> int:
         """Send the request. Its fate is decided now, but takes effect in `receive`."""
         if not self.open:
-            raise BrokerUnreachable(f"{self.where}: the connection is closed")
+            raise BrokerUnreachable(f"{self.address}: the connection is closed")
         api = request.name.removesuffix("Request")
         version = _version(api, newest)
         world = self._process.world
@@ -159,7 +159,7 @@ class ModelConnection:
     def receive(self, correlation_id: int) -> Any:
         """The answer. If there is none, wait for the timeout and raise BrokerUnreachable."""
         if correlation_id not in self._pending:
-            raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
+            raise BrokerUnreachable(f"{self.address}: connection lost with request {correlation_id} unanswered")
         answer, idle = self._pending.pop(correlation_id)
         world = self._process.world
         if idle:
@@ -170,7 +170,7 @@ class ModelConnection:
         self.close()
         world.wait(self._process.whole, _RESET_S if world.chance(0.8) else _TIMEOUT_S)
         self._process.check()
-        raise BrokerUnreachable(f"{self.where}: no response")
+        raise BrokerUnreachable(f"{self.address}: no response")
 
     def close(self) -> None:
         self.open = False

@@ -80,12 +80,13 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where rows may be written. The driver fixes it for the micro-batch, so that all tasks agree.
+class EncodeSettings:
+    """How rows become blocks, and to which topics they may go. The driver fixes it for the micro-batch, so that all
+    tasks agree.
 
-    `targets` has the topics that were looked up already. `output_topics` lists what is allowed (KIP-609's
-    pre-registration); if it is empty, everything is. `ledger_topic` is the query's own, "" without a ledger: no row may
-    go there. `links` is the number of headers to sample
+    `topic` takes all rows; if it is None, each row names its own. `targets` has the topics that were looked up already.
+    `output_topics` are those that rows may go to (KIP-609's pre-registration); if it is empty, to all. `ledger_topic`
+    is the query's own, "" without a ledger: no row may go there. `links` is the number of headers to sample
     (`observe.links`). Without `dead_letters`, a row that cannot be written is an error.
     """
 
@@ -117,25 +118,27 @@ class _Pending:
 
 class BlockEncoder:
     """Encodes one task's rows as blocks, in order per partition. After each `add`, it buffers at most
-    `layout.max_buffered_bytes` of rows, in Arrow batches of at most twice as many bytes.
+    `settings.max_buffered_bytes` of rows, in Arrow batches of at most twice as many bytes.
 
-    `lookup` describes a topic that is not in the layout (raises UnknownTopic); `clock` returns the timestamp, in ms, of
+    `lookup` describes a topic that is not in `settings` (raises UnknownTopic); `clock` returns the timestamp, in ms, of
     rows without one. Raises InvalidRow or UnknownTopic for a row that cannot become a record: with a dead-letter topic
     only if it cannot become one there either.
     """
 
-    def __init__(self, layout: Layout, task: int, lookup: Callable[[str], Target], clock: Callable[[], int]) -> None:
-        self._layout = layout
+    def __init__(
+        self, settings: EncodeSettings, task: int, lookup: Callable[[str], Target], clock: Callable[[], int]
+    ) -> None:
+        self._settings = settings
         self._task = task
         self._lookup = lookup
         self._clock = clock
-        self._targets = dict(layout.targets)
-        self._allowed = {each.topic: each for each in layout.output_topics}
-        self._partitioner = Partitioner(layout.partitioner, start=task)
+        self._targets = dict(settings.targets)
+        self._allowed = {each.topic: each for each in settings.output_topics}
+        self._partitioner = Partitioner(settings.partitioner, start=task)
         self._pending: dict[TopicPartition, _Pending] = {}
         self._buffered = 0
         self._held = 0  # at most: the Arrow batches that contain what is buffered
-        self._dead = None if layout.dead_letters is None else DeadLetters(layout.dead_letters)
+        self._dead = None if settings.dead_letters is None else DeadLetters(settings.dead_letters)
         self._unknown: dict[str, UnknownTopic] = {}
         self._rows = 0
 
@@ -166,8 +169,8 @@ class BlockEncoder:
     def _add_dead_letters(self) -> Iterator[Block]:
         """Add the rows that were put aside as rows of their topic."""
         if self._dead is not None and (rows := self._dead.take()) is not None:
-            assert self._layout.dead_letters is not None
-            yield from self._add(self._layout.dead_letters.topic, rows)
+            assert self._settings.dead_letters is not None
+            yield from self._add(self._settings.dead_letters.topic, rows)
 
     def _without_errors(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without `error`, and without that column."""
@@ -196,8 +199,8 @@ class BlockEncoder:
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if rows.num_rows == 0:
             return
-        if self._layout.topic is not None:  # overrides the column, because a source's rows contain their input topic
-            yield self._layout.topic, rows
+        if self._settings.topic is not None:  # overrides the column, because a source's rows contain their input topic
+            yield self._settings.topic, rows
             return
         if "topic" not in rows.schema.names:
             no_column = InvalidRow(
@@ -222,7 +225,7 @@ class BlockEncoder:
 
     def _refusal(self, topic: str) -> tuple[Cause, InvalidRow | UnknownTopic] | None:
         """Why a row may not go to the topic that it names."""
-        output_topics, aside = self._layout.output_topics, self._layout.dead_letters
+        output_topics, aside = self._settings.output_topics, self._settings.dead_letters
         if self._allowed and topic not in self._allowed:
             return Cause.TOPIC_NOT_ALLOWED, InvalidRow(
                 f"a row has topic {topic!r}, which is not in outputTopics ({shown(output_topics)})",
@@ -230,7 +233,7 @@ class BlockEncoder:
             )
         if aside is not None and topic == aside.topic:
             return Cause.TOPIC_NOT_ALLOWED, InvalidRow(f"a row without an error has the dead-letter topic {topic!r}")
-        if (why := why_reserved(topic, self._layout.ledger_topic)) is not None:
+        if (why := why_reserved(topic, self._settings.ledger_topic)) is not None:
             return Cause.TOPIC_NOT_ALLOWED, _reserved(topic, why)
         if topic not in self._unknown:
             try:
@@ -252,7 +255,7 @@ class BlockEncoder:
         if not rows.num_rows:
             return
         target = self._target(topic)
-        if (why := target.reserved or why_reserved(topic, self._layout.ledger_topic)) is not None:
+        if (why := target.reserved or why_reserved(topic, self._settings.ledger_topic)) is not None:
             raise _reserved(topic, why)  # an option names it
         count = target.partitions
         explicit = rows.column("partition") if "partition" in rows.schema.names else None
@@ -281,7 +284,7 @@ class BlockEncoder:
             added = int(sizes[start:end].sum())
             pending.bytes += added
             self._buffered += added
-            if pending.bytes >= self._layout.max_request_size:
+            if pending.bytes >= self._settings.max_request_size:
                 yield from self._cut(partition, final=False)
         self._held += int(sizes.sum())
 
@@ -299,7 +302,7 @@ class BlockEncoder:
         for number in np.unique(numbers[refused]).tolist():
             error = InvalidRow(
                 f"a row goes to {TopicPartition(topic, number)}, a partition that is not in outputTopics "
-                f"({shown(self._layout.output_topics)})",
+                f"({shown(self._settings.output_topics)})",
                 action="Add the partition to outputTopics, or correct the row.",
             )
             self._refuse(
@@ -308,16 +311,16 @@ class BlockEncoder:
 
     def _largest_cut(self) -> Iterator[Block]:
         """Cut the partitions with the most rows until what is buffered is within the limit."""
-        if self._buffered <= self._layout.max_buffered_bytes:
+        if self._buffered <= self._settings.max_buffered_bytes:
             return
         for partition in sorted(self._pending, key=lambda p: self._pending[p].bytes, reverse=True):
             yield from self._cut(partition, final=True)
-            if self._buffered <= self._layout.max_buffered_bytes:
+            if self._buffered <= self._settings.max_buffered_bytes:
                 return
 
     def _let_go(self) -> None:
         """Copy what is buffered if the Arrow batches that it keeps in memory may be above their limit."""
-        if self._held <= 2 * self._layout.max_buffered_bytes:
+        if self._held <= 2 * self._settings.max_buffered_bytes:
             return
         for pending in self._pending.values():
             if pending.rows:
@@ -346,18 +349,18 @@ class BlockEncoder:
 
     def _largest(self, topic: str) -> float:
         """How large a record may be before compression."""
-        aside = self._layout.dead_letters
+        aside = self._settings.dead_letters
         if aside is not None and topic == aside.topic and self._targets[topic].max_message_bytes is not None:
             return np.inf
-        return self._layout.max_request_size - _BATCH_OVERHEAD
+        return self._settings.max_request_size - _BATCH_OVERHEAD
 
     def _refuse_size(self, row: pa.RecordBatch, partition: TopicPartition, size: int, own: int | None) -> None:
         """Refuse a row with a record of `size` bytes: above the topic's `own` limit, or kafka.max.request.size."""
         if own is not None:
             limit = f"{own:,} (the topic's max.message.bytes)"
         else:
-            limit = f"{self._layout.max_request_size:,} (kafka.max.request.size)"
-        aside = self._layout.dead_letters
+            limit = f"{self._settings.max_request_size:,} (kafka.max.request.size)"
+        aside = self._settings.dead_letters
         if aside is not None and partition.topic == aside.topic:
             raise InvalidRow(
                 f"a dead letter for {partition} results in a record of about {size:,} bytes; the limit is {limit}",
@@ -396,7 +399,7 @@ class BlockEncoder:
     def _bound(self, partition: TopicPartition) -> int:
         """How large a block may be: `max_request_size`, or the topic's limit where it is known and smaller."""
         own = self._targets[partition.topic].max_message_bytes
-        return min(self._layout.max_request_size, own or self._layout.max_request_size)
+        return min(self._settings.max_request_size, own or self._settings.max_request_size)
 
     def _blocks(self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch) -> Iterator[Block]:
         """One block of these rows, or several within the limit."""
@@ -423,7 +426,7 @@ class BlockEncoder:
             rows.column("value"),
             timestamps,
             rows.column("headers") if "headers" in names else None,
-            compression_type=self._layout.compression_type,
+            compression_type=self._settings.compression_type,
         )
 
 

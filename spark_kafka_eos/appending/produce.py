@@ -141,7 +141,7 @@ class Appender:
                 if not requests:
                     return
                 for request in requests:
-                    self._send_to(self._cluster.connection(*request.way), request)
+                    self._send_to(self._cluster.connection(*request.connection), request)
             except BrokerUnreachable as error:
                 self._recover(self._plan.unreachable(error))
 

@@ -45,7 +45,7 @@ _WORTH_A_CONNECTION = 1 << 20  # bytes in flight
 _REQUEST_BYTES = 8 << 20  # maximum if several partitions share a request; brokers reject 100 MB
 
 
-class Way(NamedTuple):
+class LeaderConnection(NamedTuple):
     """The connection of a request: the leader's node id, and the number of the connection to it."""
 
     leader: int
@@ -72,7 +72,7 @@ class Batch:
 class Request:
     """One batch each of several partitions, sent together."""
 
-    way: Way
+    connection: LeaderConnection
     batches: Sequence[Batch]
 
 
@@ -102,7 +102,7 @@ class _Lane:
     failed: list[Batch] = field(default_factory=list)
     known: bool = False  # the broker knows the producer: a batch was acknowledged
     plain: bool = False  # without a producer id
-    went_by: int = 0  # the number of the last batch's connection
+    connection: int = 0  # the number of the one that the last batch took
 
     def may_send(self, max_in_flight: int) -> bool:
         one_at_a_time = self.plain or not self.known
@@ -147,8 +147,8 @@ class SendPlan:
         self.refused: dict[str, KafkaEosError] = {}  # the topics that answered so, with the first answer
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._sendable: dict[TopicPartition, None] = {}  # the lanes that may send, the first to become so first
-        self._requests: defaultdict[Way, int] = defaultdict(int)  # in flight
-        self._bytes: defaultdict[Way, int] = defaultdict(int)  # in flight
+        self._requests: defaultdict[LeaderConnection, int] = defaultdict(int)  # in flight
+        self._bytes: defaultdict[LeaderConnection, int] = defaultdict(int)  # in flight
         self.held_bytes = 0  # not acknowledged yet
         self._gathered_bytes = 0  # since `sendable` was asked for
 
@@ -179,13 +179,13 @@ class SendPlan:
 
     def sent(self, request: Request) -> None:
         """The request is in flight. Call it before the first byte is sent."""
-        self._requests[request.way] += 1
+        self._requests[request.connection] += 1
         for batch in request.batches:
             lane = self._lanes[batch.partition]
             lane.in_flight.append(lane.waiting.popleft())
-            lane.went_by = request.way.number
+            lane.connection = request.connection.number
             batch.sent += 1
-            self._bytes[request.way] += batch.size
+            self._bytes[request.connection] += batch.size
             self._sendable.pop(batch.partition, None)
             self._note(batch.partition)
 
@@ -264,19 +264,19 @@ class SendPlan:
         These are proposals, which take effect with `sent`. After `lost` or `answered`, the remaining ones are outdated.
         """
         load = self._bytes.copy()
-        ready: dict[Way, list[Batch]] = {}
+        ready: dict[LeaderConnection, list[Batch]] = {}
         for tp, leader in leaders.items():
             lane = self._lanes[tp]
-            way = Way(leader, lane.went_by)
+            connection = LeaderConnection(leader, lane.connection)
             if lane.known and not lane.in_flight:
-                ways = [Way(leader, number) for number in range(_CONNECTIONS)]
-                way = min(ways, key=lambda way: load[way] // _WORTH_A_CONNECTION)
-            load[way] += lane.waiting[0].size
-            ready.setdefault(way, []).append(lane.waiting[0])
+                connections = [LeaderConnection(leader, number) for number in range(_CONNECTIONS)]
+                connection = min(connections, key=lambda connection: load[connection] // _WORTH_A_CONNECTION)
+            load[connection] += lane.waiting[0].size
+            ready.setdefault(connection, []).append(lane.waiting[0])
         return [
-            Request(way=way, batches=_one_request(batches))
-            for way, batches in ready.items()
-            if self._requests[way] < self._max_in_flight
+            Request(connection=connection, batches=_one_request(batches))
+            for connection, batches in ready.items()
+            if self._requests[connection] < self._max_in_flight
         ]
 
     # -- inside
@@ -289,10 +289,10 @@ class SendPlan:
             self._sendable.pop(tp, None)
 
     def _landed(self, request: Request) -> None:
-        self._requests[request.way] -= 1
+        self._requests[request.connection] -= 1
         for batch in request.batches:
             self._lanes[batch.partition].in_flight.remove(batch)
-            self._bytes[request.way] -= batch.size
+            self._bytes[request.connection] -= batch.size
 
     def _failure(self, batch: Batch, answer: PartitionResponse) -> KafkaEosError:
         what = f", a record batch of {batch.records} records and {batch.size} bytes"

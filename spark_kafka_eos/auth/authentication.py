@@ -44,7 +44,7 @@ def tls_context(security: Security) -> ssl.SSLContext:
     return context
 
 
-def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, where: str) -> ssl.SSLSocket:
+def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, address: str) -> ssl.SSLSocket:
     """The TLS connection over `plain` to a server whose certificate is valid for `host`.
 
     Raises AuthenticationFailed, or OSError if the network fails, after closing `plain`.
@@ -54,7 +54,7 @@ def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, where: str) 
     except ssl.SSLError as error:
         plain.close()
         raise AuthenticationFailed(
-            f"the TLS handshake with {where} failed: {error.reason or error}",
+            f"the TLS handshake with {address} failed: {error.reason or error}",
             action="Check the port (is it a TLS listener?), the trusted CA, and the host name in the certificate.",
         ) from error
 
@@ -90,7 +90,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def sasl_exchange(
     security: Security,
-    where: str,
+    address: str,
     exchange: Callable[[bytes], bytes],
     *,
     token_timeout: float = 30.0,
@@ -99,7 +99,7 @@ def sasl_exchange(
     """Authenticate: `exchange` sends one SaslAuthenticate and returns the broker's bytes, or raises
     AuthenticationFailed.
 
-    `where` is the broker's host:port. `token_timeout` limits the wait for a token endpoint, in seconds. `tokens`
+    `address` is the broker's host:port. `token_timeout` limits the wait for a token endpoint, in seconds. `tokens`
     is for tests.
     """
     name, username = str(security.mechanism), security.username or ""
@@ -107,12 +107,12 @@ def sasl_exchange(
         from spark_kafka_eos.auth.oauth import exchange_token
 
         if not exchange_token(security, token_timeout, exchange, tokens):
-            raise AuthenticationFailed(f"{where} rejected {security.who} ({name})", action=security.advice)
+            raise AuthenticationFailed(f"{address} rejected {security.who} ({name})", action=security.advice)
         return
     if security.kerberos is not None:
         from spark_kafka_eos.auth.gssapi import exchange_tickets
 
-        exchange_tickets(security.kerberos, where, exchange)
+        exchange_tickets(security.kerberos, address, exchange)
         return
     from kafka.net.sasl import get_sasl_mechanism  # on demand: loads all of kafka-python's network code
 
@@ -129,18 +129,18 @@ def sasl_exchange(
         while not mechanism.is_done():
             answer = exchange(mechanism.auth_bytes())
             if name.startswith("SCRAM") and not iterations:
-                iterations = _iterations(answer, where, name)
+                iterations = _iterations(answer, address, name)
             mechanism.receive(answer)
     except (ValueError, KeyError):
         # Without the cause, because it may quote the exchange.
         raise AuthenticationFailed(
-            f"{where} sent an invalid response in the {name} exchange of user {security.username!r}"
+            f"{address} sent an invalid response in the {name} exchange of user {security.username!r}"
         ) from None
     if not mechanism.is_authenticated():
-        raise AuthenticationFailed(f"{where} rejected user {security.username!r} ({name})")
+        raise AuthenticationFailed(f"{address} rejected user {security.username!r} ({name})")
 
 
-def _iterations(first: bytes, where: str, name: str) -> int:
+def _iterations(first: bytes, address: str, name: str) -> int:
     """The iteration count in the server's first message. Raises AuthenticationFailed if it is too low or too high,
     ValueError or KeyError if there is none.
 
@@ -149,7 +149,7 @@ def _iterations(first: bytes, where: str, name: str) -> int:
     count = int(dict(pair.split("=", 1) for pair in first.decode().split(","))["i"])
     if not _FEWEST_ITERATIONS <= count <= _MOST_ITERATIONS:
         raise AuthenticationFailed(
-            f"{where} requests {count:,} iterations of {name}, which is not between {_FEWEST_ITERATIONS:,} and "
+            f"{address} requests {count:,} iterations of {name}, which is not between {_FEWEST_ITERATIONS:,} and "
             f"{_MOST_ITERATIONS:,}",
             action="Create the user's credentials again with a number in this range (Kafka's default is "
             f"{_FEWEST_ITERATIONS:,}), if this is your broker.",

@@ -12,8 +12,8 @@ _NO_SECURITY_LAYER = 1
 _KDC_UNREACHABLE = 0x100000000 - 1_765_328_228  # KRB5_KDC_UNREACH
 
 
-def exchange_tickets(kerberos: Kerberos, where: str, exchange: Callable[[bytes], bytes]) -> None:
-    """Authenticate. `exchange` as in `sasl_exchange`; `where` is the broker's host:port.
+def exchange_tickets(kerberos: Kerberos, address: str, exchange: Callable[[bytes], bytes]) -> None:
+    """Authenticate. `exchange` as in `sasl_exchange`; `address` is the broker's host:port.
 
     Raises ConfigurationError without the package gssapi, BrokerUnreachable if no KDC answers, AuthenticationFailed if
     there is no valid ticket, if the KDC or the broker rejects it, or if the broker is not the one that it claims to be.
@@ -26,7 +26,7 @@ def exchange_tickets(kerberos: Kerberos, where: str, exchange: Callable[[bytes],
             f"GSSAPI requires the package gssapi: {error}",
             action="Install spark-kafka-eos[kerberos] on the driver and the executors.",
         ) from None
-    host, _, _ = where.rpartition(":")
+    host, _, _ = address.rpartition(":")
     try:
         context = gssapi.SecurityContext(
             name=gssapi.Name(f"{kerberos.service}@{host}", gssapi.NameType.hostbased_service),
@@ -39,11 +39,11 @@ def exchange_tickets(kerberos: Kerberos, where: str, exchange: Callable[[bytes],
             token = context.step(exchange(token or b""))
         layers = context.unwrap(exchange(token or b"")).message
         if len(layers) != 4 or not layers[0] & _NO_SECURITY_LAYER:
-            raise AuthenticationFailed(f"{where} requires a SASL security layer, which Kafka does not have")
+            raise AuthenticationFailed(f"{address} requires a SASL security layer, which Kafka does not have")
         # TLS protects the records. The principal of the ticket is the one that is authorised.
         exchange(context.wrap(bytes([_NO_SECURITY_LAYER, 0, 0, 0]), False).message)
     except gssapi.exceptions.GSSError as error:
-        raise _failure(kerberos, where, error) from None
+        raise _failure(kerberos, address, error) from None
 
 
 def _credentials(kerberos: Kerberos) -> Any:
@@ -59,10 +59,10 @@ def _credentials(kerberos: Kerberos) -> Any:
     return gssapi.Credentials(name=name, usage="initiate", store=store or None)
 
 
-def _failure(kerberos: Kerberos, where: str, error: Any) -> AuthenticationFailed | BrokerUnreachable:
+def _failure(kerberos: Kerberos, address: str, error: Any) -> AuthenticationFailed | BrokerUnreachable:
     """The library's messages name principals, files and realms, and no keys."""
     reasons = error.get_all_statuses(error.min_code, False) or error.get_all_statuses(error.maj_code, True)
-    what = f"Kerberos login at {where} failed: {'; '.join(reasons)}"
+    what = f"Kerberos login at {address} failed: {'; '.join(reasons)}"
     if error.min_code & 0xFFFFFFFF == _KDC_UNREACHABLE:
         return BrokerUnreachable(what)
     if kerberos.keytab is not None:

@@ -42,7 +42,7 @@ from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.spark.checkpoint import next_batch_at
-from spark_kafka_eos.words import span
+from spark_kafka_eos.words import duration
 
 query = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="Show what Kafka knows of queries, whether they run or not."
@@ -383,7 +383,7 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
                 dead = f", {written.dead_letters:,} of them dead letters" if written.dead_letters else ""
                 yield (
                     "written",
-                    f"{written.records:,} records{dead}, {size(written.bytes)}, in {span(written.milliseconds)}",
+                    f"{written.records:,} records{dead}, {size(written.bytes)}, in {duration(written.milliseconds)}",
                 )
 
 
@@ -411,7 +411,7 @@ def _lag_row(source: SourceLag, tp: TopicPartition, now_ms: int) -> Sequence[str
         return str(tp), str(source.offsets[tp]), *["?"] * 5
     late = lag.late_ms(now_ms)
     ends = (lag.committed, lag.marks.last_stable_offset, lag.marks.high_watermark, lag.unread, lag.held)
-    return str(tp), *map(str, ends), "?" if late is None else span(late) if lag.unread else "-"
+    return str(tp), *map(str, ends), "?" if late is None else duration(late) if lag.unread else "-"
 
 
 def _ledger_view(found: _Look) -> RenderableType:
@@ -459,7 +459,7 @@ def _history_view(found: _Look) -> RenderableType:
             case LedgerEntry() as entry:
                 written = entry.written
                 size_of = ("?", "?", "?") if written is None else (
-                    f"{written.records:,}", size(written.bytes), span(written.milliseconds)
+                    f"{written.records:,}", size(written.bytes), duration(written.milliseconds)
                 )  # fmt: skip
                 numbers = (str(entry.serial), str(entry.batch_id))
                 row = (*numbers, moment(record.timestamp_ms), *size_of, f"{record.producer_id}/{record.epoch}")
@@ -472,7 +472,7 @@ def _history_view(found: _Look) -> RenderableType:
 
 
 def _ago(milliseconds: int) -> str:
-    return "just now" if milliseconds < 2_000 else f"{span(milliseconds)} ago"
+    return "just now" if milliseconds < 2_000 else f"{duration(milliseconds)} ago"
 
 
 def _count(number: int | None) -> str:

@@ -15,7 +15,7 @@ from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.words import span
+from spark_kafka_eos.words import duration
 
 _VERDICTS = {"Write": "written", "Skip": "skipped", "Repeat": "skipped", "Refuse": "refused"}
 
@@ -46,7 +46,7 @@ def state_words(owner: TransactionFacts | Unread | None) -> str:
     """Kafka's name of the state, and for how long a transaction has been open."""
     match owner:
         case TransactionFacts(age_ms=int(age_ms), is_open=True):
-            return f"{owner.state}, {span(age_ms)}"
+            return f"{owner.state}, {duration(age_ms)}"
         case TransactionFacts():
             return owner.state
         case Unread():

@@ -10,7 +10,7 @@ from spark_kafka_eos.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
 from spark_kafka_eos.operators.status import QueryStatus
 from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey, open_in
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.words import span
+from spark_kafka_eos.words import duration
 
 MOST_ROWS = 200  # of a table: a screen is for people
 
@@ -162,7 +162,7 @@ def _query_row(query: QueryStatus, now_ms: int) -> Row:
         cells=(
             query.transactional_id,
             "?" if batch is None else str(batch),
-            "" if committed is None else f"{span(committed)} ago",
+            "" if committed is None else f"{duration(committed)} ago",
             "unknown" if query.unread is None else str(query.unread),
             "unknown" if query.held is None else str(query.held),
             transaction,

@@ -13,7 +13,7 @@ from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey, active_ids, producer_counts
 from spark_kafka_eos.protocol.facts import TransactionFacts, is_open
-from spark_kafka_eos.words import span
+from spark_kafka_eos.words import duration
 
 _REASONS = 3  # of what did not answer, that are shown
 STYLES = {
@@ -53,7 +53,7 @@ def description(found: Survey, facts: TransactionFacts) -> RenderableType:
         ("producer id, epoch", f"{facts.producer_id}, {facts.epoch}"),
         ("coordinator", f"broker {facts.coordinator}"),
         ("started", _started(facts)),
-        ("timeout", span(facts.timeout_ms) + (f", {left(facts)} left" if left(facts) else "")),
+        ("timeout", duration(facts.timeout_ms) + (f", {left(facts)} left" if left(facts) else "")),
         ("client", "unknown: Kafka does not store it"),
     ):
         told.add_row(Text(name), Text(value))
@@ -153,12 +153,12 @@ def left(facts: TransactionFacts) -> str:
     milliseconds = facts.timeout_left_ms
     if milliseconds is None:
         return ""
-    return span(milliseconds) if milliseconds > 0 else "none"
+    return duration(milliseconds) if milliseconds > 0 else "none"
 
 
 def ago(milliseconds: int | None) -> str:
     """An age in words; clocks may differ."""
-    return "" if milliseconds is None else span(max(0, milliseconds))
+    return "" if milliseconds is None else duration(max(0, milliseconds))
 
 
 def _sorted(found: Survey, *, only_open: bool) -> list[TransactionFacts]:

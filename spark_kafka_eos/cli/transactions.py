@@ -18,7 +18,7 @@ from spark_kafka_eos.cli.shown import AsJson, Watch, watch
 from spark_kafka_eos.cli.terminal import Console, printable
 from spark_kafka_eos.errors import BrokerError, ToolFailed
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.abort import Verdict, abort_part, abort_whole
+from spark_kafka_eos.operators.abort import AbortDecision, abort_part, abort_whole
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.operators.survey import OpenPart, Survey
 from spark_kafka_eos.operators.transaction_markers import write_abort_marker
@@ -168,14 +168,14 @@ def abort(
             if place is not None
             else _Whole(cluster, transactional_id or "", fence_owner=fence_owner)
         )
-        verdict = target.judge()
-        if verdict.abort and not (dry_run or yes):
+        decision = target.judge()
+        if decision.abort and not (dry_run or yes):
             typer.confirm(f"{printable(target.plan())}\nReally?", abort=True, err=True)
-            verdict = target.judge()  # it may have ended, or gone on, in the meantime
-        if verdict.abort and not dry_run:
+            decision = target.judge()  # it may have ended, or gone on, in the meantime
+        if decision.abort and not dry_run:
             target.abort()
-        _report(target, verdict, done=verdict.abort and not dry_run, as_json=as_json)
-    if not verdict.abort:
+        _report(target, decision, done=decision.abort and not dry_run, as_json=as_json)
+    if not decision.abort:
         raise typer.Exit(FAILED)
 
 
@@ -190,7 +190,7 @@ class _Part:
         self._cluster, self._partition, self._start_offset = cluster, partition, start_offset
         self._found: OpenPart | None = None
 
-    def judge(self) -> Verdict:
+    def judge(self) -> AbortDecision:
         tp = self._partition
         found = survey(self._cluster, [tp], now_ms=_now())
         if tp in found.unread:
@@ -199,7 +199,7 @@ class _Part:
         self._found = starts.get(self._start_offset)
         if self._found is None:
             others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
-            return Verdict(abort=False, reason=f"no open transaction of {tp} starts there{others}")
+            return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
         return abort_part(self._found)
 
     def plan(self) -> str:
@@ -227,7 +227,7 @@ class _Whole:
         self._cluster, self._id, self._fence_owner = cluster, transactional_id, fence_owner
         self._facts: TransactionFacts | None = None
 
-    def judge(self) -> Verdict:
+    def judge(self) -> AbortDecision:
         self._facts = _known_facts(self._cluster, self._id)
         return abort_whole(self._id, self._facts, fence_owner=self._fence_owner)
 
@@ -266,19 +266,19 @@ class _Whole:
 _Target = _Part | _Whole
 
 
-def _report(target: _Target, verdict: Verdict, *, done: bool, as_json: bool) -> None:
+def _report(target: _Target, decision: AbortDecision, *, done: bool, as_json: bool) -> None:
     if as_json:
-        told = {"target": target.name, "abort": verdict.abort, "done": done}
-        told |= {"plan": target.plan()} if verdict.abort else {}
-        print(json.dumps({**told, "reason": verdict.reason, "action": verdict.action}, indent=1))
+        told = {"target": target.name, "abort": decision.abort, "done": done}
+        told |= {"plan": target.plan()} if decision.abort else {}
+        print(json.dumps({**told, "reason": decision.reason, "action": decision.action}, indent=1))
         return
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if done:
         console.print(f"Aborted {target.name}.")
-    elif verdict.abort:
-        console.print(f"Would be aborted, because {verdict.reason}. {target.plan()}")
+    elif decision.abort:
+        console.print(f"Would be aborted, because {decision.reason}. {target.plan()}")
     else:
-        console.print(f"Refused for {target.name}: {verdict.reason}. Nothing was changed. {verdict.action}".rstrip())
+        console.print(f"Refused for {target.name}: {decision.reason}. Nothing was changed. {decision.action}".rstrip())
 
 
 def _place(

@@ -182,14 +182,14 @@ def _receive(flight: _InFlight, *, whole: bool) -> Answer:
     answered = [(data.topic_id, data.partition) for data in response.partitions]
     if len(set(answered)) < len(answered) or set(answered) - flight.parts.keys():
         flight.connection.close()
-        raise BrokerUnreachable(f"{flight.connection.where}: a response contains partitions that were not requested")
+        raise BrokerUnreachable(f"{flight.connection.address}: a response contains partitions that were not requested")
     first = next(iter(flight.parts))
     parts = {}
     for key, data in zip(answered, response.partitions, strict=True):
         asked = flight.parts[key]
         parts[asked.partition] = _outcome(asked, data, is_first=key == first, whole=whole)
     return Answer(
-        where=flight.connection.where, parts=parts, error_code=response.error_code, throttle_ms=response.throttle_ms
+        address=flight.connection.address, parts=parts, error_code=response.error_code, throttle_ms=response.throttle_ms
     )
 
 

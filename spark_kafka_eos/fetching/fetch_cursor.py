@@ -97,16 +97,16 @@ def truncated(cursor: Cursor, diverging: EpochEndOffset) -> DataLoss:
     )
 
 
-def stuck(where: str, cursors: Iterable[Cursor]) -> DataLoss:
+def stuck(address: str, cursors: Iterable[Cursor]) -> DataLoss:
     return DataLoss(
-        f"{where} returned no data for {_ranges(cursors)} within delivery.timeout.ms",
+        f"{address} returned no data for {_ranges(cursors)} within delivery.timeout.ms",
         action="Either a transaction is still open before the end of the range, or the end of the log was lost.",
     )
 
 
-def throttled(where: str, cursors: Iterable[Cursor]) -> BrokerUnreachable:
+def throttled(address: str, cursors: Iterable[Cursor]) -> BrokerUnreachable:
     return BrokerUnreachable(
-        f"{where} throttled this client and returned no data for {_ranges(cursors)} within delivery.timeout.ms, not "
+        f"{address} throttled this client and returned no data for {_ranges(cursors)} within delivery.timeout.ms, not "
         "counting the throttle time",
         action="Increase the quota of this user or client id (consumer_byte_rate, request_percentage).",
     )

@@ -255,7 +255,7 @@ class FetchPlan:
             self._throttled_until[node] = self._clock() + answer.throttle_ms / 1000
         of_leader = [cursor for cursor in asked.values() if cursor.replica is None]
         if answer.error_code:
-            subject = f"a request to {answer.where}"
+            subject = f"a request to {answer.address}"
             if of_leader:
                 error, react = retriable_failure(answer.error_code, subject)
             else:
@@ -271,11 +271,11 @@ class FetchPlan:
         elif answer.throttle_ms:
             self._silence.restart()
             if self._progress.spent:
-                self._trouble = throttled(answer.where, asked.values()), Reaction.RETRY_SAME
+                self._trouble = throttled(answer.address, asked.values()), Reaction.RETRY_SAME
         elif (
             self._is_settled() and self._silence.spent and (silent := [one for one in of_leader if one.replica is None])
         ):
-            raise stuck(answer.where, silent)
+            raise stuck(answer.address, silent)
         elif not was_peek:  # else an ordinary request comes next
             _peek(of_leader, answer.parts)
 

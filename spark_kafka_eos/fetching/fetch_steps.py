@@ -135,10 +135,10 @@ Outcome = Fetched | Refused | EpochEndOffset | ReadReplica
 class Answer:
     """A broker's answer. Partitions may be missing from it; one without new data has a `Fetched` without batches.
 
-    `where` is the broker's address, for messages; `error_code` is that of the whole request.
+    `address` is the broker's address, for messages; `error_code` is that of the whole request.
     """
 
-    where: str
+    address: str
     parts: Mapping[TopicPartition, Outcome] = field(default_factory=dict)
     error_code: int = 0
     throttle_ms: int = 0

@@ -13,33 +13,33 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.words import some
 
-Way = Literal["write", "skip", "skip-to", "take-group"]
+Resolution = Literal["write", "skip", "skip-to", "take-group"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
     """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it.
 
-    `found` identifies it exactly; the operator may resolve it in one of `ways`. `unless_only_markers`: it does not hold
-    if only transaction markers lie between the end of the ledger's entry and the start of the batch.
+    `found` identifies it exactly; the operator may resolve it by one of `resolutions`. `unless_only_markers`: it does
+    not hold if only transaction markers lie between the end of the ledger's entry and the start of the batch.
     """
 
     reason: str
     meaning: str
     action: str
     found: str = ""
-    ways: tuple[Way, ...] = ()
+    resolutions: tuple[Resolution, ...] = ()
     unless_only_markers: bool = False
 
     @property
     def choices(self) -> dict[str, str]:
         """The values of the option `resolve` for this refusal, each with what it does and when it is correct."""
-        return {f"{way}:{self.found}": _MEANS[way] for way in self.ways}
+        return {f"{resolution}:{self.found}": _MEANS[resolution] for resolution in self.resolutions}
 
     @property
     def remedy(self) -> str:
         """`action`, and the choices."""
-        if not self.ways:
+        if not self.resolutions:
             return self.action
         words = "; ".join(f"resolve='{word}' {effect}" for word, effect in self.choices.items())
         return (
@@ -59,7 +59,7 @@ _TAKEN_OVER = (
     "If the query ran with another sink until now, for example the built-in one, and was stopped cleanly, this batch "
     "has not run yet, and `write` is correct."
 )
-_MEANS: Mapping[Way, str] = {
+_MEANS: Mapping[Resolution, str] = {
     "write": "writes this batch; correct if none of it is in the output (otherwise, those records are repeated)",
     "skip": "treats this batch as written; correct if all of it is in the output (otherwise, missing records are lost)",
     "skip-to": "treats every batch that reads only committed offsets as written, and continues after these offsets "
@@ -94,7 +94,7 @@ def unreadable(entry: Unreadable) -> Refuse:
         meaning="It is unknown whether this batch is committed",
         action="Run this query with the release that wrote the entry, or a later one. Only this sink may write to the "
         "ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 
@@ -106,7 +106,7 @@ def shared_group(others: str) -> Refuse:
         "other is",
         action="Set a different `kafka.group.id` for each query (default: the transactional.id).",
         found=others,
-        ways=("take-group",),
+        resolutions=("take-group",),
     )
 
 
@@ -121,7 +121,7 @@ def deleted(batch: MicroBatch, obstacle: str | None) -> Refuse:
         meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
         "records in the output, starting later skips some",
         action=f"Restore the ledgerTopic of the last run, or {_RESUME}.",
-        ways=("write",),
+        resolutions=("write",),
     )
 
 
@@ -135,7 +135,7 @@ def never_written(batch: MicroBatch, obstacle: str | None) -> Refuse:
         "written",
         action=f"{_RETURNED}. If the sink's options were changed by mistake, restore those of the last run. "
         f"{_TAKEN_OVER}",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 
@@ -150,7 +150,7 @@ def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         meaning="The DataFrames of the second call are not in the output",
         action="Write all DataFrames of a batch in one `with writer.transaction(...)` block, and write the missing "
         "ones with a batch job.",
-        ways=("skip",) if entry.batch_id == batch.batch_id else ("write",),
+        resolutions=("skip",) if entry.batch_id == batch.batch_id else ("write",),
     )
 
 
@@ -162,7 +162,7 @@ def moved(entry: LedgerEntry, batch: MicroBatch, differences: str) -> Refuse:
         meaning="The checkpoint was changed, or its sources now read another cluster or other topics; writing this "
         "batch would repeat or skip records",
         action=f"Restore the newest checkpoint, or {_RESUME}.",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 
@@ -175,7 +175,7 @@ def planned_again(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Re
         "planned again; writing it would repeat the records of the committed one",
         action=f"Restore the newest checkpoint, {'' if covered else _catch_up(entry, batch)}or {_RESUME}.",
         found=name_of(entry) if covered else "",
-        ways=("skip-to",) if covered else ("write", "skip"),
+        resolutions=("skip-to",) if covered else ("write", "skip"),
     )
 
 
@@ -188,7 +188,7 @@ def rewound(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
         action="If another driver runs this query, stop this one. Otherwise, restore the newest checkpoint, "
         f"{'' if covered else _catch_up(entry, batch)}or {_RESUME}.",
         found=name_of(entry) if covered else "",
-        ways=("skip-to",) if covered else ("write", "skip"),
+        resolutions=("skip-to",) if covered else ("write", "skip"),
     )
 
 
@@ -202,7 +202,7 @@ def gap(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         "transactional.id, or the ledger was reset",
         action=f"{_RETURNED}. If the sink's options were changed by mistake, restore those of the last run. "
         f"{_TAKEN_OVER} To write the missing records with this sink, {_RESUME}.",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
         unless_only_markers=batch.stateful is False,
     )
 
@@ -223,7 +223,7 @@ def shared_id(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         action="If another driver runs this query, stop this one. If this checkpoint was left behind, for example "
         f"on the disk of a node that returns, or if this query replaces the other, {_RESUME}. To run both queries, "
         f"{_OWN_ID}.",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 
@@ -235,7 +235,7 @@ def unknown_start(entry: LedgerEntry, batch: MicroBatch, why: str) -> Refuse:
         action=f"If it does, set takeOverQuery={entry.query_id} (a Kafka source with startingOffsets=committed "
         "does). Otherwise, set another `kafka.transactional.id` for the new query, or restore the old query's "
         "checkpoint.",
-        ways=("write",),
+        resolutions=("write",),
     )
 
 
@@ -248,7 +248,7 @@ def outdated(entry: LedgerEntry, batch: MicroBatch, behind: Sequence[str]) -> Re
         "batch would repeat records",
         action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}. If instead a topic "
         f"was created again and failOnDataLoss is false, {_take_over(entry)}.",
-        ways=("skip",),
+        resolutions=("skip",),
     )
 
 
@@ -261,7 +261,7 @@ def state_lost(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         "the output would have wrong results",
         action="Restore the newest checkpoint. A query with state needs one on storage that survives the driver. "
         f"To continue without the state, {_take_over(entry)}.",
-        ways=("write",),
+        resolutions=("write",),
     )
 
 
@@ -272,7 +272,7 @@ def elsewhere(entry: LedgerEntry, batch: MicroBatch, obstacle: str) -> Refuse:
         meaning="Starting earlier repeats records in the output, starting later skips some",
         action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}. If this "
         f"start is correct, for example because a topic is new, {_take_over(entry)}.",
-        ways=("write",),
+        resolutions=("write",),
     )
 
 
@@ -287,7 +287,7 @@ def other_job(entry: LedgerEntry, write: MicroBatch) -> Refuse:
         meaning="The ledger only records the writes of one txnAppId, so it is unknown whether this one was committed "
         "before",
         action="Set a different `kafka.transactional.id` for each txnAppId.",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 
@@ -298,7 +298,7 @@ def unknown_destination(write: MicroBatch) -> Refuse:
         "without recording to which topics",
         meaning="It is unknown whether this write is committed",
         action="",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 
@@ -309,7 +309,7 @@ def below(write: MicroBatch, last: int) -> Refuse:
         "and it is not known to be written",
         meaning="Versions may be skipped, so it is unknown whether this write is late or runs again",
         action="Give each write a higher version than the one before.",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 
@@ -320,7 +320,7 @@ def other_topics(write: MicroBatch, before: str) -> Refuse:
         meaning="It is unknown whether this is the same write with other rows, or another write",
         action="Set the option topic or outputTopics, which say where a write goes; or give each write a version of "
         "its own.",
-        ways=("write", "skip"),
+        resolutions=("write", "skip"),
     )
 
 

@@ -112,7 +112,7 @@ def decide(
     """
     ended = CommittedEnd.of(entry, batch, clusters, own, committed)
     verdict = _decide(entry, batch, ended, strangers, ours, only_markers, take_over, resolve, calls)
-    if not isinstance(verdict, Refuse) or not verdict.ways:
+    if not isinstance(verdict, Refuse) or not verdict.resolutions:
         return verdict
     return _resolved(verdict, verdict.found or f"{name_of(entry)}/{name_of(batch)}", resolve)
 
@@ -192,10 +192,10 @@ def _decide(
 
 def _resolved(refused: Refuse, found: str, resolve: str | None) -> Verdict:
     """The operator's resolution if it matches exactly this refusal; else the refusal, named as what was found."""
-    for way in refused.ways:
-        if resolve == f"{way}:{found}":
+    for resolution in refused.resolutions:
+        if resolve == f"{resolution}:{found}":
             said = f"resolve={resolve} resolves this refusal: {refused.reason}"
-            return Skip(reason=said) if way in ("skip", "skip-to") else Write(reason=said)
+            return Skip(reason=said) if resolution in ("skip", "skip-to") else Write(reason=said)
     return replace(refused, found=found)
 
 

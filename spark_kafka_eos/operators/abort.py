@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.operators.survey import Ending, OpenPart
 from spark_kafka_eos.protocol.facts import TransactionFacts
-from spark_kafka_eos.words import span
+from spark_kafka_eos.words import duration
 
 # A timeout that was exceeded by less may still be running by the coordinator's clock, or be acted upon this moment.
 CLOCKS_DIFFER_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class AbortDecision:
     """Whether to abort, and why (a sentence without its full stop); if not, what to do instead."""
 
     abort: bool
@@ -28,13 +28,13 @@ class Verdict:
     action: str = ""
 
 
-def abort_part(part: OpenPart) -> Verdict:
+def abort_part(part: OpenPart) -> AbortDecision:
     """Whether a marker may abort this part of a transaction."""
     producer, facts = part.producer, part.facts
     name = "" if facts is None else facts.transactional_id
     match part.ending:
         case Ending.UNKNOWN:
-            return Verdict(
+            return AbortDecision(
                 abort=False,
                 reason=f"whether producer {producer.producer_id} still has an owner is unknown: not every coordinator "
                 "could be asked, or this principal may not describe every transactional id",
@@ -42,14 +42,14 @@ def abort_part(part: OpenPart) -> Verdict:
                 "on the topic __transaction_state.",
             )
         case Ending.OWNER:
-            return Verdict(
+            return AbortDecision(
                 abort=False,
                 reason=f"its coordinator has it open as {name!r}{_for(facts)}, and may still commit it in its other "
                 "partitions, without the records of this one",
                 action=f"{_wait(facts)} To abort the whole transaction, run: kafka-eos transactions abort {name}",
             )
         case Ending.COORDINATOR:
-            return Verdict(
+            return AbortDecision(
                 abort=False,
                 reason=f"it is already decided ({_state(facts)}), and the coordinator is about to write the marker",
                 action=f"Find out why broker {'?' if facts is None else facts.coordinator}, which coordinates "
@@ -57,23 +57,23 @@ def abort_part(part: OpenPart) -> Verdict:
             )
         case Ending.NOBODY:
             if facts is not None and facts.producer_id == producer.producer_id and facts.epoch <= producer.epoch:
-                return Verdict(
+                return AbortDecision(
                     abort=False,
                     reason=f"no coordinator will end it, but the owner of {name!r} still has its producer epoch, and "
                     "could append to the same partition in its next transaction at any time",
                     action=f"Fence the owner first: kafka-eos transactions abort {name} --fence-owner. Then repeat "
                     "this command.",
                 )
-            return Verdict(abort=True, reason="it hangs: no coordinator will end it")
+            return AbortDecision(abort=True, reason="it hangs: no coordinator will end it")
 
 
-def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_owner: bool) -> Verdict:
+def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_owner: bool) -> AbortDecision:
     """Whether to take the transactional.id from its owner, which aborts what it has open.
 
     `fence_owner`: also from one that may be alive. The brokers do not know whether it is.
     """
     if facts is None:
-        return Verdict(
+        return AbortDecision(
             abort=False,
             reason=f"no coordinator knows the transactional id {transactional_id!r}",
             action="`kafka-eos transactions list` shows those that there are, `hanging` transactions that no "
@@ -81,7 +81,7 @@ def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_
         )
     left = facts.timeout_left_ms
     if facts.is_open and facts.state != "Ongoing":
-        return Verdict(
+        return AbortDecision(
             abort=False,
             reason=f"its transaction is already decided ({facts.state}), and broker {facts.coordinator} is writing the "
             "markers",
@@ -89,33 +89,35 @@ def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_
             f"kafka-eos transactions describe {transactional_id}",
         )
     if fence_owner:
-        return Verdict(abort=True, reason="its owner is fenced, whether it is alive or not")
+        return AbortDecision(abort=True, reason="its owner is fenced, whether it is alive or not")
     if facts.state != "Ongoing":
-        return Verdict(
+        return AbortDecision(
             abort=False,
             reason=f"it has no open transaction ({facts.state})",
             action="There is nothing to abort. To fence its owner nevertheless, add --fence-owner.",
         )
     if left is None or left > -CLOCKS_DIFFER_MS:
-        return Verdict(
+        return AbortDecision(
             abort=False,
             reason=f"its owner may be alive: the transaction has been open{_for(facts)}, and its timeout is "
-            f"{span(facts.timeout_ms)}",
+            f"{duration(facts.timeout_ms)}",
             action=f"{_wait(facts)} Aborting it now stops the owner, if it runs: a query of this package fails with "
             "ProducerFenced, and writes the batch again after a restart. If you are sure, add --fence-owner.",
         )
-    return Verdict(abort=True, reason=f"its timeout passed {span(-left)} ago, and its coordinator has not aborted it")
+    return AbortDecision(
+        abort=True, reason=f"its timeout passed {duration(-left)} ago, and its coordinator has not aborted it"
+    )
 
 
 def _for(facts: TransactionFacts | None) -> str:
-    return "" if facts is None or facts.age_ms is None else f" for {span(facts.age_ms)}"
+    return "" if facts is None or facts.age_ms is None else f" for {duration(facts.age_ms)}"
 
 
 def _wait(facts: TransactionFacts | None) -> str:
     left = None if facts is None else facts.timeout_left_ms
     if left is None or left <= 0:
         return "The coordinator is about to abort it."
-    return f"The coordinator aborts it by itself in {span(left)}."
+    return f"The coordinator aborts it by itself in {duration(left)}."
 
 
 def _state(facts: TransactionFacts | None) -> str:

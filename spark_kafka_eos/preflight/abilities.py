@@ -27,7 +27,7 @@ _WITHOUT = {
 def sink_findings(abilities: Abilities, service: Service | None, *, transactions: bool) -> Iterator[Finding]:
     """An error if no batch could be written, warnings for what works less well, and what is known of the service."""
     needed = TRANSACTION_APIS if transactions else PRODUCER_APIS
-    verdict = "" if service is None else f"{service.name}: {service.verdict}"
+    support = "" if service is None else f"{service.name}: {service.support}"
     missing = [api for api in needed if api in abilities.lacking]
     if missing:
         without = "transactions" if transactions else "idempotent producers"
@@ -37,13 +37,13 @@ def sink_findings(abilities: Abilities, service: Service | None, *, transactions
             found=f"the brokers lack {_listed(abilities, missing)}",
             meaning=f"Without them there are no {without} as the sink needs them: every batch would fail. "
             "Nothing else was checked",
-            action=verdict
+            action=support
             or "Upgrade to Kafka 3.3 or later, with an inter.broker.protocol.version of 0.11.0 or later, or "
             "use a service that offers these APIs",
         )
         return
     if service is not None:
-        yield Finding(severity=Severity.WARNING, subject="service", found=service.name, meaning=service.verdict)
+        yield Finding(severity=Severity.WARNING, subject="service", found=service.name, meaning=service.support)
     for meaning in dict.fromkeys(_WITHOUT.values()):
         apis = [api for api, what in _WITHOUT.items() if what == meaning and api in abilities.lacking]
         if apis and transactions:

@@ -29,7 +29,7 @@ from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics,
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.services import DISKLESS_SETTINGS
 from spark_kafka_eos.protocol.facts import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
-from spark_kafka_eos.words import span
+from spark_kafka_eos.words import duration
 
 # The settings that findings depend on.
 BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
@@ -151,7 +151,7 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
     yield Finding(
         severity=Severity.WARNING if short else Severity.OK,
         subject="offsets.retention.minutes",
-        found=f"{retention} ({span(retention * 60_000)})",
+        found=f"{retention} ({duration(retention * 60_000)})",
         meaning="If a query has no batch for this time, its offsets expire: lag tools lose it, and "
         "startingOffsets=committed needs sink.kafka.transactional.id. The ledger does not expire"
         if short
@@ -166,7 +166,7 @@ def _expiration(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             severity=Severity.WARNING,
             subject="transactional.id.expiration.ms",
-            found=f"{expiration} ({span(expiration)})",
+            found=f"{expiration} ({duration(expiration)})",
             meaning="The brokers forget a transactional id that has no batch for this time. The next batch gets a new "
             "producer id, and its first attempt may be aborted and written again",
             action="Increase it on the brokers; Kafka's default is 604800000 (7 days)",
@@ -181,12 +181,12 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
         case Unread() as unread:
             return _unauthorised(subject, unread.reason, "Write on it")
         case TransactionFacts(state="Ongoing") as ongoing:
-            since = "" if ongoing.age_ms is None else f" for {span(ongoing.age_ms)}"
+            since = "" if ongoing.age_ms is None else f" for {duration(ongoing.age_ms)}"
             return Finding(
                 severity=Severity.WARNING,
                 subject=subject,
                 found=f"producer {ongoing.producer_id}, epoch {ongoing.epoch}, has had an open transaction{since} "
-                f"(its timeout is {span(ongoing.timeout_ms)})",
+                f"(its timeout is {duration(ongoing.timeout_ms)})",
                 meaning="This query's last run ended during a batch, or another process uses this transactional.id. "
                 "Starting the query aborts that transaction and fences its producer",
                 action="Make sure that no other query and no other driver uses this transactional.id",

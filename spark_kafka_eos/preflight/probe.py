@@ -106,7 +106,7 @@ class _Attempt:
 
 
 def _finding(failed: _Failed, accepted: Sequence[str], options: SinkOptions, service: Service | None) -> Finding:
-    error, known = failed.error, "" if service is None else f"{service.name}: {service.verdict}"
+    error, known = failed.error, "" if service is None else f"{service.name}: {service.support}"
     name = probe_id(options.transactional_id)
     before = f"accepted before: {', '.join(dict.fromkeys(accepted))}" if accepted else "nothing was accepted"
     if isinstance(error, AuthorizationFailed):

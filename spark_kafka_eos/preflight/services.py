@@ -15,14 +15,14 @@ DISKLESS_SETTINGS = ("diskless.enable", "inkless.enable")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service: how it is recognised, what it runs, and where and when (year and month) that was read.
+    """A service: how it is recognised, what of Kafka it supports, and where and when (year and month) that was read.
 
-    `hosts` are ends of its brokers' names, `cluster_id` is the beginning of its clusters' ids; empty if nothing tells
-    the service from Kafka. Without full stops.
+    `hosts` are ends of its brokers' names, `cluster_id` is the beginning of its clusters' ids; empty if nothing
+    distinguishes the service from Kafka. `support` has no full stop at its end.
     """
 
     name: str
-    verdict: str
+    support: str
     source: str
     read: str
     hosts: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Service:
 SERVICES = (
     Service(
         name="Azure Event Hubs",
-        verdict="Basic has no Kafka endpoint, and Standard no transactions. Premium and Dedicated have them as a "
+        support="Basic has no Kafka endpoint, and Standard no transactions. Premium and Dedicated have them as a "
         "preview: check them with kafka-eos preflight --probe",
         source="https://learn.microsoft.com/azure/event-hubs/apache-kafka-transactions",
         read="2026-11",
@@ -40,7 +40,7 @@ SERVICES = (
     ),
     Service(
         name="Redpanda",
-        verdict="It has transactions in the protocol before KIP-890. Releases that offer Fetch only up to version 11 "
+        support="It has transactions in the protocol before KIP-890. Releases that offer Fetch only up to version 11 "
         "cannot be read",
         source="https://docs.redpanda.com/streaming/current/develop/kafka-clients/",
         read="2026-11",
@@ -48,7 +48,7 @@ SERVICES = (
     ),
     Service(
         name="WarpStream",
-        verdict="It has transactions, but not DescribeProducers: monitoring cannot name the owner of an open "
+        support="It has transactions, but not DescribeProducers: monitoring cannot name the owner of an open "
         "transaction",
         source="https://docs.warpstream.com/warpstream/kafka/reference/protocol-and-feature-support",
         read="2026-11",
@@ -56,21 +56,21 @@ SERVICES = (
     ),
     Service(
         name="StreamNative",
-        verdict="Its Classic Engine has transactions, its Ursa Engine has neither transactions nor compacted topics",
+        support="Its Classic Engine has transactions, its Ursa Engine has neither transactions nor compacted topics",
         source="https://docs.streamnative.io/cloud/build/kafka-clients/compatibility/kafka-protocol-and-features",
         read="2026-11",
         hosts=(".streamnative.cloud",),
     ),
     Service(
         name="Aiven diskless topics (Inkless)",
-        verdict="Diskless topics have neither transactions nor compaction. Use classic topics for the output and the "
+        support="Diskless topics have neither transactions nor compaction. Use classic topics for the output and the "
         "ledger; a diskless topic can be read",
         source="https://aiven.io/docs/products/kafka/diskless/concepts/limitations",
         read="2026-11",
     ),
     Service(
         name="AutoMQ",
-        verdict="It is a fork of Apache Kafka that changes the storage, and has Kafka's transactions",
+        support="It is a fork of Apache Kafka that changes the storage, and has Kafka's transactions",
         source="https://github.com/AutoMQ/automq",
         read="2026-11",
     ),

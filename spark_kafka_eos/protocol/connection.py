@@ -65,7 +65,7 @@ class Connection:
         self._early: dict[int, Any] = {}
         self._expires = float("inf")
         self._socket: socket.socket | None = None
-        with connecting(self.where):
+        with connecting(self.address):
             self._socket = self._connect()
         try:
             self._first_contact()
@@ -76,10 +76,10 @@ class Connection:
             raise
 
     def __repr__(self) -> str:
-        return f"Connection({self.where})"
+        return f"Connection({self.address})"
 
     @property
-    def where(self) -> str:
+    def address(self) -> str:
         return f"{self.host}:{self.port}"
 
     @property
@@ -112,7 +112,7 @@ class Connection:
         """The response to one request in flight; earlier responses are kept for their own `receive`."""
         while correlation_id not in self._early:
             if not self._pending:
-                raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
+                raise BrokerUnreachable(f"{self.address}: connection lost with request {correlation_id} unanswered")
             expected, decode, sent = self._pending[0]
             frame = self._receive_frame()
             answered = int.from_bytes(frame[:4], "big", signed=True)
@@ -159,14 +159,14 @@ class Connection:
         try:
             plain = socket.create_connection((self.host, self.port), timeout)
         except (OSError, ValueError, OverflowError) as error:  # the latter two for an invalid host name or port
-            raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
+            raise BrokerUnreachable(f"no connection to {self.address}: {error or type(error).__name__}") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            return plain if tls is None else handshake(tls, plain, self.host, self.where)
+            return plain if tls is None else handshake(tls, plain, self.host, self.address)
         except OSError as error:
             plain.close()
-            raise BrokerUnreachable(f"no connection to {self.where}: {error or type(error).__name__}") from error
+            raise BrokerUnreachable(f"no connection to {self.address}: {error or type(error).__name__}") from error
 
     def _first_contact(self) -> None:
         """The first request. In TLS 1.3, the client's handshake ends before the broker has seen its certificate."""
@@ -178,7 +178,7 @@ class Connection:
 
                 if rejected(error.__cause__):
                     raise AuthenticationFailed(
-                        f"{self.where} rejected the TLS connection: {error.what}",
+                        f"{self.address} rejected the TLS connection: {error.what}",
                         action="Set the keystore with a client certificate that the broker trusts.",
                     ) from error
             raise
@@ -191,7 +191,7 @@ class Connection:
             offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
             response = self.receive(self._send(request, choose("ApiVersions", offered.get(request.API_KEY, (0, 0)))))
         if response.error_code:
-            raise failure("ApiVersions", response.error_code, self.where)
+            raise failure("ApiVersions", response.error_code, self.address)
         self._offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         self.supported_features = {f.name: f.max_version for f in response.supported_features or ()}
         if response.finalized_features_epoch >= 0:
@@ -206,7 +206,7 @@ class Connection:
         shaken = self.call(SaslHandshakeRequest(mechanism=security.mechanism))
         if shaken.error_code:
             raise AuthenticationFailed(
-                f"{self.where} does not support SASL mechanism {security.mechanism}: {name_of(shaken.error_code)}",
+                f"{self.address} does not support SASL mechanism {security.mechanism}: {name_of(shaken.error_code)}",
                 action=f"The broker supports {', '.join(shaken.mechanisms)}.",
             )
 
@@ -214,7 +214,7 @@ class Connection:
             answer = self.call(SaslAuthenticateRequest(auth_bytes=data))
             if answer.error_code:
                 raise AuthenticationFailed(
-                    f"{self.where} rejected {security.who} ({security.mechanism}): {name_of(answer.error_code)}",
+                    f"{self.address} rejected {security.who} ({security.mechanism}): {name_of(answer.error_code)}",
                     action=security.advice,
                 )
             if answer.session_lifetime_ms:
@@ -222,13 +222,13 @@ class Connection:
             return bytes(answer.auth_bytes)
 
         try:
-            sasl_exchange(security, self.where, exchange, token_timeout=self._options.request_timeout_ms / 1000)
+            sasl_exchange(security, self.address, exchange, token_timeout=self._options.request_timeout_ms / 1000)
         except BrokerUnreachable as error:
             if self._socket is not None:
                 raise  # not this broker, but where the token or the ticket comes from
             # Brokers before KIP-152, and newer ones for some failures, close the connection without a response.
             raise AuthenticationFailed(
-                f"{self.where} closed the connection during SASL {security.mechanism}: {error.what}"
+                f"{self.address} closed the connection during SASL {security.mechanism}: {error.what}"
             ) from error
 
     # -- frames
@@ -239,8 +239,8 @@ class Connection:
         parts = frame(request, version)
         response_class: Any = ResponseClassRegistry.get_response_class(request.header)
         if self._socket is None:
-            raise BrokerUnreachable(f"{self.where}: the connection is closed")
-        sent = sending(request, self.where)
+            raise BrokerUnreachable(f"{self.address}: the connection is closed")
+        sent = sending(request, self.address)
         try:
             self._send_all(parts)
         except OSError as error:
@@ -276,7 +276,7 @@ class Connection:
 
     def _receive_exactly(self, size: int, deadline: float) -> memoryview:
         if self._socket is None:
-            raise BrokerUnreachable(f"{self.where}: the connection is closed")
+            raise BrokerUnreachable(f"{self.address}: the connection is closed")
         buffer = _buffer(size)
         filled = 0
         try:
@@ -307,7 +307,9 @@ class Connection:
     def _lost(self, why: str) -> BrokerUnreachable:
         unanswered = len(self._pending)
         self.close()
-        return BrokerUnreachable(f"{self.where}: {why}" + (f"; {unanswered} requests in flight" if unanswered else ""))
+        return BrokerUnreachable(
+            f"{self.address}: {why}" + (f"; {unanswered} requests in flight" if unanswered else "")
+        )
 
 
 def _buffer(size: int) -> memoryview:

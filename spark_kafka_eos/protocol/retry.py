@@ -23,7 +23,7 @@ _paces: dict[type[KafkaEosError], LogPace] = defaultdict(lambda: LogPace(time.mo
 Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
 
 
-def verdict(api: str, codes: Iterable[tuple[Subject | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
+def worst(api: str, codes: Iterable[tuple[Subject | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
     """The reaction to one response: to its first error that is not retriable, else its first retriable one, else
     NONE.
     """
@@ -58,7 +58,7 @@ def retry(
             if recovering is not None:
                 recover(recovering)
             response = attempt()
-            react, error = verdict(api, errors(response))
+            react, error = worst(api, errors(response))
         except BrokerUnreachable as unreachable:
             react, error = Reaction.FIND_COORDINATOR, unreachable
         if error is None:

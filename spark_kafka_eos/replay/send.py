@@ -21,7 +21,7 @@ import pyarrow as pa
 from spark_kafka_eos.appending.append import append, records_by_partition, topics_of
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
-from spark_kafka_eos.appending.layout import layout, target
+from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
@@ -288,7 +288,7 @@ class _Write:
 
     def _blocks(self) -> Iterator[Block]:
         encoder = BlockEncoder(
-            layout(self._options, None, self._cluster),
+            encode_settings(self._options, None, self._cluster),
             0,
             lambda topic: target(self._cluster, topic, self._options.ledger_topic),
             lambda: int(time.time() * 1e3),

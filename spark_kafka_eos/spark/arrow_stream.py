@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
-from spark_kafka_eos.appending.blocks import ROWS, Layout
+from spark_kafka_eos.appending.blocks import ROWS, EncodeSettings
 from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.ranges import from_rows
@@ -88,13 +88,13 @@ class Records:
     source: SourceOptions
     transform: Transform | None
 
-    def __call__(self, batches: Batches, layout: Layout) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Batches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
         ranges = from_rows(batches)
         if not ranges:
             return
         first: list[str] | None = None
         for records in read_records(ranges, self.source):
-            rows = sink_columns(records if self.transform is None else self.transform(records), layout)
+            rows = sink_columns(records if self.transform is None else self.transform(records), settings)
             first = first or rows.schema.names
             if rows.schema.names != first:
                 raise InvalidSchema(
@@ -104,7 +104,7 @@ class Records:
             yield rows
 
 
-def sink_columns(returned: object, layout: Layout) -> pa.RecordBatch:
+def sink_columns(returned: object, settings: EncodeSettings) -> pa.RecordBatch:
     """The columns that the sink writes, of what a transform has returned, in the sink's order and lower case. Raises
     InvalidSchema if it does not fit.
     """
@@ -116,7 +116,7 @@ def sink_columns(returned: object, layout: Layout) -> pa.RecordBatch:
         if twice := {name for name in names if names.count(name) > 1}:
             raise InvalidSchema(f"there are two columns {min(twice)!r}")
         written = check_schema(
-            from_arrow_schema(rows.schema), topic=layout.topic, dead_letters=layout.dead_letters is not None
+            from_arrow_schema(rows.schema), topic=settings.topic, dead_letters=settings.dead_letters is not None
         )
     except (InvalidSchema, PySparkTypeError) as error:
         problem = error.what if isinstance(error, InvalidSchema) else str(error)

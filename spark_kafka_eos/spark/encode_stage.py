@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_kafka_eos.appending.blocks import Block, BlockEncoder, Layout, Target
-from spark_kafka_eos.appending.layout import target
+from spark_kafka_eos.appending.blocks import Block, BlockEncoder, EncodeSettings, Target
+from spark_kafka_eos.appending.encode_settings import target
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport, encoded
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import KafkaEosError
@@ -32,7 +32,7 @@ from spark_kafka_eos.spark.worker import spare_the_collector
 Batches = Iterator[pa.RecordBatch]
 
 # From the batches that Spark passes to an encode task to rows with columns of the sink.
-RowsOf = Callable[[Batches, Layout], Batches]
+RowsOf = Callable[[Batches, EncodeSettings], Batches]
 
 _REPORT = pa.schema([("report", pa.binary())])
 
@@ -40,14 +40,16 @@ _REPORT = pa.schema([("report", pa.binary())])
 REPORT = from_arrow_schema(_REPORT)
 
 
-def stage_rows(batches: Batches, client: ClientOptions, layout: Layout, staging: Staging, folder: str) -> EncodeReport:
+def stage_rows(
+    batches: Batches, client: ClientOptions, settings: EncodeSettings, staging: Staging, folder: str
+) -> EncodeReport:
     """Encode one task's rows and stage the blocks. The report contains a KafkaEosError instead of raising it."""
     task = task_context().partitionId()
     started = time.perf_counter()
-    sample = Traceparents(layout.links)
-    encoder = _encoder(client, layout, task)
+    sample = Traceparents(settings.links)
+    encoder = _encoder(client, settings, task)
     try:
-        report = staging.stage(folder, task, _encode(batches, encoder, layout, sample))
+        report = staging.stage(folder, task, _encode(batches, encoder, settings, sample))
     except KafkaEosError as error:
         return _refused(task, error)
     elapsed = (time.perf_counter() - started) * 1e3
@@ -59,14 +61,14 @@ class StagingTask(PromptInput):
     """For `mapInArrow(…, REPORT)`: one row per task, a pickled EncodeReport."""
 
     client: ClientOptions
-    layout: Layout
+    settings: EncodeSettings
     staging: Staging
     folder: str
     rows_of: RowsOf | None = None
 
     def __call__(self, batches: Batches) -> Batches:
-        rows = _rows(batches, self.rows_of, self.layout)
-        yield report_row(stage_rows(rows, self.client, self.layout, self.staging, self.folder))
+        rows = _rows(batches, self.rows_of, self.settings)
+        yield report_row(stage_rows(rows, self.client, self.settings, self.staging, self.folder))
 
 
 @dataclass(frozen=True)
@@ -74,19 +76,19 @@ class ShufflingTask(PromptInput):
     """For `mapInArrow(…, SHUFFLED)`: the rows of the task's blocks, then of its report."""
 
     client: ClientOptions
-    layout: Layout
+    settings: EncodeSettings
     slots: int
     rows_of: RowsOf | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         task = task_context().partitionId()
         started = time.perf_counter()
-        rows = _rows(batches, self.rows_of, self.layout)
+        rows = _rows(batches, self.rows_of, self.settings)
         blocks: list[EncodedBlock] = []
-        sample = Traceparents(self.layout.links)
-        encoder = _encoder(self.client, self.layout, task)
+        sample = Traceparents(self.settings.links)
+        encoder = _encoder(self.client, self.settings, task)
         try:
-            for block in _encode(rows, encoder, self.layout, sample):
+            for block in _encode(rows, encoder, self.settings, sample):
                 blocks.append(encoded(block))
                 yield block_row(block, self.slots)
         except KafkaEosError as error:
@@ -115,8 +117,8 @@ def task_context() -> TaskContext:
     return context
 
 
-def _rows(batches: Batches, rows_of: RowsOf | None, layout: Layout) -> Batches:
-    return batches if rows_of is None else rows_of(batches, layout)
+def _rows(batches: Batches, rows_of: RowsOf | None, settings: EncodeSettings) -> Batches:
+    return batches if rows_of is None else rows_of(batches, settings)
 
 
 def _refused(task: int, error: KafkaEosError) -> EncodeReport:
@@ -125,16 +127,16 @@ def _refused(task: int, error: KafkaEosError) -> EncodeReport:
     return EncodeReport(task=task, error=error)
 
 
-def _encoder(client: ClientOptions, layout: Layout, task: int) -> BlockEncoder:
+def _encoder(client: ClientOptions, settings: EncodeSettings, task: int) -> BlockEncoder:
     def lookup(topic: str) -> Target:
-        return target(shared_cluster(client), topic, layout.ledger_topic)
+        return target(shared_cluster(client), topic, settings.ledger_topic)
 
-    return BlockEncoder(layout, task, lookup, lambda: time.time_ns() // 1_000_000)
+    return BlockEncoder(settings, task, lookup, lambda: time.time_ns() // 1_000_000)
 
 
-def _encode(batches: Batches, encoder: BlockEncoder, layout: Layout, sample: Traceparents) -> Iterator[Block]:
+def _encode(batches: Batches, encoder: BlockEncoder, settings: EncodeSettings, sample: Traceparents) -> Iterator[Block]:
     spare_the_collector()
-    for rows in arrow_rows(batches, dead_letters=layout.dead_letters is not None):
+    for rows in arrow_rows(batches, dead_letters=settings.dead_letters is not None):
         sample.add(rows)
         yield from encoder.add(rows)
     yield from encoder.finish()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_kafka_eos.appending.append import WRITTEN_AGAIN, add_partitions, append_attempt, judge
 from spark_kafka_eos.appending.append_mode import append_tasks
 from spark_kafka_eos.appending.barrier import AppendReport
-from spark_kafka_eos.appending.blocks import Layout
+from spark_kafka_eos.appending.blocks import EncodeSettings
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
@@ -30,7 +30,7 @@ def append_stage(
     session: SparkSession,
     rows: DataFrame,
     options: SinkOptions,
-    where: Layout,
+    settings: EncodeSettings,
     batch_id: int,
     rows_of: RowsOf | None,
     worth: int | None,
@@ -43,9 +43,9 @@ def append_stage(
 
     Raises TransactionAborted unless every record was appended exactly once, or the error that stopped a task.
     """
-    partitions = sum(target.partitions for target in where.targets.values())
+    partitions = sum(target.partitions for target in settings.targets.values())
     slots = append_tasks(parallelism(session), partitions, worth)
-    blocks = rows.mapInArrow(ShufflingTask(options.client, where, slots, rows_of), SHUFFLED)
+    blocks = rows.mapInArrow(ShufflingTask(options.client, settings, slots, rows_of), SHUFFLED)
     task = _AppendTask(options, identity, batch_id, tuple(known))
     appended = shuffle(blocks, slots).mapInArrow(task, REPORT)
     add_partitions(cluster, identity, known, transaction_timeout_ms=options.transaction_timeout_ms)

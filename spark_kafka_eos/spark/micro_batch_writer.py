@@ -21,7 +21,7 @@ from spark_kafka_eos.appending.append_mode import (
     larger_than_expected,
     offsets,
 )
-from spark_kafka_eos.appending.layout import known_partitions, layout
+from spark_kafka_eos.appending.encode_settings import encode_settings, known_partitions
 from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel, folder_of, staging_of
 from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransactionState, KafkaEosError, ReplayFailed
@@ -225,17 +225,17 @@ class MicroBatchWriter:
         if rows.frame is None:
             return StagedWrite(cluster, self._options, staging, list, batch.batch_id)
         options = replace(self._options, output_topics=rows.output_topics)
-        where = layout(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
+        settings = encode_settings(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
         frame = rows.frame
 
         def by_executors(identity: ProducerIdentity) -> Appended:
             chosen_by_rows = rows.rows_of is not None or "partition" in map(str.lower, frame.columns)
-            known = known_partitions(where, rows=offsets(batch), chosen_by_rows=chosen_by_rows)
+            known = known_partitions(settings, rows=offsets(batch), chosen_by_rows=chosen_by_rows)
             return append_stage(
                 session,
                 frame,
                 self._options,
-                where,
+                settings,
                 batch.batch_id,
                 rows.rows_of,
                 choice.tasks,
@@ -246,7 +246,7 @@ class MicroBatchWriter:
 
         if choice.mode == "executors":
             return by_executors
-        task = StagingTask(self._options.client, where, staging, folder, rows.rows_of)
+        task = StagingTask(self._options.client, settings, staging, folder, rows.rows_of)
         stage = functools.partial(_stage, rows.frame, task)
         if not choice.small:
             stage = functools.partial(self._with_room, stage, staging, batch, leftovers)

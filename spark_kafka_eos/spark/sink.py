@@ -137,12 +137,12 @@ class _Sink(PromptInput):
     def _stage(
         self, batches: Iterator[pa.RecordBatch], folder: str, query_id: str | None, batch_id: int | None
     ) -> EncodeReport:
-        from spark_kafka_eos.appending.layout import layout
+        from spark_kafka_eos.appending.encode_settings import encode_settings
         from spark_kafka_eos.spark.encode_stage import stage_rows
 
         # The task looks up the topics, because none of our code runs on the driver before it.
-        where = layout(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
-        return stage_rows(batches, self._options.client, where, self._staging, folder)
+        settings = encode_settings(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
+        return stage_rows(batches, self._options.client, settings, self._staging, folder)
 
     def _commit(
         self,

@@ -622,7 +622,7 @@ class SharedTransaction:
 
     def _refused(self, refusal: Refuse, committed: Committed = "nothing") -> LedgerRefused:
         remedy = refusal.remedy
-        if refusal.ways:
+        if refusal.resolutions:
             remedy += f" `kafka-eos query resolve {self._options.transactional_id}` shows both sides and the choices."
         return LedgerRefused(f"{refusal.reason}. {refusal.meaning}", action=remedy, committed=committed)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
-Verdict = Literal["holds", "violated", "not checked"]
+CheckResult = Literal["holds", "violated", "not checked"]
 
 
 class Invariant(IntEnum):
@@ -55,7 +55,7 @@ class CheckedInvariant:
     asked: bool = False
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckResult:
         if self.violations:
             return "violated"
         return "not checked" if self.unchecked else "holds"

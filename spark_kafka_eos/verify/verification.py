@@ -35,7 +35,7 @@ from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.verify import history as histories
 from spark_kafka_eos.verify import scan
 from spark_kafka_eos.verify.evidence import Ledger, Seen, SourcePartition, source_partition
-from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Verdict
+from spark_kafka_eos.verify.findings import CheckedInvariant, CheckResult, Invariant
 from spark_kafka_eos.verify.follower import Follower, witness
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.invariants import check
@@ -79,7 +79,7 @@ class Report:
         return tuple(finding.invariant for finding in self.findings if finding.unproven)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckResult:
         """ "not checked": nothing is violated, but a requested invariant could not be checked."""
         if self.violated:
             return "violated"

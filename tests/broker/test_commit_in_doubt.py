@@ -88,7 +88,7 @@ class LossyConnection(Connection):
     def _nothing(self, why):
         self.close()
         self._network.waited += 10
-        return BrokerUnreachable(f"{self.where}: {why}")
+        return BrokerUnreachable(f"{self.address}: {why}")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.append import append, append_attempt
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
-from spark_kafka_eos.appending.layout import layout, target
+from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
@@ -102,8 +102,8 @@ def test_a_row_that_names_it_is_a_dead_letter_or_refused_by_its_topic(either_kaf
 
     def blocks(**more):
         options = sink_options(given | more)
-        where = layout(options, None, cluster)
-        encoder = BlockEncoder(where, 0, lambda name: target(cluster, name, options.ledger_topic), lambda: 1)
+        settings = encode_settings(options, None, cluster)
+        encoder = BlockEncoder(settings, 0, lambda name: target(cluster, name, options.ledger_topic), lambda: 1)
         return [*encoder.add(row(victim, out)), *encoder.add(row(victim, topic)), *encoder.finish()], encoder
 
     with pytest.raises(InvalidRow, match=f"a row has topic '{topic}'"):
@@ -126,7 +126,7 @@ def test_no_option_names_what_only_brokers_write(cluster, named):
 def test_a_topic_of_one_transaction_is_checked_too(cluster, victim):
     options = sink_options({"kafka.bootstrap.servers": "unused:9092", "kafka.transactional.id": "t"})
     with pytest.raises(ConfigurationError, match=f"topic.*{LEDGER_TOPIC}"):
-        layout(options, LEDGER_TOPIC, cluster)
+        encode_settings(options, LEDGER_TOPIC, cluster)
 
 
 @ONE_PROTOCOL

@@ -12,8 +12,8 @@ import pytest
 from spark_kafka_eos.appending import staging_space
 from spark_kafka_eos.appending.append import StagedWrite, append
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
+from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.files import LocalFiles
-from spark_kafka_eos.appending.layout import layout
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import InvalidRow, StagingFull, StagingLost
@@ -54,7 +54,7 @@ def write(either_kafka, cluster, tmp_path):
         staging = Staging(None) if damage is None else Staging(str(tmp_path), inline_bytes=0)
 
         def stage():
-            encoder = BlockEncoder(layout(sink, sink.topic, cluster), 0, pytest.fail, now)
+            encoder = BlockEncoder(encode_settings(sink, sink.topic, cluster), 0, pytest.fail, now)
             report = staging.stage("0", 0, itertools.chain(encoder.add(rows), encoder.finish()))
             if damage is not None:
                 damage(tmp_path / report.path)

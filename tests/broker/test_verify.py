@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.appending import blocks as eos_blocks
 from spark_kafka_eos.appending.barrier import AppendReport, Commit
-from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
@@ -535,7 +535,7 @@ class Aside(World):
 
     def blocks(self, driver, batch):
         topics = {self.target: Target(partitions=SLOTS), self.dead: Target(partitions=SLOTS)}
-        encoder = BlockEncoder(Layout(topic=None, targets=topics), 0, pytest.fail, lambda: 0)
+        encoder = BlockEncoder(EncodeSettings(topic=None, targets=topics), 0, pytest.fail, lambda: 0)
         for origin, wanted in driver.tasks(batch):
             for rows in read([wanted], SourceOptions(client=origin.options, subscribe=(self.source,)), origin):
                 offsets = rows["offset"].to_pylist()

@@ -13,7 +13,7 @@ import pytest
 
 from spark_kafka_eos.appending.append import StagedWrite
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
-from spark_kafka_eos.appending.layout import layout
+from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
@@ -76,7 +76,9 @@ def writer(cluster: Cluster, source: str, topic: str) -> Callable[[int], None]:
         staging = Staging(None)
 
         def stage():
-            encoder = BlockEncoder(layout(sink, topic, cluster), 0, pytest.fail, lambda: int(time.time() * 1e3))
+            encoder = BlockEncoder(
+                encode_settings(sink, topic, cluster), 0, pytest.fail, lambda: int(time.time() * 1e3)
+            )
             return [staging.stage("0", batch_id, itertools.chain(encoder.add(rows), encoder.finish()))]
 
         read = TopicPartition(source, 0)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.appending.append import StagedWrite
 from spark_kafka_eos.appending.blocks import BlockEncoder
-from spark_kafka_eos.appending.layout import layout, target
+from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.staging import folder_of, staging_of
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.ledger.decide import decide_micro_batch
@@ -149,9 +149,9 @@ def batches(job: Job) -> Any:
                 step = 0 if job.from_committed and number == 0 else job.step
                 checkpoint.plan(number, {tp: min(job.end, offset + step) for tp, offset in before.items()})
             batch = micro_batch(checkpoint.read, number, [json.dumps(offsets_to_json(start))])
-            where = layout(options, job.target, cluster)
+            settings = encode_settings(options, job.target, cluster)
             encoder = BlockEncoder(
-                where, 0, lambda topic: target(cluster, topic, options.ledger_topic), lambda: int(time.time() * 1000)
+                settings, 0, lambda topic: target(cluster, topic, options.ledger_topic), lambda: int(time.time() * 1000)
             )
             rows = (rows_read if job.source_bootstrap else rows_of)(batch, before, job)
             blocks = [*encoder.add(rows), *encoder.finish()] if rows.num_rows else []

@@ -117,8 +117,8 @@ class ScriptedBroker:
 
 
 class ScriptedConnection:
-    def __init__(self, broker, where):
-        self.broker, self.where = broker, where
+    def __init__(self, broker, address):
+        self.broker, self.address = broker, address
         self.finalized_features = broker.features
         self.open = True
         self.pending = {}
@@ -137,24 +137,24 @@ class ScriptedConnection:
 
     def send(self, request, *, newest=None, decode=None):
         if not self.open:
-            raise BrokerUnreachable(f"{self.where}: the connection is closed")
+            raise BrokerUnreachable(f"{self.address}: the connection is closed")
         api = request.name.removesuffix("Request")
         if api == self.broker.cut_off:
             self.broker.cut_off = ""
             self.close()
-            raise BrokerUnreachable(f"{self.where}: sending {request.name} failed: broken pipe")
+            raise BrokerUnreachable(f"{self.address}: sending {request.name} failed: broken pipe")
         version = choose(api, (0, 99), newest=newest)
         request.with_header(correlation_id=1, client_id="test")
         request.encode(version=version, framed=True, header=True)  # what cannot be encoded fails here
         self.broker.requests.append((api, version, request))
-        self.broker.asked.append((api, self.where))
+        self.broker.asked.append((api, self.address))
         self.number += 1
         self.pending[self.number] = api, request
         return self.number
 
     def receive(self, correlation_id):
         if correlation_id not in self.pending:
-            raise BrokerUnreachable(f"{self.where}: connection lost with request {correlation_id} unanswered")
+            raise BrokerUnreachable(f"{self.address}: connection lost with request {correlation_id} unanswered")
         answer = self.broker.answer(*self.pending.pop(correlation_id))
         if isinstance(answer, Exception):
             self.close()

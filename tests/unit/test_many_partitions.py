@@ -14,8 +14,8 @@ import pytest
 
 from lab.bench.figures import growth
 from spark_kafka_eos.appending import blocks
-from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, Layout, Target
-from spark_kafka_eos.appending.layout import layout
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, EncodeSettings, Target
+from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.send_plan import SendPlan
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.ledger import verdicts
@@ -196,7 +196,7 @@ def test_output_topics_are_looked_up_together():
     names = ",".join(f"tenant-{number}" for number in range(MANY))
     options = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "outputTopics": names})
     kafka.meets["DescribeConfigs"] = lambda request, answer: _limits(answer())
-    assert len(layout(options, None, kafka.cluster()).targets) == MANY
+    assert len(encode_settings(options, None, kafka.cluster()).targets) == MANY
     assert sent(kafka) == {"Metadata": 2, "DescribeConfigs": 1}, "one of them for the ledger topic"
 
 
@@ -318,7 +318,7 @@ def test_partitions_share_the_buffer_without_a_search_among_all_of_them_for_each
 
     monkeypatch.setattr(blocks, "_Pending", Counted)
     partitions = 500
-    where = Layout(topic="t", targets={"t": Target(partitions=partitions)}, max_buffered_bytes=1_000)
+    where = EncodeSettings(topic="t", targets={"t": Target(partitions=partitions)}, max_buffered_bytes=1_000)
     encoder = BlockEncoder(where, 0, lambda _: Target(partitions=1), lambda: 7)
     columns = {"key": [None] * partitions, "value": [b"v"] * partitions, "partition": list(range(partitions))}
     list(encoder.add(pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))))
@@ -335,7 +335,7 @@ def test_rows_of_many_topics_are_sorted_once(monkeypatch):
     monkeypatch.setattr(np, "argsort", counted)
     names = [f"t{number % MANY}" for number in range(3 * MANY)]
     columns = {"key": [None] * len(names), "value": [b"%d" % n for n in range(len(names))], "topic": names}
-    where = Layout(topic=None, targets={}, output_topics=output_topics(",".join(sorted(set(names)))))
+    where = EncodeSettings(topic=None, targets={}, output_topics=output_topics(",".join(sorted(set(names)))))
     encoder = BlockEncoder(where, 0, lambda _: Target(partitions=1), lambda: 7)
     rows = pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
     out = [*encoder.add(rows), *encoder.finish()]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options.outputs import output_topics
@@ -27,8 +27,8 @@ def unknown(topic: str) -> Target:
     raise UnknownTopic(f"topic {topic!r} does not exist")
 
 
-def encode(layout: Layout, *batches: pa.RecordBatch, lookup=unknown) -> list[Block]:
-    encoder = BlockEncoder(layout, 3, lookup, lambda: NOW)
+def encode(encoding: EncodeSettings, *batches: pa.RecordBatch, lookup=unknown) -> list[Block]:
+    encoder = BlockEncoder(encoding, 3, lookup, lambda: NOW)
     return [*(block for batch in batches for block in encoder.add(batch)), *encoder.finish()]
 
 
@@ -43,7 +43,7 @@ def values(blocks: list[Block], partition: TopicPartition) -> list[bytes]:
     return out
 
 
-ONE = Layout(topic="t", targets={"t": Target(partitions=1)})
+ONE = EncodeSettings(topic="t", targets={"t": Target(partitions=1)})
 
 
 def test_all_rows_of_a_topic_with_one_partition_are_one_block_in_order():
@@ -57,9 +57,9 @@ def test_no_rows_make_no_block():
 
 
 def test_rows_with_one_key_stay_in_order_in_one_partition():
-    layout = Layout(topic="t", targets={"t": Target(partitions=3)})
+    encoding = EncodeSettings(topic="t", targets={"t": Target(partitions=3)})
     batches = [rows(key=[b"x", b"y"] * 50, value=[b"%d" % i for i in range(n, n + 100)]) for n in (0, 100)]
-    blocks = encode(layout, *batches)
+    blocks = encode(encoding, *batches)
     everything = {p: values(blocks, TopicPartition("t", p)) for p in range(3)}
     assert sorted(int(v) for vs in everything.values() for v in vs) == list(range(200))
     for parity in (0, 1):
@@ -75,13 +75,13 @@ def test_rows_with_one_key_stay_in_order_in_one_partition():
     st.integers(1_000, 20_000),
 )
 def test_no_block_is_above_the_bound_and_no_row_is_lost_or_moved(payload, limit, partitions, buffered):
-    layout = Layout(
+    encoding = EncodeSettings(
         topic="t", targets={"t": Target(partitions=partitions)}, max_request_size=limit, max_buffered_bytes=buffered
     )
     numbers = [i % partitions for i in range(len(payload))]
     half = len(payload) // 2
     blocks = encode(
-        layout,
+        encoding,
         rows(value=payload[:half], partition=numbers[:half]),
         rows(value=payload[half:], partition=numbers[half:]),
     )
@@ -94,13 +94,15 @@ def test_no_block_is_above_the_bound_and_no_row_is_lost_or_moved(payload, limit,
 def test_a_record_above_the_limit_is_an_error_that_names_partition_limit_and_option():
     with pytest.raises(InvalidRow, match=r"t-0 .*1,000 \(kafka.max.request.size\)") as raised:
         encode(
-            Layout(topic="t", targets={"t": Target(partitions=1)}, max_request_size=1_000),
+            EncodeSettings(topic="t", targets={"t": Target(partitions=1)}, max_request_size=1_000),
             rows(value=[b"ok", b"x" * 1_000]),
         )
     assert raised.value.committed == "nothing"
 
 
-SMALL = Layout(topic="t", targets={"t": Target(partitions=1, max_message_bytes=1_000)}, max_request_size=100_000)
+SMALL = EncodeSettings(
+    topic="t", targets={"t": Target(partitions=1, max_message_bytes=1_000)}, max_request_size=100_000
+)
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
@@ -116,8 +118,8 @@ def test_a_block_that_compression_makes_larger_than_the_topic_takes_is_cut_in_tw
     tight = Target(partitions=1, max_message_bytes=600_125)  # as much as these records may take uncompressed
     records = {}
     for compression in ("none", "gzip"):
-        layout = Layout(topic="t", targets={"t": tight}, compression_type=compression)
-        blocks = encode(layout, rows(value=payload))
+        encoding = EncodeSettings(topic="t", targets={"t": tight}, compression_type=compression)
+        blocks = encode(encoding, rows(value=payload))
         records[compression] = [block.records for block in blocks]
         assert all(len(block.data) <= 600_125 for block in blocks)
         assert values(blocks, TopicPartition("t", 0)) == payload
@@ -139,7 +141,7 @@ def test_headers_count_in_the_bound():
     headers = [[{"key": "k", "value": b"v" * 900}]]
     with pytest.raises(InvalidRow, match="kafka.max.request.size"):
         encode(
-            Layout(topic="t", targets={"t": Target(partitions=1)}, max_request_size=900),
+            EncodeSettings(topic="t", targets={"t": Target(partitions=1)}, max_request_size=900),
             rows(value=[b"x"], headers=headers),
         )
     blocks = encode(ONE, rows(value=[b"x"], headers=headers))
@@ -148,9 +150,9 @@ def test_headers_count_in_the_bound():
 
 
 def test_rows_go_to_the_topic_they_name():
-    layout = Layout(topic=None, targets={"a": Target(partitions=1)})
+    encoding = EncodeSettings(topic=None, targets={"a": Target(partitions=1)})
     blocks = encode(
-        layout, rows(value=[b"1", b"2", b"3"], topic=["a", "b", "a"]), lookup={"b": Target(partitions=1)}.__getitem__
+        encoding, rows(value=[b"1", b"2", b"3"], topic=["a", "b", "a"]), lookup={"b": Target(partitions=1)}.__getitem__
     )
     assert values(blocks, TopicPartition("a", 0)) == [b"1", b"3"]
     assert values(blocks, TopicPartition("b", 0)) == [b"2"]
@@ -163,29 +165,33 @@ def test_the_option_topic_wins_over_the_column():
 
 
 def test_a_row_for_an_unregistered_topic_breaks_the_contract():
-    layout = Layout(topic=None, targets={"a": Target(partitions=1)}, output_topics=output_topics("a"))
+    encoding = EncodeSettings(topic=None, targets={"a": Target(partitions=1)}, output_topics=output_topics("a"))
     with pytest.raises(InvalidRow, match="'b', which is not in outputTopics"):
-        encode(layout, rows(value=[b"1"], topic=["b"]))
+        encode(encoding, rows(value=[b"1"], topic=["b"]))
 
 
 @pytest.mark.parametrize("topic", ["a", None])
 def test_a_row_for_an_undeclared_partition_breaks_the_contract(topic):
-    layout = Layout(topic=topic, targets={"a": Target(partitions=8)}, output_topics=output_topics("a:0-3,a:7"))
+    encoding = EncodeSettings(
+        topic=topic, targets={"a": Target(partitions=8)}, output_topics=output_topics("a:0-3,a:7")
+    )
     named = {} if topic else {"topic": ["a"] * 3}
-    blocks = encode(layout, rows(value=[b"1", b"2", b"3"], partition=[0, 3, 7], **named))
+    blocks = encode(encoding, rows(value=[b"1", b"2", b"3"], partition=[0, 3, 7], **named))
     assert [block.partition.partition for block in blocks] == [0, 3, 7]
     with pytest.raises(InvalidRow, match=r"a row goes to a-5, .* not in outputTopics \(a:0-3,a:7\)"):
-        encode(layout, rows(value=[b"1", b"2", b"3"], partition=[0, 5, 7], **named))
+        encode(encoding, rows(value=[b"1", b"2", b"3"], partition=[0, 5, 7], **named))
 
 
 def test_a_row_without_a_topic_is_an_error():
     with pytest.raises(InvalidRow, match="a null 'topic'"):
-        encode(Layout(topic=None, targets={"a": Target(partitions=1)}), rows(value=[b"1", b"2"], topic=["a", None]))
+        encode(
+            EncodeSettings(topic=None, targets={"a": Target(partitions=1)}), rows(value=[b"1", b"2"], topic=["a", None])
+        )
 
 
 def test_an_unknown_topic_is_an_error():
     with pytest.raises(UnknownTopic, match="'nope'"):
-        encode(Layout(topic=None, targets={}), rows(value=[b"1"], topic=["nope"]))
+        encode(EncodeSettings(topic=None, targets={}), rows(value=[b"1"], topic=["nope"]))
 
 
 def test_a_partition_out_of_range_is_an_error():
@@ -206,8 +212,8 @@ def test_rows_that_are_slices_of_a_larger_batch_are_encoded_alone():
 
 
 def test_what_is_buffered_stays_below_the_bound():
-    layout = Layout(topic="t", targets={"t": Target(partitions=50)}, max_buffered_bytes=20_000)
-    encoder = BlockEncoder(layout, 0, unknown, lambda: NOW)
+    encoding = EncodeSettings(topic="t", targets={"t": Target(partitions=50)}, max_buffered_bytes=20_000)
+    encoder = BlockEncoder(encoding, 0, unknown, lambda: NOW)
     out = 0
     for _ in range(50):
         batch = rows(value=[b"x" * 100] * 50, partition=np.arange(50, dtype=np.int32).tolist())
@@ -220,10 +226,10 @@ def test_what_is_buffered_stays_below_the_bound():
 def test_a_partition_with_few_rows_does_not_keep_the_batches_they_came_in():
     """Else a task with skewed keys would keep all its input."""
     limit, number = 1 << 20, 60
-    layout = Layout(
+    encoding = EncodeSettings(
         topic="t", targets={"t": Target(partitions=2)}, max_request_size=limit // 4, max_buffered_bytes=limit
     )
-    encoder = BlockEncoder(layout, 0, unknown, lambda: NOW)
+    encoder = BlockEncoder(encoding, 0, unknown, lambda: NOW)
     before, most = pa.total_allocated_bytes(), 0
     found: list[Block] = []
     for batch in range(number):

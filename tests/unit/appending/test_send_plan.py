@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from spark_kafka_eos.appending.send_plan import PartitionResponse, Recover, Request, SendPlan, Way
+from spark_kafka_eos.appending.send_plan import LeaderConnection, PartitionResponse, Recover, Request, SendPlan
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, InvalidRow, KafkaEosError, TransactionAborted
 from spark_kafka_eos.model import Ack, TopicPartition
 from spark_kafka_eos.protocol.error_codes import Reaction
@@ -54,7 +54,7 @@ def carried(requests: list[Request]) -> list[list[int]]:
 
 
 def numbers(requests: list[Request]) -> list[int]:
-    return [request.way.number for request in requests]
+    return [request.connection.number for request in requests]
 
 
 # -- what is sent
@@ -108,7 +108,10 @@ def test_each_leader_gets_a_request_of_its_own() -> None:
     queue(plan, FIRST, 0)
     queue(plan, SECOND, 0)
     requests = plan.requests({FIRST: 1, SECOND: 2})
-    assert [(request.way, len(request.batches)) for request in requests] == [(Way(1, 0), 1), (Way(2, 0), 1)]
+    assert [(request.connection, len(request.batches)) for request in requests] == [
+        (LeaderConnection(1, 0), 1),
+        (LeaderConnection(2, 0), 1),
+    ]
 
 
 @pytest.mark.parametrize(("size", "together"), [(2 << 20, [4, 1]), (8 << 20, [1, 1, 1, 1, 1]), (9 << 20, [1] * 5)])
@@ -180,7 +183,7 @@ def test_a_partition_changes_over_only_while_it_has_nothing_in_flight() -> None:
         answer(plan, request)
     queue(plan, SECOND, 2, data=MEGABYTE)
     queue(plan, FIRST, 3)
-    assert {request.way.number: len(request.batches) for request in send(plan)} == {1: 1, 0: 1}
+    assert {request.connection.number: len(request.batches) for request in send(plan)} == {1: 1, 0: 1}
     queue(plan, SECOND, 3)
     assert numbers(send(plan)) == [1]
 
@@ -322,7 +325,7 @@ def test_a_lost_connection_leaves_room_for_what_follows() -> None:
         queue(plan, FIRST, *range(1, 6), data=MEGABYTE)
         plan.lost(send(plan))
     requests = send(plan)
-    assert (len(requests), requests[0].way) == (5, Way(1, 0))
+    assert (len(requests), requests[0].connection) == (5, LeaderConnection(1, 0))
 
 
 def test_after_a_lost_connection_the_topics_of_all_that_waits_are_looked_up_again() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from lab.simulation.partition import Partition
-from spark_kafka_eos.appending.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan, Way
+from spark_kafka_eos.appending.send_plan import Batch, LeaderConnection, PartitionResponse, Recover, Request, SendPlan
 from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import Ack, TopicPartition
@@ -51,7 +51,7 @@ class Broker:
 class Connection:
     """Requests on their way to a broker, and its answers on their way back, both in order."""
 
-    way: Way
+    to: LeaderConnection
     unanswered: deque[Request] = field(default_factory=deque)  # as the sender sees it
     unread: deque[Request] = field(default_factory=deque)  # by the broker
     answers: deque[dict[TopicPartition, PartitionResponse]] = field(default_factory=deque)
@@ -87,7 +87,7 @@ class Sending(RuleBasedStateMachine):
                 self.recover(self.plan.unreachable(BrokerUnreachable("refused")))
                 return
             self.check(request)
-            connection = self.connection(request.way)
+            connection = self.connection(request.connection)
             self.plan.sent(request)
             connection.unanswered.append(request)
             if failure != "sending":
@@ -135,7 +135,7 @@ class Sending(RuleBasedStateMachine):
             if before and tp == failing:
                 answers[tp] = PartitionResponse(before)
                 continue
-            answers[tp] = self.brokers[tp].append(connection.way.leader, batch)
+            answers[tp] = self.brokers[tp].append(connection.to.leader, batch)
             if after and tp == failing and not answers[tp].code:
                 answers[tp] = PartitionResponse(after)
         connection.answers.append(answers)
@@ -159,10 +159,10 @@ class Sending(RuleBasedStateMachine):
     def at_most_five_are_in_flight_and_the_first_one_alone(self) -> None:
         for tp, count in Counter(batch.partition for batch in self.in_flight()).items():
             assert count <= (5 if self.is_known(tp) else 1)
-        for way, count in Counter(
-            connection.way for connection in self.connections for _ in connection.unanswered
+        for leader, count in Counter(
+            connection.to for connection in self.connections for _ in connection.unanswered
         ).items():
-            assert count <= 5, way
+            assert count <= 5, leader
 
     @invariant()
     def what_is_held_is_what_is_not_acknowledged(self) -> None:
@@ -204,17 +204,17 @@ class Sending(RuleBasedStateMachine):
             done.update(other.base_sequence for other in others)
             assert batch.base_sequence == next(sequence for sequence, _ in self.queued[tp] if sequence not in done)
             if not self.is_known(tp):
-                assert request.way.number == 0
-            ways = {connection.way for connection in self.connections for other in others if holds(connection, other)}
-            assert {way.number for way in ways} <= {request.way.number}
+                assert request.connection.number == 0
+            taken = {connection.to for connection in self.connections for other in others if holds(connection, other)}
+            assert {each.number for each in taken} <= {request.connection.number}
 
     # -- helpers
 
-    def connection(self, way: Way) -> Connection:
+    def connection(self, to: LeaderConnection) -> Connection:
         for connection in self.connections:
-            if connection.way == way and not connection.broken:
+            if connection.to == to and not connection.broken:
                 return connection
-        self.connections.append(Connection(way))
+        self.connections.append(Connection(to))
         return self.connections[-1]
 
     def notice(self, connection: Connection) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, Layout, Target
+from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
@@ -25,7 +25,7 @@ TARGETS = {
     "small": Target(partitions=1, max_message_bytes=300),
     "dead": Target(partitions=3),
 }
-LAYOUT = Layout(topic=None, targets=TARGETS, dead_letters=ASIDE)
+SETTINGS = EncodeSettings(topic=None, targets=TARGETS, dead_letters=ASIDE)
 ERROR = {"cause": "undecodable", "message": "2 bytes are left over", "schema_id": 7}
 
 
@@ -38,8 +38,8 @@ def unknown(topic: str) -> Target:
     raise UnknownTopic(f"topic {topic!r} does not exist")
 
 
-def encode(layout: Layout, *batches: pa.RecordBatch) -> tuple[list[Block], dict[str, int]]:
-    encoder = BlockEncoder(layout, 0, unknown, lambda: 0)
+def encode(encoding: EncodeSettings, *batches: pa.RecordBatch) -> tuple[list[Block], dict[str, int]]:
+    encoder = BlockEncoder(encoding, 0, unknown, lambda: 0)
     blocks = [*(block for batch in batches for block in encoder.add(batch)), *encoder.finish()]
     return blocks, encoder.dead_letters
 
@@ -72,7 +72,7 @@ def test_a_row_with_an_error_keeps_key_value_headers_and_timestamp_and_says_wher
         key=[b"k", b"k"], value=[b"good", b"bad"], topic=["a", "a"], partition=[1, 1], headers=[None, own],
         timestamp=[5, 6], error=[None, ERROR], source=[source, source],
     )  # fmt: skip
-    blocks, counts = encode(LAYOUT, batch)
+    blocks, counts = encode(SETTINGS, batch)
     found = records(blocks)
     [good] = found.pop(TopicPartition("a", 1))
     [[dead]] = found.values()
@@ -95,34 +95,34 @@ def test_a_row_with_an_error_keeps_key_value_headers_and_timestamp_and_says_wher
 
 
 REFUSED = [
-    ({"topic": [None]}, LAYOUT, Cause.NO_TOPIC, None),
-    ({}, LAYOUT, Cause.NO_TOPIC, None),
-    ({"topic": ["nowhere"]}, LAYOUT, Cause.UNKNOWN_TOPIC, "nowhere"),
-    ({"topic": ["dead"]}, LAYOUT, Cause.TOPIC_NOT_ALLOWED, "dead"),
+    ({"topic": [None]}, SETTINGS, Cause.NO_TOPIC, None),
+    ({}, SETTINGS, Cause.NO_TOPIC, None),
+    ({"topic": ["nowhere"]}, SETTINGS, Cause.UNKNOWN_TOPIC, "nowhere"),
+    ({"topic": ["dead"]}, SETTINGS, Cause.TOPIC_NOT_ALLOWED, "dead"),
     (
         {"topic": ["b"]},
-        Layout(topic=None, targets=TARGETS, output_topics=output_topics("a"), dead_letters=ASIDE),
+        EncodeSettings(topic=None, targets=TARGETS, output_topics=output_topics("a"), dead_letters=ASIDE),
         Cause.TOPIC_NOT_ALLOWED,
         "b",
     ),
     (
         {"topic": ["a"], "partition": [1]},
-        Layout(topic=None, targets=TARGETS, output_topics=output_topics("a:0,b"), dead_letters=ASIDE),
+        EncodeSettings(topic=None, targets=TARGETS, output_topics=output_topics("a:0,b"), dead_letters=ASIDE),
         Cause.PARTITION_NOT_ALLOWED,
         "a",
     ),
-    ({"topic": ["a"], "partition": [2]}, LAYOUT, Cause.UNKNOWN_PARTITION, "a"),
-    ({"topic": ["a"], "partition": [-1]}, LAYOUT, Cause.UNKNOWN_PARTITION, "a"),
-    ({"topic": ["a"], "headers": [[{"key": None, "value": b"x"}]]}, LAYOUT, Cause.INVALID_HEADERS, "a"),
-    ({"topic": ["a"], "headers": [[None]]}, LAYOUT, Cause.INVALID_HEADERS, "a"),
+    ({"topic": ["a"], "partition": [2]}, SETTINGS, Cause.UNKNOWN_PARTITION, "a"),
+    ({"topic": ["a"], "partition": [-1]}, SETTINGS, Cause.UNKNOWN_PARTITION, "a"),
+    ({"topic": ["a"], "headers": [[{"key": None, "value": b"x"}]]}, SETTINGS, Cause.INVALID_HEADERS, "a"),
+    ({"topic": ["a"], "headers": [[None]]}, SETTINGS, Cause.INVALID_HEADERS, "a"),
 ]
 
 
-@pytest.mark.parametrize(("columns", "layout", "cause", "output_topic"), REFUSED)
+@pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), REFUSED)
 def test_a_row_that_cannot_be_written_is_a_dead_letter_that_says_where_it_should_have_gone(
-    columns, layout, cause, output_topic
+    columns, encoding, cause, output_topic
 ):
-    blocks, counts = encode(layout, rows(value=[b"v"], **columns))
+    blocks, counts = encode(encoding, rows(value=[b"v"], **columns))
     [(value, letter)] = dead_letters(blocks)
     assert value == b"v"
     assert letter is not None
@@ -130,9 +130,9 @@ def test_a_row_that_cannot_be_written_is_a_dead_letter_that_says_where_it_should
     assert letter.message
 
 
-@pytest.mark.parametrize(("columns", "layout", "cause", "output_topic"), REFUSED)
-def test_without_a_dead_letter_topic_it_is_an_error(columns, layout, cause, output_topic):
-    without = Layout(topic=None, targets=TARGETS, output_topics=layout.output_topics)
+@pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), REFUSED)
+def test_without_a_dead_letter_topic_it_is_an_error(columns, encoding, cause, output_topic):
+    without = EncodeSettings(topic=None, targets=TARGETS, output_topics=encoding.output_topics)
     if output_topic == "dead":
         assert encode(without, rows(value=[b"v"], **columns))[1] == {}
         return
@@ -141,26 +141,26 @@ def test_without_a_dead_letter_topic_it_is_an_error(columns, layout, cause, outp
 
 
 def test_a_row_with_an_error_is_not_dropped_where_there_is_no_dead_letter_topic():
-    layout = Layout(topic="a", targets=TARGETS)
-    assert sum(block.records for block in encode(layout, rows(value=[b"v"], error=[None]))[0]) == 1
+    encoding = EncodeSettings(topic="a", targets=TARGETS)
+    assert sum(block.records for block in encode(encoding, rows(value=[b"v"], error=[None]))[0]) == 1
     with pytest.raises(InvalidRow, match="deadLetterTopic"):
-        encode(layout, rows(value=[b"v"], error=[ERROR]))
+        encode(encoding, rows(value=[b"v"], error=[ERROR]))
 
 
 def test_an_option_that_names_no_topic_is_an_error_and_no_reason_to_put_all_rows_aside():
-    for layout in (
-        Layout(topic="nowhere", targets={}, dead_letters=ASIDE),
-        Layout(topic=None, targets={}, output_topics=output_topics("nowhere"), dead_letters=ASIDE),
+    for encoding in (
+        EncodeSettings(topic="nowhere", targets={}, dead_letters=ASIDE),
+        EncodeSettings(topic=None, targets={}, output_topics=output_topics("nowhere"), dead_letters=ASIDE),
     ):
         with pytest.raises(UnknownTopic):
-            encode(layout, rows(value=[b"v"], topic=["nowhere"]))
+            encode(encoding, rows(value=[b"v"], topic=["nowhere"]))
 
 
 def test_a_row_too_large_for_its_topic_is_a_dead_letter_before_and_after_compression():
     for compression in ("none", "gzip"):
-        layout = Layout(topic="small", targets=TARGETS, compression_type=compression, dead_letters=ASIDE)
+        encoding = EncodeSettings(topic="small", targets=TARGETS, compression_type=compression, dead_letters=ASIDE)
         large = bytes(range(256)) * 3
-        blocks, counts = encode(layout, rows(value=[b"1", large, b"2"]), rows(value=[b"3", large + b"."]))
+        blocks, counts = encode(encoding, rows(value=[b"1", large, b"2"]), rows(value=[b"3", large + b"."]))
         assert [record["value"] for record in records(blocks)[TopicPartition("small", 0)]] == [b"1", b"2", b"3"]
         assert {value for value, _ in dead_letters(blocks)} == {large, large + b"."}
         assert counts == {"too-large": 2}
@@ -168,8 +168,8 @@ def test_a_row_too_large_for_its_topic_is_a_dead_letter_before_and_after_compres
 
 def test_a_dead_letter_may_be_as_large_as_its_topic_takes():
     targets = {"a": Target(partitions=1), "dead": Target(partitions=1, max_message_bytes=10_000)}
-    layout = Layout(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
-    blocks, counts = encode(layout, rows(value=[b"x" * 5_000, b"ok"]))
+    encoding = EncodeSettings(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
+    blocks, counts = encode(encoding, rows(value=[b"x" * 5_000, b"ok"]))
     [(value, letter)] = dead_letters(blocks)
     assert (len(value or b""), counts) == (5_000, {"too-large": 1})
     assert letter is not None
@@ -181,9 +181,9 @@ def test_a_dead_letter_may_be_as_large_as_its_topic_takes():
 )
 def test_a_dead_letter_that_is_too_large_itself_is_an_error(own, limit):
     targets = {"a": Target(partitions=1), "dead": Target(partitions=1, max_message_bytes=own)}
-    layout = Layout(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
+    encoding = EncodeSettings(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
     with pytest.raises(InvalidRow, match=rf"a dead letter for dead-0 .*; the limit is {limit}") as raised:
-        encode(layout, rows(value=[b"x" * 5_000]))
+        encode(encoding, rows(value=[b"x" * 5_000]))
     assert raised.value.committed == "nothing"
 
 
@@ -215,8 +215,10 @@ def test_every_row_goes_to_exactly_one_place_and_rows_of_a_partition_keep_their_
         columns = {name: [each[name] for each in batch] for name in names}
         encoder_rows.append(rows(value=values, **columns))
     targets = TARGETS | {"dead": Target(partitions=3, max_message_bytes=100_000)}
-    layout = Layout(topic=topic, targets=targets, dead_letters=ASIDE, max_request_size=1_000, max_buffered_bytes=5_000)
-    blocks, counts = encode(layout, *encoder_rows)
+    encoding = EncodeSettings(
+        topic=topic, targets=targets, dead_letters=ASIDE, max_request_size=1_000, max_buffered_bytes=5_000
+    )
+    blocks, counts = encode(encoding, *encoder_rows)
     found = records(blocks)
     assert Counter(record["value"] for each in found.values() for record in each) == expected
     for partition, each in found.items():

@@ -78,7 +78,7 @@ def place(leader=1, topic_id=TOPIC_ID):
 
 
 def answer(parts=None, **fields):
-    return Answer(where="broker:9092", parts=parts or {}, **fields)
+    return Answer(address="broker:9092", parts=parts or {}, **fields)
 
 
 def ten(ask, **fields):

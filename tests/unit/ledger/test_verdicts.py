@@ -497,7 +497,7 @@ class CrashesAndRestores(RuleBasedStateMachine):
                 self.group.update(batch.end)
             case Refuse() as refusal:
                 self.stopped = True
-                self.offered = f"skip-to:{refusal.found}" if "skip-to" in refusal.ways else None
+                self.offered = f"skip-to:{refusal.found}" if "skip-to" in refusal.resolutions else None
                 return
             case Skip():
                 pass

@@ -46,8 +46,8 @@ def part(ending, facts, *, producer_id=9, epoch=4):
     ],
 )
 def test_a_part_that_somebody_may_still_end_or_extend_is_not_aborted(found, reason, action):
-    verdict = abort_part(found)
-    assert (verdict.abort, reason in verdict.reason, action in verdict.action) == (False, True, True), verdict
+    decision = abort_part(found)
+    assert (decision.abort, reason in decision.reason, action in decision.action) == (False, True, True), decision
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,6 @@ OVERDUE = replace(FACTS, described_ms=1_000 + 60_000 + CLOCKS_DIFFER_MS)
 def test_a_whole_transaction_is_taken_from_its_owner_only_if_it_is_overdue_or_told_to(
     facts, fence_owner, abort, reason
 ):
-    verdict = abort_whole("copy", facts, fence_owner=fence_owner)
-    assert (verdict.abort, reason in verdict.reason) == (abort, True), verdict
-    assert verdict.abort or verdict.action
+    decision = abort_whole("copy", facts, fence_owner=fence_owner)
+    assert (decision.abort, reason in decision.reason) == (abort, True), decision
+    assert decision.abort or decision.action

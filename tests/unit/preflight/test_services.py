@@ -32,8 +32,8 @@ def test_a_service_is_recognised_by_its_brokers_names_or_its_clusters_ids(host, 
 
 def test_the_page_has_every_service_and_every_bug():
     for service in SERVICES:
-        verdict, read = f"{service.verdict}.", service.read
-        assert f"| {service.name} | {verdict} | [documentation]({service.source}) | {read} |" in PAGE
+        support, read = f"{service.support}.", service.read
+        assert f"| {service.name} | {support} | [documentation]({service.source}) | {read} |" in PAGE
     for bug in BUGS:
         assert f"| {bug.issue} | {bug.affected} | {bug.fixed} | {bug.effect}. |" in PAGE
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
-from spark_kafka_eos.appending.blocks import Layout, Target
+from spark_kafka_eos.appending.blocks import EncodeSettings, Target
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
@@ -26,10 +26,10 @@ from spark_kafka_eos.spark.writer import TransactionalWriter
 
 SOURCE = {"kafka.bootstrap.servers": "broker.invalid:9092", "subscribe": "orders"}
 SINK = {"kafka.bootstrap.servers": "broker.invalid:9092", "kafka.transactional.id": "copy", "topic": "out"}
-OUT = Layout(topic="out", targets={"out": Target(partitions=1)})
-ANY = Layout(topic=None, targets={})
+OUT = EncodeSettings(topic="out", targets={"out": Target(partitions=1)})
+ANY = EncodeSettings(topic=None, targets={})
 UNKNOWN_TO_SPARK = pa.nulls(1, pa.month_day_nano_interval())
-DEAD = Layout(topic="out", targets={}, dead_letters=DeadLetterTopic(topic="dead"))
+DEAD = EncodeSettings(topic="out", targets={}, dead_letters=DeadLetterTopic(topic="dead"))
 
 
 def batch(**columns: pa.Array | list[Any]) -> pa.RecordBatch:
@@ -98,7 +98,7 @@ def test_dead_letters_may_have_an_error_where_there_is_a_topic_for_them() -> Non
 
 
 @pytest.mark.parametrize(
-    ("returned", "layout", "message"),
+    ("returned", "settings", "message"),
     [
         (None, OUT, "transform returned NoneType, not pyarrow.RecordBatch"),
         (pa.table({"value": [b"v"]}), OUT, "transform returned Table, not pyarrow.RecordBatch"),
@@ -111,10 +111,10 @@ def test_dead_letters_may_have_an_error_where_there_is_a_topic_for_them() -> Non
     ],
 )
 def test_what_does_not_fit_the_sink_is_refused_and_transform_is_named(
-    returned: object, layout: Layout, message: str
+    returned: object, settings: EncodeSettings, message: str
 ) -> None:
     with pytest.raises(InvalidSchema, match=message) as refused:
-        sink_columns(returned, layout)
+        sink_columns(returned, settings)
     assert "pyarrow.RecordBatch" in str(refused.value)
 
 

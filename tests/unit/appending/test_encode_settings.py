@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_kafka_eos.appending.blocks import Layout, Target
-from spark_kafka_eos.appending.layout import known_partitions, layout
+from spark_kafka_eos.appending.blocks import EncodeSettings, Target
+from spark_kafka_eos.appending.encode_settings import encode_settings, known_partitions
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
@@ -30,7 +30,7 @@ TARGETS = {"a": Target(partitions=3), "b": Target(partitions=2)}
     ],
 )
 def test_known_are_declared_partitions_or_all_of_the_one_topic(topic, declared, rows, chosen_by_rows, known):
-    where = Layout(topic=topic, targets=TARGETS, output_topics=output_topics(declared) if declared else ())
+    where = EncodeSettings(topic=topic, targets=TARGETS, output_topics=output_topics(declared) if declared else ())
     found = known_partitions(where, rows=rows, chosen_by_rows=chosen_by_rows)
     assert found == [TopicPartition(name[0], int(name[1])) for name in known.split()]
 
@@ -39,6 +39,9 @@ def test_a_declared_partition_that_does_not_exist_is_an_error_before_any_task_ru
     kafka = KafkaModel(2, {"a": 3})
     monkeypatch.setattr("spark_kafka_eos.protocol.describe.max_message_bytes", lambda _, names: dict.fromkeys(names))
     given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"}
-    assert layout(sink_options(given | {"outputTopics": "a:0-2"}), None, kafka.cluster()).targets["a"].partitions == 3
+    assert (
+        encode_settings(sink_options(given | {"outputTopics": "a:0-2"}), None, kafka.cluster()).targets["a"].partitions
+        == 3
+    )
     with pytest.raises(ConfigurationError, match="declares a:0-3, but topic 'a' has 3 partitions"):
-        layout(sink_options(given | {"outputTopics": "a:0-3"}), None, kafka.cluster())
+        encode_settings(sink_options(given | {"outputTopics": "a:0-3"}), None, kafka.cluster())

@@ -1,10 +1,10 @@
-"""Reads the partitions and size limits of output topics from the cluster, on the driver or in a task."""
+"""How a micro-batch's rows are encoded: its options, and its output topics as the cluster describes them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from spark_kafka_eos.appending.blocks import Layout, Target
+from spark_kafka_eos.appending.blocks import EncodeSettings, Target
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import TopicPartition
@@ -14,15 +14,15 @@ from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 
 
-def layout(
+def encode_settings(
     options: SinkOptions,
     topic: str | None,
     cluster: Cluster | None = None,
     *,
     query_id: str | None = None,
     batch_id: int | None = None,
-) -> Layout:
-    """The layout for rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
+) -> EncodeSettings:
+    """For rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
     `query_id` and `batch_id` are for the headers of dead letters.
 
     With a `cluster`, the topics are looked up here, so that all tasks agree; raises UnknownTopic, and
@@ -48,7 +48,7 @@ def layout(
                 else "deadLetterTopic"
             )
             raise ConfigurationError(option, f"names {name}, but that {each.reserved}", action="Name another topic.")
-    return Layout(
+    return EncodeSettings(
         topic=topic,
         targets=known,
         output_topics=options.output_topics,
@@ -61,7 +61,7 @@ def layout(
     )
 
 
-def known_partitions(where: Layout, *, rows: int | None, chosen_by_rows: bool) -> list[TopicPartition]:
+def known_partitions(settings: EncodeSettings, *, rows: int | None, chosen_by_rows: bool) -> list[TopicPartition]:
     """The partitions that a batch surely or very probably writes, so that they can be added to its transaction before
     its rows are encoded (KIP-609).
 
@@ -69,14 +69,14 @@ def known_partitions(where: Layout, *, rows: int | None, chosen_by_rows: bool) -
     choose their partitions (`chosen_by_rows`), or may be so few that they leave some out. `rows` is their expected
     number, None if unknown. In a partition that is added in vain, the commit writes a marker.
     """
-    if (declared := [each for each in where.output_topics if where.topic in (None, each.topic)]) and any(
+    if (declared := [each for each in settings.output_topics if settings.topic in (None, each.topic)]) and any(
         each.partitions is not None for each in declared
     ):
         return [tp for each in declared for tp in each.named()]
-    if where.topic is None or chosen_by_rows:
+    if settings.topic is None or chosen_by_rows:
         return []
-    count = where.targets[where.topic].partitions
-    return [TopicPartition(where.topic, number) for number in range(count)] if (rows or 0) >= count else []
+    count = settings.targets[settings.topic].partitions
+    return [TopicPartition(settings.topic, number) for number in range(count)] if (rows or 0) >= count else []
 
 
 def _check_partitions(declared: Iterable[OutputTopic], known: Mapping[str, Target]) -> None:
