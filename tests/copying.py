@@ -112,7 +112,7 @@ class Copy:
 
     def note(self, batch: MicroBatch, producer_id: int, epoch: int) -> None:
         """Keep in mind that the batch was committed."""
-        entry = HistoryEntry(batch_id=batch.batch_id, verdict="committed", start=batch.start, end=batch.end)
+        entry = HistoryEntry(batch_id=batch.batch_id, event="committed", start=batch.start, end=batch.end)
         self.history.append(replace(entry, producer_id=producer_id, epoch=epoch, query_id=batch.query_id))
 
     def write(self, batch: MicroBatch, identity: ProducerIdentity) -> Appended:

@@ -25,10 +25,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from lab.bench.alternating import Show, Side, alternate, silent
 from lab.bench.codec import one_core, repeated
 from lab.bench.figures import Comparison
-from spark_kafka_eos.registry.client import Registry, Text, close_sessions
+from spark_kafka_eos.registry.client import Registry, SchemaText, close_sessions
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.encoding import encode
-from spark_kafka_eos.registry.formats import Target, format_of
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.testing.registry import RegistryServer
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _records() -> Iterator[tuple[str, list[dict[str, Any]], list[bytes]]]:
 def alone(*, records: int = 200_000, runs: int = 5, show: Show = silent) -> list[Comparison]:
     """Decode, then encode, on one core."""
     with _records() as (url, orders, values), SchemaRegistryClient({"url": url}) as client:
-        registry, target = Registry.of(url), Target(Text("AVRO", SCHEMA))
+        registry, target = Registry.of(url), QuerySchema(SchemaText("AVRO", SCHEMA))
         column = pa.array(values, pa.binary())
         rows = decode(column, None, registry, target).values
         kind, schema_id = format_of(target).arrow, int.from_bytes(values[0][1:_HEADER], "big")
@@ -160,7 +160,7 @@ def in_spark(
 
 def _ready_made(url: str) -> Any:
     """A function of Arrow columns that decodes a task's first batch of each size, and returns it for the others."""
-    registry, target = Registry.of(url), Target(Text("AVRO", SCHEMA))
+    registry, target = Registry.of(url), QuerySchema(SchemaText("AVRO", SCHEMA))
     kept: dict[int, pa.Array] = {}
 
     def ready_made(column: pa.Array) -> pa.Array:
@@ -173,7 +173,7 @@ def _ready_made(url: str) -> Any:
 
 def _by_hand(url: str) -> Any:
     """A function of Arrow columns with Confluent's deserializer."""
-    kind = format_of(Target(Text("AVRO", SCHEMA))).arrow
+    kind = format_of(QuerySchema(SchemaText("AVRO", SCHEMA))).arrow
 
     def by_hand(column: pa.Array) -> pa.Array:
         deserialize = _deserializer(url)
@@ -187,7 +187,7 @@ def _of_columns(function: Any) -> Any:
     from pyspark.sql.pandas.types import from_arrow_type
 
     arrow_udf: Any = functions.arrow_udf
-    return arrow_udf(function, from_arrow_type(format_of(Target(Text("AVRO", SCHEMA))).arrow))
+    return arrow_udf(function, from_arrow_type(format_of(QuerySchema(SchemaText("AVRO", SCHEMA))).arrow))
 
 
 @lru_cache

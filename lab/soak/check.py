@@ -81,10 +81,10 @@ def succession(checkpoints: Sequence[Sequence[HistoryEntry]]) -> list[list[Histo
     committed: list[list[HistoryEntry]] = []
     for number, entries in enumerate(checkpoints):
         after = next((later[0].end for later in checkpoints[number + 1 :] if later), None)
-        done = [entry for entry in entries if entry.verdict == "committed" or entry.end == after]
+        done = [entry for entry in entries if entry.event == "committed" or entry.end == after]
         if number == 0 and done:
             done[0] = replace(done[0], start=dict.fromkeys(done[0].end or (), 0))
-        committed.append([replace(entry, verdict="committed") for entry in done])
+        committed.append([replace(entry, event="committed") for entry in done])
     return committed
 
 

@@ -68,7 +68,7 @@ def history(checkpoint: Path) -> list[HistoryEntry]:
         batch = micro_batch(read, number)
         entry = HistoryEntry(
             batch_id=number,
-            verdict="committed" if number < done else "planned",
+            event="committed" if number < done else "planned",
             start=batch.start,
             end=batch.end,
             query_id=batch.query_id,

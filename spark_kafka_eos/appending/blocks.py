@@ -103,7 +103,7 @@ class EncodeSettings:
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingRows:
     """Rows of one partition that do not fill a block yet."""
 
     rows: list[pa.RecordBatch] = field(default_factory=list)
@@ -135,7 +135,7 @@ class BlockEncoder:
         self._targets = dict(settings.targets)
         self._allowed = {each.topic: each for each in settings.output_topics}
         self._partitioner = Partitioner(settings.partitioner, start=task)
-        self._pending: dict[TopicPartition, _Pending] = {}
+        self._pending: dict[TopicPartition, _PendingRows] = {}
         self._buffered = 0
         self._held = 0  # at most: the Arrow batches that contain what is buffered
         self._dead = None if settings.dead_letters is None else DeadLetters(settings.dead_letters)
@@ -278,7 +278,7 @@ class BlockEncoder:
         edges = np.flatnonzero(np.diff(numbers)) + 1
         for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(numbers)], strict=True):
             partition = TopicPartition(topic, int(numbers[start]))
-            pending = self._pending.setdefault(partition, _Pending())
+            pending = self._pending.setdefault(partition, _PendingRows())
             pending.rows.append(rows.slice(start, end - start))
             pending.sizes.append(sizes[start:end])
             added = int(sizes[start:end].sum())
@@ -401,7 +401,7 @@ class BlockEncoder:
         own = self._targets[partition.topic].max_message_bytes
         return min(self._settings.max_request_size, own or self._settings.max_request_size)
 
-    def _blocks(self, partition: TopicPartition, pending: _Pending, rows: pa.RecordBatch) -> Iterator[Block]:
+    def _blocks(self, partition: TopicPartition, pending: _PendingRows, rows: pa.RecordBatch) -> Iterator[Block]:
         """One block of these rows, or several within the limit."""
         data = self._encoded(rows)
         own = self._targets[partition.topic].max_message_bytes

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from kafka.protocol.producer.produce import ProduceRequest
 
-from spark_kafka_eos.appending.send_plan import Batch, PartitionResponse, Recover, Request, SendPlan
+from spark_kafka_eos.appending.send_plan import Batch, PartitionResponse, Recover, SendPlan, SendRequest
 from spark_kafka_eos.errors import BrokerUnreachable, InvalidRow, KafkaEosError
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -22,10 +22,10 @@ from spark_kafka_eos.wire.record_batch import stamp_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _InFlight:
+class _SentRequest:
     connection: Connection
     correlation_id: int
-    request: Request
+    request: SendRequest
 
 
 class Appender:
@@ -78,7 +78,7 @@ class Appender:
         )
         self._ledger_topic, self._ledger = ledger_topic, ledger
         self._allowed: set[str] = set()
-        self._flights: deque[_InFlight] = deque()
+        self._flights: deque[_SentRequest] = deque()
         self._acks_in: list[Ack] = []
         self._budget = cluster.budget(cluster.options.delivery_timeout_ms)
 
@@ -161,7 +161,7 @@ class Appender:
                 )
             self._allowed.add(topic)
 
-    def _send_to(self, connection: Connection, request: Request) -> None:
+    def _send_to(self, connection: Connection, request: SendRequest) -> None:
         for batch in request.batches:
             if self._plan.is_plain(batch.partition) and not batch.plain:
                 assert isinstance(batch.data, bytearray), "see the class"
@@ -173,7 +173,7 @@ class Appender:
         except BrokerUnreachable:
             self._lost(connection, request)
             raise
-        self._flights.append(_InFlight(connection=connection, correlation_id=correlation_id, request=request))
+        self._flights.append(_SentRequest(connection=connection, correlation_id=correlation_id, request=request))
 
     def _produce(self, batches: Iterable[Batch]) -> Any:
         topic_class: Any = ProduceRequest.TopicProduceData
@@ -208,7 +208,7 @@ class Appender:
                     self._recover(action)
         self._send()
 
-    def _answers(self, flight: _InFlight) -> dict[TopicPartition, PartitionResponse]:
+    def _answers(self, flight: _SentRequest) -> dict[TopicPartition, PartitionResponse]:
         response = flight.connection.receive(flight.correlation_id)
         answers = {
             TopicPartition(topic.name, p.index): _answer(p)
@@ -219,7 +219,7 @@ class Appender:
             raise useless
         return answers
 
-    def _lost(self, connection: Connection, request: Request) -> None:
+    def _lost(self, connection: Connection, request: SendRequest) -> None:
         """The connection was lost, with `request` and its other requests in flight."""
         others = [flight for flight in self._flights if flight.connection is connection]
         for flight in others:

@@ -69,7 +69,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Request:
+class SendRequest:
     """One batch each of several partitions, sent together."""
 
     connection: LeaderConnection
@@ -177,7 +177,7 @@ class SendPlan:
         self._gathered_bytes += size
         self._note(partition)
 
-    def sent(self, request: Request) -> None:
+    def sent(self, request: SendRequest) -> None:
         """The request is in flight. Call it before the first byte is sent."""
         self._requests[request.connection] += 1
         for batch in request.batches:
@@ -189,7 +189,9 @@ class SendPlan:
             self._sendable.pop(batch.partition, None)
             self._note(batch.partition)
 
-    def answered(self, request: Request, answers: Mapping[TopicPartition, PartitionResponse]) -> list[Ack | Recover]:
+    def answered(
+        self, request: SendRequest, answers: Mapping[TopicPartition, PartitionResponse]
+    ) -> list[Ack | Recover]:
         """Handle the broker's response for each batch of the request; raise an error that is not retriable."""
         self._landed(request)
         actions: list[Ack | Recover] = []
@@ -215,7 +217,7 @@ class SendPlan:
             actions.append(self._recover(*trouble))
         return actions
 
-    def lost(self, requests: Iterable[Request]) -> None:
+    def lost(self, requests: Iterable[SendRequest]) -> None:
         """A connection was lost: the outcome of these requests, all that were in flight on it, is unknown."""
         for request in requests:
             self._landed(request)
@@ -258,7 +260,7 @@ class SendPlan:
         self._gathered_bytes = 0
         return list(self._sendable)
 
-    def requests(self, leaders: Mapping[TopicPartition, int]) -> list[Request]:
+    def requests(self, leaders: Mapping[TopicPartition, int]) -> list[SendRequest]:
         """One request for each connection that has room, with one batch of each of its partitions in `leaders`.
 
         These are proposals, which take effect with `sent`. After `lost` or `answered`, the remaining ones are outdated.
@@ -274,7 +276,7 @@ class SendPlan:
             load[connection] += lane.waiting[0].size
             ready.setdefault(connection, []).append(lane.waiting[0])
         return [
-            Request(connection=connection, batches=_one_request(batches))
+            SendRequest(connection=connection, batches=_one_request(batches))
             for connection, batches in ready.items()
             if self._requests[connection] < self._max_in_flight
         ]
@@ -288,7 +290,7 @@ class SendPlan:
         else:
             self._sendable.pop(tp, None)
 
-    def _landed(self, request: Request) -> None:
+    def _landed(self, request: SendRequest) -> None:
         self._requests[request.connection] -= 1
         for batch in request.batches:
             self._lanes[batch.partition].in_flight.remove(batch)

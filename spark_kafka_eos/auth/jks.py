@@ -44,7 +44,7 @@ def read(data: bytes, password: str | None) -> Entries:
         expected = hashlib.sha1(_utf16(password) + _WHITENER + body, usedforsecurity=False).digest()
         if not hmac.compare_digest(expected, digest):
             raise ValueError("the password is wrong, or the file is damaged")
-    reader = _Reader(body)
+    reader = _StoreReader(body)
     if reader.take(4) != MAGIC or (version := reader.number(4)) not in (1, 2):
         raise ValueError("it is not a JKS file")
     keys: list[KeyEntry] = []
@@ -82,7 +82,7 @@ def decrypt(entry: KeyEntry, password: str) -> bytes:
     return plain
 
 
-class _Reader:
+class _StoreReader:
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0
 
@@ -111,7 +111,7 @@ class _Reader:
 
 def _element(data: bytes, tag: int) -> tuple[bytes, bytes]:
     """The content of the first DER element in `data`, and the remaining bytes."""
-    reader = _Reader(data)
+    reader = _StoreReader(data)
     actual, length = reader.number(1), reader.number(1)
     if length >= 0x80:
         length = reader.number(length - 0x80)

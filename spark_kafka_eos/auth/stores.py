@@ -14,7 +14,7 @@ from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError
 
 Store = Literal["truststore", "keystore"]
-Kind = Literal["PEM", "PKCS12", "JKS"]
+StoreType = Literal["PEM", "PKCS12", "JKS"]
 
 _JCEKS = b"\xce\xce\xce\xce"
 
@@ -36,7 +36,7 @@ def readable(option: str, location: object) -> str:
         raise ConfigurationError(option, f"{location!s} cannot be read: {error.strerror}") from None
 
 
-def kind(store: Store, location: str, declared: object) -> Kind:
+def kind(store: Store, location: str, declared: object) -> StoreType:
     """The file's type, by its first bytes. `declared` must match, but Java accepts PKCS12 as JKS and vice versa."""
     start = Path(location).read_bytes()[:4]
     if start == _JCEKS:
@@ -46,7 +46,7 @@ def kind(store: Store, location: str, declared: object) -> Kind:
             action=f"Convert it: keytool -importkeystore -srckeystore {location} -srcstoretype JCEKS "
             f"-destkeystore {store}.p12 -deststoretype PKCS12",
         )
-    store_type: Kind = "PEM"
+    store_type: StoreType = "PEM"
     if start == jks.MAGIC:
         store_type = "JKS"
     elif start[:1] == b"\x30":  # DER begins with a sequence
@@ -56,7 +56,9 @@ def kind(store: Store, location: str, declared: object) -> Kind:
     return store_type
 
 
-def material(store: Store, store_type: Kind, location: str, password: object, key_password: object = None) -> Material:
+def material(
+    store: Store, store_type: StoreType, location: str, password: object, key_password: object = None
+) -> Material:
     """Open a PKCS12 or JKS file. `key_password` is for JKS only and defaults to the store's, as in Java."""
     if store_type == "PKCS12":
         return pkcs12(store, location, password)

@@ -24,8 +24,8 @@ from spark_kafka_eos.model import OffsetRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.replay.plan import Stream
-from spark_kafka_eos.replay.send import Plan, plan, require_named, run
-from spark_kafka_eos.replay.stored import Progress, StoredLetter, letters, ranges_of
+from spark_kafka_eos.replay.send import ReplayPlan, plan, require_named, run
+from spark_kafka_eos.replay.stored import ReadProgress, StoredLetter, letters, ranges_of
 
 dead_letters = typer.Typer(
     no_args_is_help=True,
@@ -204,7 +204,7 @@ def read_with_bar(cluster: Cluster, ranges: Sequence[OffsetRange], bars: Bars) -
     yield from letters(cluster, ranges, _bar(bars, "reading", sum(wanted.size for wanted in ranges)))
 
 
-def _bar(bars: Bars, what: str, total: int) -> Progress:
+def _bar(bars: Bars, what: str, total: int) -> ReadProgress:
     """Counts what is done since, on a bar."""
     done = 0
 
@@ -279,7 +279,7 @@ def counts(rows: Sequence[Counted]) -> RenderableType:
     return Group(table, Text(f"Dead letters: {sum(row.records for row in rows):,}."))
 
 
-def parts(planned: Plan) -> Table:
+def parts(planned: ReplayPlan) -> Table:
     """What a replay sends, by stream and topic, and what it leaves."""
     table = Table(
         *(Column(name, overflow="fold") for name in ("cause", "sent back before", "to")),
@@ -298,7 +298,7 @@ def _stream(stream: Stream) -> tuple[str, str]:
     return stream.cause, before
 
 
-def said(planned: Plan, *, dry_run: bool) -> str:
+def said(planned: ReplayPlan, *, dry_run: bool) -> str:
     """How a replay ended, in a sentence or two."""
     left = sum(planned.left.values())
     text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
@@ -307,7 +307,7 @@ def said(planned: Plan, *, dry_run: bool) -> str:
     return text
 
 
-def plan_json(planned: Plan, *, sent: bool) -> dict[str, Any]:
+def plan_json(planned: ReplayPlan, *, sent: bool) -> dict[str, Any]:
     """The same as plain values."""
     return {
         "sent": sent,

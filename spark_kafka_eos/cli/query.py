@@ -50,8 +50,8 @@ query = typer.Typer(
 
 _ANSWER_MS = 10_000  # a broker that does not answer must not hide for minutes what the others know
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The query's kafka.transactional.id.")]
-LedgerTopic = Annotated[
+TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The query's kafka.transactional.id.")]
+LedgerTopicOption = Annotated[
     str | None,
     typer.Option(help=f"The query's ledgerTopic; by default {LEDGER_TOPIC}, or the one its group points to."),
 ]
@@ -109,12 +109,12 @@ def list_(
 
 @query.command()
 def show(
-    transactional_id: Id,
+    transactional_id: TransactionalId,
     bootstrap_servers: BootstrapServers = None,
     properties: Properties = None,
     source_bootstrap_servers: SourceBootstrapServers = None,
     source_properties: SourceProperties = None,
-    ledger_topic: LedgerTopic = None,
+    ledger_topic: LedgerTopicOption = None,
     seconds: Watch = None,
     as_json: AsJson = False,
 ) -> None:
@@ -135,12 +135,12 @@ def show(
 
 @query.command()
 def lag(
-    transactional_id: Id,
+    transactional_id: TransactionalId,
     bootstrap_servers: BootstrapServers = None,
     properties: Properties = None,
     source_bootstrap_servers: SourceBootstrapServers = None,
     source_properties: SourceProperties = None,
-    ledger_topic: LedgerTopic = None,
+    ledger_topic: LedgerTopicOption = None,
     seconds: Watch = None,
     as_json: AsJson = False,
 ) -> None:
@@ -159,10 +159,10 @@ def lag(
 
 @query.command()
 def ledger(
-    transactional_id: Id,
+    transactional_id: TransactionalId,
     bootstrap_servers: BootstrapServers = None,
     properties: Properties = None,
-    ledger_topic: LedgerTopic = None,
+    ledger_topic: LedgerTopicOption = None,
     seconds: Watch = None,
     as_json: AsJson = False,
 ) -> None:
@@ -182,10 +182,10 @@ def ledger(
 
 @query.command()
 def history(
-    transactional_id: Id,
+    transactional_id: TransactionalId,
     bootstrap_servers: BootstrapServers = None,
     properties: Properties = None,
-    ledger_topic: LedgerTopic = None,
+    ledger_topic: LedgerTopicOption = None,
     limit: Annotated[int, typer.Option(min=1, help="The last so many commits.")] = 20,
     seconds: Watch = None,
     as_json: AsJson = False,
@@ -208,7 +208,7 @@ def history(
 
 @query.command()
 def resolve(
-    transactional_id: Id,
+    transactional_id: TransactionalId,
     bootstrap_servers: BootstrapServers = None,
     checkpoint_location: Annotated[
         str | None, typer.Option(help="The query's checkpointLocation, to compare the ledger with.")

@@ -38,7 +38,7 @@ _ABORT_MS = 30_000  # markers may have to wait for an election
 _CONCURRENT_TRANSACTIONS = 51  # the previous one still lacks markers
 _log = logging.getLogger(__name__)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")]
+TransactionalIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Look only at this topic; can be repeated.")]
 
 
@@ -70,7 +70,7 @@ def list_(
 
 @transactions.command()
 def describe(
-    transactional_id: Id,
+    transactional_id: TransactionalIdArgument,
     bootstrap_servers: BootstrapServers = None,
     properties: Properties = None,
     every: Watch = None,
@@ -164,7 +164,7 @@ def abort(
         raise typer.BadParameter("requires ID", param_hint="--fence-owner")
     with _cluster(bootstrap_servers, properties, answer_ms=_ABORT_MS) as cluster:
         target = (
-            _Part(cluster, *place)
+            _HangingPart(cluster, *place)
             if place is not None
             else _Whole(cluster, transactional_id or "", fence_owner=fence_owner)
         )
@@ -182,7 +182,7 @@ def abort(
 # -- aborting
 
 
-class _Part:
+class _HangingPart:
     """What hangs in one partition."""
 
     def __init__(self, cluster: Cluster, partition: TopicPartition, start_offset: int) -> None:
@@ -263,7 +263,7 @@ class _Whole:
         return self._facts
 
 
-_Target = _Part | _Whole
+_Target = _HangingPart | _Whole
 
 
 def _report(target: _Target, decision: AbortDecision, *, done: bool, as_json: bool) -> None:

@@ -35,7 +35,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class ConsumedCounts:
     """What the consumers read: `input_*` from the flights, `output_*` from the late flights.
 
     `flights_read` counts the committed input records before the offsets that the job's transactions committed.
@@ -94,7 +94,7 @@ def compare(expected: Mapping[int, Value], records: Iterable[tuple[str, Value]])
     )
 
 
-def figures(*, flights: int, late: int, aborted_sent: int, crashes: Crashes, survey: Survey) -> list[Figure]:
+def figures(*, flights: int, late: int, aborted_sent: int, crashes: Crashes, survey: ConsumedCounts) -> list[Figure]:
     """The rows of the table: the demo succeeds if every figure holds.
 
     The batch of each killed executor must have been written again. Other batches may also have been written again,

@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka import Message
 from rich.console import Console
 
-from spark_kafka_eos.demo.check import Crashes, Figure, Survey, compare, figures
+from spark_kafka_eos.demo.check import ConsumedCounts, Crashes, Figure, compare, figures
 from spark_kafka_eos.demo.flights import late_flights, read_airlines, read_flights
 from spark_kafka_eos.demo.flights_producer import produce
 from spark_kafka_eos.demo.plan import DemoPlan, Life, plan
@@ -198,14 +198,14 @@ class Demo:
             redone=frozenset(aborted),
         )
 
-    def _survey(self, expected: Mapping[int, Mapping[str, object]]) -> Survey:
+    def _survey(self, expected: Mapping[int, Mapping[str, object]]) -> ConsumedCounts:
         """Read input and output to their ends, with a read_committed and with a read_uncommitted consumer."""
         done = group_offsets(self.bootstrap, TRANSACTIONAL_ID, INPUT)
         read = visible = 0
         for message in read_topic(self.bootstrap, INPUT, "read_committed"):
             visible += bool(_value(message)["aborted"])
             read += (message.offset() or 0) < done.get(message.partition() or 0, 0)
-        return Survey(
+        return ConsumedCounts(
             flights_read=read,
             input_aborted_visible=visible,
             input_aborted_uncommitted=sum(

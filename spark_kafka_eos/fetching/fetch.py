@@ -21,16 +21,16 @@ from spark_kafka_eos.fetching.fetch_sizes import FetchSizes
 from spark_kafka_eos.fetching.fetch_steps import (
     Answer,
     Ask,
+    BrokerStep,
     Fetched,
+    FetchPartition,
     FindBounds,
     Locate,
-    Outcome,
-    Part,
-    Place,
+    PartitionLeader,
+    PartitionResult,
     ReadReplica,
     Receive,
     Refused,
-    Request,
     Wait,
 )
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
@@ -44,10 +44,10 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _InFlight:
+class _FetchInFlight:
     connection: Connection
     correlation_id: int
-    parts: Mapping[tuple[uuid.UUID, int], Part]  # in the order of the request
+    parts: Mapping[tuple[uuid.UUID, int], FetchPartition]  # in the order of the request
 
 
 class Fetcher:
@@ -90,7 +90,7 @@ class Fetcher:
             budget=self._cluster.budget,
             patience_ms=self._cluster.options.delivery_timeout_ms,
         )
-        in_flight: dict[int, _InFlight] = {}
+        in_flight: dict[int, _FetchInFlight] = {}
         try:
             while (action := plan.next()) is not None:
                 match action:
@@ -107,7 +107,7 @@ class Fetcher:
             for flight in in_flight.values():
                 flight.connection.close()  # its response would be taken for that of another request
 
-    def _perform(self, action: Request, plan: FetchPlan, in_flight: dict[int, _InFlight]) -> None:
+    def _perform(self, action: BrokerStep, plan: FetchPlan, in_flight: dict[int, _FetchInFlight]) -> None:
         match action:
             case Ask(node=node):
                 in_flight[node] = self._send(action)
@@ -117,7 +117,7 @@ class Fetcher:
                 if topics:
                     self._cluster.refresh(topics, elsewhere=True)
                 self._cluster.look_up(partition.topic for partition in partitions)
-                plan.located({partition: self._place(partition) for partition in partitions})
+                plan.located({partition: self._leader(partition) for partition in partitions})
             case FindBounds(partitions=partitions):
                 plan.bounded(self._bounds(partitions))
 
@@ -128,9 +128,9 @@ class Fetcher:
         else:
             log_and_sleep(action.seconds, action.because, self._cluster.sleep)
 
-    def _place(self, partition: TopicPartition) -> Place:
-        return Place(
-            leader=self._cluster.leader(partition),
+    def _leader(self, partition: TopicPartition) -> PartitionLeader:
+        return PartitionLeader(
+            node=self._cluster.leader(partition),
             leader_epoch=self._cluster.leader_epoch(partition),
             topic_id=self._cluster.topic(partition.topic).id,
         )
@@ -140,9 +140,9 @@ class Fetcher:
         end = latest(self._cluster, partitions, isolation_level=self._isolation_level)
         return [OffsetRange(partition=tp, start=first[tp], end=end[tp]) for tp in partitions]
 
-    def _send(self, ask: Ask) -> _InFlight:
+    def _send(self, ask: Ask) -> _FetchInFlight:
         connection = self._cluster.connection(ask.node)
-        return _InFlight(
+        return _FetchInFlight(
             connection=connection,
             correlation_id=connection.send(self._request(ask), decode=read_fetch_response),
             parts={(part.topic_id, part.partition.partition): part for part in ask.parts},
@@ -176,7 +176,7 @@ class Fetcher:
         )
 
 
-def _receive(flight: _InFlight, *, whole: bool) -> Answer:
+def _receive(flight: _FetchInFlight, *, whole: bool) -> Answer:
     """Raises BrokerUnreachable if no answer comes, or one that does not match the request; CorruptRecordBatch."""
     response: FetchResponse = flight.connection.receive(flight.correlation_id)
     answered = [(data.topic_id, data.partition) for data in response.partitions]
@@ -193,7 +193,7 @@ def _receive(flight: _InFlight, *, whole: bool) -> Answer:
     )
 
 
-def _outcome(asked: Part, data: PartitionData, *, is_first: bool, whole: bool) -> Outcome:
+def _outcome(asked: FetchPartition, data: PartitionData, *, is_first: bool, whole: bool) -> PartitionResult:
     if data.error_code:
         return Refused(error_code=data.error_code)
     if data.diverging is not None:
@@ -223,7 +223,9 @@ def _size_of_first(records: memoryview) -> int:
     return next((header.size for header in scan(records, whole=False)), 0)
 
 
-def _overlapping(asked: Part, records: memoryview, *, is_first: bool, whole: bool) -> tuple[memoryview, RecordBatches]:
+def _overlapping(
+    asked: FetchPartition, records: memoryview, *, is_first: bool, whole: bool
+) -> tuple[memoryview, RecordBatches]:
     """The batches that overlap the range, and the buffer that they are in: `records`, or, if some have the format
     before Kafka 0.11, a copy without it.
     """
@@ -238,7 +240,7 @@ def _overlapping(asked: Part, records: memoryview, *, is_first: bool, whole: boo
     return records, _batches(asked, records, is_first=is_first, whole=whole)
 
 
-def _batches(asked: Part, records: memoryview, *, is_first: bool, whole: bool) -> RecordBatches:
+def _batches(asked: FetchPartition, records: memoryview, *, is_first: bool, whole: bool) -> RecordBatches:
     """The batches of `records` that overlap the range."""
     found: list[int] = []
     behind = asked.position  # no checksum covers a batch's offset

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, KafkaEosError
-from spark_kafka_eos.fetching.fetch_steps import EpochEndOffset, Outcome, Place, ReadReplica, Refused
+from spark_kafka_eos.fetching.fetch_steps import (
+    EpochEndOffset,
+    PartitionLeader,
+    PartitionResult,
+    ReadReplica,
+    Refused,
+)
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget
@@ -26,7 +32,7 @@ class Cursor:
     topic_id: uuid.UUID | None  # as planned, or as first read: another id means that the topic was created again
     planned_epoch: int = -1  # of the leader when the range was planned
     epoch: int = -1  # of the last record batch read
-    place: Place | None = None  # None: to be looked up
+    leader: PartitionLeader | None = None  # None: to be looked up
     replica: int | None = None  # the follower to ask instead of the leader
     replica_until: float = 0.0
     is_outdated: bool = False  # cached metadata must not be used to look it up
@@ -44,7 +50,7 @@ def retriable_failure(code: int, subject: Subject | str) -> tuple[KafkaEosError,
     return error, react
 
 
-def unusable_follower(cursor: Cursor, outcome: Outcome) -> tuple[KafkaEosError, Reaction] | None:
+def unusable_follower(cursor: Cursor, outcome: PartitionResult) -> tuple[KafkaEosError, Reaction] | None:
     """What to back off for before the leader is asked instead; None for an empty answer."""
     match outcome:
         case Refused(error_code=code):
@@ -63,19 +69,19 @@ def unusable_follower(cursor: Cursor, outcome: Outcome) -> tuple[KafkaEosError, 
     return unusable, Reaction.RETRY_SAME
 
 
-def outdated(cursor: Cursor, place: Place) -> BrokerUnreachable:
+def outdated(cursor: Cursor, leader: PartitionLeader) -> BrokerUnreachable:
     return BrokerUnreachable(
-        f"{cursor.partition}: the brokers that can be reached know the leader of epoch {place.leader_epoch}, but the "
+        f"{cursor.partition}: the brokers that can be reached know the leader of epoch {leader.leader_epoch}, but the "
         f"range was planned with that of epoch {cursor.planned_epoch}",
         action="Check whether these brokers are cut off from the cluster's controller.",
     )
 
 
-def created_again(cursor: Cursor, place: Place) -> DataLoss:
+def created_again(cursor: Cursor, leader: PartitionLeader) -> DataLoss:
     return DataLoss(
         f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} was read at offset "
         f"{cursor.position}: offsets up to {cursor.end} of topic id {cursor.topic_id} were not read, "
-        f"the new topic id is {place.topic_id}",
+        f"the new topic id is {leader.topic_id}",
         action=_GO_ON,
     )
 

@@ -58,20 +58,20 @@ from spark_kafka_eos.fetching.fetch_cursor import (
 )
 from spark_kafka_eos.fetching.fetch_sizes import FetchSizes
 from spark_kafka_eos.fetching.fetch_steps import (
-    Action,
     Answer,
     Ask,
+    BrokerStep,
     EpochEndOffset,
     Fetched,
+    FetchPartition,
     FindBounds,
     Locate,
-    Outcome,
-    Part,
-    Place,
+    PartitionLeader,
+    PartitionResult,
     ReadReplica,
     Receive,
     Refused,
-    Request,
+    Step,
     Wait,
 )
 from spark_kafka_eos.model import OffsetRange, TopicPartition
@@ -128,7 +128,7 @@ class FetchPlan:
         self._throttled_until: dict[int, float] = {}  # by broker
         self._leaders_until = float("-inf")
 
-    def next(self) -> Action | None:
+    def next(self) -> Step | None:
         """The next step; None when all ranges are read. Raises the last error when the time is used up."""
         self._time.start()
         action = (
@@ -151,8 +151,8 @@ class FetchPlan:
         now = self._clock()
         requests: dict[tuple[int, bool], list[Cursor]] = {}
         for cursor in self._waiting.values():
-            if cursor.place is not None and not cursor.is_out_of_range:
-                requests.setdefault((_node(cursor, cursor.place, now), cursor.is_peek), []).append(cursor)
+            if cursor.leader is not None and not cursor.is_out_of_range:
+                requests.setdefault((_node(cursor, cursor.leader, now), cursor.is_peek), []).append(cursor)
         for (node, is_peek), cursors in requests.items():
             if node in self._in_flight or self._throttled_until.get(node, now) > now:
                 continue
@@ -162,14 +162,14 @@ class FetchPlan:
             return Ask(node=node, parts=parts, with_rack=with_rack, is_peek=is_peek)
         return None
 
-    def _part(self, cursor: Cursor) -> Part:
-        assert cursor.place is not None
-        return Part(
+    def _part(self, cursor: Cursor) -> FetchPartition:
+        assert cursor.leader is not None
+        return FetchPartition(
             partition=cursor.partition,
-            topic_id=cursor.place.topic_id,
+            topic_id=cursor.leader.topic_id,
             position=cursor.position,
             end=cursor.end,
-            leader_epoch=cursor.place.leader_epoch,
+            leader_epoch=cursor.leader.leader_epoch,
             last_epoch=cursor.epoch,
             max_bytes=self._sizes.bytes_for(cursor.partition, cursor.end - cursor.position),
         )
@@ -188,7 +188,7 @@ class FetchPlan:
         return Wait(seconds=delay_or_raise(error, react, self._progress), because=error)
 
     def _locate(self) -> Locate | None:
-        cursors = [cursor for cursor in self._waiting.values() if cursor.place is None]
+        cursors = [cursor for cursor in self._waiting.values() if cursor.leader is None]
         if not cursors:
             return None
         return Locate(
@@ -203,23 +203,23 @@ class FetchPlan:
         if not self._waiting:
             return None
         now = self._clock()
-        nodes = {_node(cursor, cursor.place, now) for cursor in self._waiting.values() if cursor.place is not None}
+        nodes = {_node(cursor, cursor.leader, now) for cursor in self._waiting.values() if cursor.leader is not None}
         until = min(self._throttled_until.get(node, now) for node in nodes)
         return Wait(seconds=max(0.0, until - now), because=None)
 
     # -- what came of it
 
-    def located(self, places: Mapping[TopicPartition, Place]) -> None:
-        """The places of all partitions of a `Locate`. Raises DataLoss if a topic was created again."""
-        for partition, place in places.items():
+    def located(self, leaders: Mapping[TopicPartition, PartitionLeader]) -> None:
+        """The leaders of all partitions of a `Locate`. Raises DataLoss if a topic was created again."""
+        for partition, leader in leaders.items():
             cursor = self._waiting[partition]
-            if cursor.topic_id not in (None, place.topic_id):
+            if cursor.topic_id not in (None, leader.topic_id):
                 cursor.topic_doubted = cursor.topic_doubted or self._new_budget(_OUTDATED_METADATA_MS, self._time)
-                self._doubt(cursor, created_again(cursor, place), cursor.topic_doubted)
-            elif place.leader_epoch < cursor.planned_epoch:
-                self._again([cursor], outdated(cursor, place), Reaction.REFRESH_METADATA)
+                self._doubt(cursor, created_again(cursor, leader), cursor.topic_doubted)
+            elif leader.leader_epoch < cursor.planned_epoch:
+                self._again([cursor], outdated(cursor, leader), Reaction.REFRESH_METADATA)
             else:
-                cursor.place, cursor.topic_doubted = place, None
+                cursor.leader, cursor.topic_doubted = leader, None
 
     def bounded(self, bounds: Iterable[OffsetRange]) -> None:
         """What all partitions of a `FindBounds` hold, up to their end at the isolation level of the read.
@@ -236,7 +236,7 @@ class FetchPlan:
             cursor.end_doubted = cursor.end_doubted or self._new_budget(OUTDATED_LEADER_MS, self._time)
             self._doubt(cursor, loss, cursor.end_doubted)
 
-    def failed(self, action: Request, error: KafkaEosError) -> None:
+    def failed(self, action: BrokerStep, error: KafkaEosError) -> None:
         """The step could not be performed: the broker could not be reached, or did not answer."""
         match action:
             case Ask(node=node) | Receive(node=node):
@@ -279,7 +279,7 @@ class FetchPlan:
         elif not was_peek:  # else an ordinary request comes next
             _peek(of_leader, answer.parts)
 
-    def _take(self, asked: Mapping[TopicPartition, Cursor], parts: Mapping[TopicPartition, Outcome]) -> bool:
+    def _take(self, asked: Mapping[TopicPartition, Cursor], parts: Mapping[TopicPartition, PartitionResult]) -> bool:
         """Advance the cursors; those that got nothing will be first in the next request. Returns whether any moved."""
         left, moved = dict(asked), []
         for partition, outcome in parts.items():
@@ -341,8 +341,8 @@ class FetchPlan:
         first, last = part.batches[0], part.batches[-1]
         covered = last.next_offset - max(cursor.position, first.base_offset)
         self._sizes.learn(cursor.partition, size=last.position + last.size, offsets=covered)
-        assert cursor.place is not None
-        cursor.position, cursor.topic_id = part.next_offset, cursor.place.topic_id
+        assert cursor.leader is not None
+        cursor.position, cursor.topic_id = part.next_offset, cursor.leader.topic_id
         cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None
         self._ready.append(part)
 
@@ -351,7 +351,7 @@ class FetchPlan:
         for cursor in cursors:
             self._waiting[cursor.partition] = cursor
             if react is Reaction.REFRESH_METADATA:
-                cursor.place, cursor.is_outdated = None, True
+                cursor.leader, cursor.is_outdated = None, True
         self._trouble = self._trouble or (error, react)
 
     def _doubt(self, cursor: Cursor, loss: DataLoss, doubted: Budget) -> None:
@@ -365,14 +365,14 @@ class FetchPlan:
         return self._trouble is None and not any(cursor.is_out_of_range for cursor in self._waiting.values())
 
 
-def _node(cursor: Cursor, place: Place, now: float) -> int:
+def _node(cursor: Cursor, leader: PartitionLeader, now: float) -> int:
     """The broker to ask: the preferred follower, else the leader."""
     if cursor.replica is not None and now >= cursor.replica_until:
         cursor.replica = None
-    return place.leader if cursor.replica is None else cursor.replica
+    return leader.node if cursor.replica is None else cursor.replica
 
 
-def _peek(asked: Iterable[Cursor], parts: Mapping[TopicPartition, Outcome]) -> None:
+def _peek(asked: Iterable[Cursor], parts: Mapping[TopicPartition, PartitionResult]) -> None:
     """Let the next request peek for the partitions that are stable up to their end."""
     for cursor in asked:
         outcome = parts.get(cursor.partition)

@@ -56,7 +56,7 @@ def read_fetch_response(frame: memoryview) -> FetchResponse:
     """The response in `frame`, which starts with the correlation id. Raises struct.error or IndexError if it is
     truncated, ValueError for a number that is too long.
     """
-    read = _Reader(frame)
+    read = _ResponseReader(frame)
     read.fields(_HEADER)
     read.skip_tags()
     throttle_ms, error_code, _ = read.fields(_TOP)
@@ -69,7 +69,7 @@ def read_fetch_response(frame: memoryview) -> FetchResponse:
     return FetchResponse(throttle_ms=throttle_ms, error_code=error_code, partitions=tuple(partitions))
 
 
-def _partition(read: _Reader, topic_id: uuid.UUID) -> PartitionData:
+def _partition(read: _ResponseReader, topic_id: uuid.UUID) -> PartitionData:
     index, error_code, high_watermark, last_stable_offset, log_start_offset = read.fields(_PARTITION)
     aborted = []
     for _ in range(read.count()):
@@ -98,7 +98,7 @@ def _epoch_end_offset(structure: memoryview) -> EpochEndOffset:
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
-class _Reader:
+class _ResponseReader:
     __slots__ = ("_position", "_view")
 
     def __init__(self, view: memoryview) -> None:

@@ -34,7 +34,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class FetchPartition:
     """One partition of a request: records from `position` on are requested, those before `end` are needed."""
 
     partition: TopicPartition
@@ -55,7 +55,7 @@ class Ask:
     """
 
     node: int
-    parts: tuple[Part, ...]
+    parts: tuple[FetchPartition, ...]
     with_rack: bool
     is_peek: bool = False
 
@@ -69,7 +69,7 @@ class Receive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locate:
-    """Look up the places of `partitions`; cached metadata of the topics in `anew` is outdated."""
+    """Look up the leaders of `partitions`; cached metadata of the topics in `anew` is outdated."""
 
     partitions: tuple[TopicPartition, ...]
     anew: frozenset[str]
@@ -90,18 +90,18 @@ class Wait:
     because: KafkaEosError | None
 
 
-Request = Ask | Receive | Locate | FindBounds  # steps that fail if a broker cannot be reached
-Action = Request | Wait | Fetched
+BrokerStep = Ask | Receive | Locate | FindBounds  # steps that fail if a broker cannot be reached
+Step = BrokerStep | Wait | Fetched
 
 
 # -- results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A partition's leader, the epoch in which it leads (-1: unknown), and the id of the topic."""
+class PartitionLeader:
+    """The id of the broker that leads a partition, the epoch in which it does (-1: unknown), and the id of the topic."""
 
-    leader: int
+    node: int
     leader_epoch: int
     topic_id: uuid.UUID
 
@@ -128,7 +128,7 @@ class ReadReplica:
     node: int
 
 
-Outcome = Fetched | Refused | EpochEndOffset | ReadReplica
+PartitionResult = Fetched | Refused | EpochEndOffset | ReadReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +139,6 @@ class Answer:
     """
 
     address: str
-    parts: Mapping[TopicPartition, Outcome] = field(default_factory=dict)
+    parts: Mapping[TopicPartition, PartitionResult] = field(default_factory=dict)
     error_code: int = 0
     throttle_ms: int = 0

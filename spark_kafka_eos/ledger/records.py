@@ -34,7 +34,7 @@ class LedgerRecord:
 
 
 @dataclass(slots=True)
-class Records:
+class LedgerRecords:
     """The records of one transactional.id: the last committed ones, oldest first, and those of open transactions."""
 
     committed: deque[LedgerRecord]
@@ -70,7 +70,7 @@ class RecordLog:
     def __init__(self, *, keep: int = 1, only: str | None = None) -> None:
         self._keep = keep
         self._only = None if only is None else only.encode()
-        self.by_id: dict[str, Records] = {}
+        self.by_id: dict[str, LedgerRecords] = {}
         self._ids: dict[int, set[str]] = {}  # by producer id, of what is pending
 
     def take(self, part: Fetched, end: int) -> None:
@@ -99,7 +99,7 @@ class RecordLog:
         in_transaction = header.is_transactional
         for offset, key, value in self._records(part, header):
             name = key.decode(errors="replace")
-            records = self.by_id.setdefault(name, Records(deque(maxlen=self._keep)))
+            records = self.by_id.setdefault(name, LedgerRecords(deque(maxlen=self._keep)))
             record = LedgerRecord(
                 offset=offset,
                 timestamp_ms=header.base_timestamp,

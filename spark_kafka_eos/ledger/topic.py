@@ -20,7 +20,7 @@ from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.ledger.create import create_ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable, newest, unreadable
-from spark_kafka_eos.ledger.records import LedgerRecord, RecordLog, Records
+from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords, RecordLog
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol import offsets
@@ -37,7 +37,7 @@ class LastRecord:
     """What was `found` of one transactional.id, None if nothing at all, in the topic up to offset `position`."""
 
     position: int
-    found: Records | None
+    found: LedgerRecords | None
 
     @property
     def record(self) -> LedgerRecord | None:
@@ -211,7 +211,7 @@ class LedgerReader:
         self._start_over()
 
     @property
-    def by_id(self) -> Mapping[str, Records]:
+    def by_id(self) -> Mapping[str, LedgerRecords]:
         """The records of each transactional.id."""
         return self._log.by_id
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from spark_kafka_eos.model import TopicPartition
 
-Kind = Literal["counter", "gauge", "histogram"]
+MetricType = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 
 # Seconds. A small batch takes tens of milliseconds, a large one minutes.
@@ -28,7 +28,7 @@ class Metric(NamedTuple):
     """A row of a table of metrics; `labels` are the names of its labels."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     labels: Labels
     help: str
 

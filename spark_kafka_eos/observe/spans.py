@@ -16,7 +16,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class SpanEvent:
     """Something that happened in a span, at a time."""
 
     name: str
@@ -34,7 +34,7 @@ class Span:
     attributes: Attributes = field(default_factory=dict)
     request: bool = False
     error: str = ""
-    events: tuple[Event, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
     children: tuple[Span, ...] = ()
 
 
@@ -97,7 +97,7 @@ def _rpc_span(trace: Trace, rpc: Rpc) -> Span:
         request=True,
         error=last.error,
         events=tuple(
-            Event(
+            SpanEvent(
                 name="retried",
                 at=_ns(trace, attempt.start + attempt.milliseconds),
                 attributes={"error.type": attempt.error, "server.address": attempt.node},

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
 from spark_kafka_eos.ledger.entry import Moved, NotAnEntry, decode_committed
-from spark_kafka_eos.ledger.records import LedgerRecord, Records
+from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.operators.open_transactions import described, listed
@@ -166,7 +166,7 @@ def _is_pointer(committed: OffsetAndMetadata) -> bool:
         return False
 
 
-def _status(name: str, topic: str, records: Records) -> QueryStatus:
+def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     commits = tuple(_commits(records.committed))
     pending = next(_commits(records.pending[-1:]), None)
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)

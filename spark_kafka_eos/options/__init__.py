@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.options.properties import from_properties
     from spark_kafka_eos.options.sink import SinkOptions, sink_options
     from spark_kafka_eos.options.source import SourceOptions, Timestamps, source_options
-    from spark_kafka_eos.options.unused import Write
+    from spark_kafka_eos.options.unused import WriteKind
 
 __all__ = [
     "ClientOptions",
@@ -36,7 +36,7 @@ __all__ = [
     "SinkOptions",
     "SourceOptions",
     "Timestamps",
-    "Write",
+    "WriteKind",
     "from_properties",
     "refuse_plain_keys",
     "sink_options",
@@ -49,7 +49,7 @@ __getattr__ = lazy(
         "SinkOptions": "spark_kafka_eos.options.sink",
         "SourceOptions": "spark_kafka_eos.options.source",
         "Timestamps": "spark_kafka_eos.options.source",
-        "Write": "spark_kafka_eos.options.unused",
+        "WriteKind": "spark_kafka_eos.options.unused",
         "from_properties": "spark_kafka_eos.options.properties",
         "sink_options": "spark_kafka_eos.options.sink",
         "source_options": "spark_kafka_eos.options.source",

@@ -13,7 +13,7 @@ from spark_kafka_eos.options.outputs import OutputTopic, names, shown
 from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.options.reserved import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, why_reserved
 from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, say_without_effect, take
-from spark_kafka_eos.options.unused import Write, unused
+from spark_kafka_eos.options.unused import WriteKind, unused
 
 LEDGER_GROUP = ".ledger"  # after the transactional.id: the group that holds the pointer, and nothing else
 
@@ -68,7 +68,7 @@ class SinkOptions:
 
 
 def sink_options(
-    options: Mapping[str, object], write: Write | None = None, *, default_transactional_id: str | None = None
+    options: Mapping[str, object], write: WriteKind | None = None, *, default_transactional_id: str | None = None
 ) -> SinkOptions:
     """Parse a writer's options; names are case-insensitive. Raises ConfigurationError naming the wrong option.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from spark_kafka_eos.options.table import field_of
 
 
-class Write(Enum):
+class WriteKind(Enum):
     """What a write is; several may be true of one."""
 
     STREAM = "a stream of `format('kafka-eos')`"
@@ -28,7 +28,7 @@ class Unused(NamedTuple):
     """An option, where it has no effect, why, and with which value if not with every one."""
 
     option: str
-    write: Write
+    write: WriteKind
     why: str
     refused: bool = False
     value: object = None
@@ -42,44 +42,44 @@ _NO_TRANSACTION = "there is no transaction"
 _HEADERS = "the sink writes the column headers whenever there is one"
 
 UNUSED: tuple[Unused, ...] = (
-    Unused("appendMode", Write.STREAM, _DRIVER, refused=True, value="executors"),
-    Unused("appendMode", Write.BATCH, _DRIVER, refused=True, value="executors"),
-    Unused("txnAppId", Write.STREAM, _CHECKPOINT, refused=True),
-    Unused("txnAppId", Write.FOREACH_BATCH, _CHECKPOINT, refused=True),
-    Unused("txnAppId", Write.AT_LEAST_ONCE, f"{_NO_LEDGER}, so a rerun writes everything again", refused=True),
-    Unused("includeHeaders", Write.STREAM, _HEADERS),
-    Unused("includeHeaders", Write.BATCH, _HEADERS),
-    Unused("includeHeaders", Write.FOREACH_BATCH, _HEADERS),
-    Unused("logLevel", Write.FOREACH_BATCH, "the driver's own Python logging decides"),
-    Unused("stagingDir", Write.EXECUTORS, "blocks pass through Spark's shuffle"),
-    Unused("checkpointLocation", Write.BATCH, "a batch write has no checkpoint"),
-    Unused("failOnDataLoss", Write.BATCH, _NO_SOURCE),
-    Unused("sourceClusters", Write.BATCH, _NO_SOURCE),
-    Unused("kafka.group.id", Write.BATCH, _NO_SOURCE),
-    Unused("takeOverQuery", Write.BATCH, "a batch write continues no query"),
-    Unused("takeOverQuery", Write.AT_LEAST_ONCE, _NO_LEDGER),
-    Unused("resolve", Write.UNREPEATABLE, _NO_LEDGER),
-    Unused("resolve", Write.AT_LEAST_ONCE, _NO_LEDGER),
-    Unused("ledgerTopic", Write.UNREPEATABLE, _NO_LEDGER),
-    Unused("ledgerTopic", Write.AT_LEAST_ONCE, _NO_LEDGER),
-    Unused("ledgerKey", Write.UNREPEATABLE, _NO_LEDGER),
-    Unused("ledgerKey", Write.AT_LEAST_ONCE, _NO_LEDGER),
-    Unused("kafka.transaction.timeout.ms", Write.AT_LEAST_ONCE, _NO_TRANSACTION),
+    Unused("appendMode", WriteKind.STREAM, _DRIVER, refused=True, value="executors"),
+    Unused("appendMode", WriteKind.BATCH, _DRIVER, refused=True, value="executors"),
+    Unused("txnAppId", WriteKind.STREAM, _CHECKPOINT, refused=True),
+    Unused("txnAppId", WriteKind.FOREACH_BATCH, _CHECKPOINT, refused=True),
+    Unused("txnAppId", WriteKind.AT_LEAST_ONCE, f"{_NO_LEDGER}, so a rerun writes everything again", refused=True),
+    Unused("includeHeaders", WriteKind.STREAM, _HEADERS),
+    Unused("includeHeaders", WriteKind.BATCH, _HEADERS),
+    Unused("includeHeaders", WriteKind.FOREACH_BATCH, _HEADERS),
+    Unused("logLevel", WriteKind.FOREACH_BATCH, "the driver's own Python logging decides"),
+    Unused("stagingDir", WriteKind.EXECUTORS, "blocks pass through Spark's shuffle"),
+    Unused("checkpointLocation", WriteKind.BATCH, "a batch write has no checkpoint"),
+    Unused("failOnDataLoss", WriteKind.BATCH, _NO_SOURCE),
+    Unused("sourceClusters", WriteKind.BATCH, _NO_SOURCE),
+    Unused("kafka.group.id", WriteKind.BATCH, _NO_SOURCE),
+    Unused("takeOverQuery", WriteKind.BATCH, "a batch write continues no query"),
+    Unused("takeOverQuery", WriteKind.AT_LEAST_ONCE, _NO_LEDGER),
+    Unused("resolve", WriteKind.UNREPEATABLE, _NO_LEDGER),
+    Unused("resolve", WriteKind.AT_LEAST_ONCE, _NO_LEDGER),
+    Unused("ledgerTopic", WriteKind.UNREPEATABLE, _NO_LEDGER),
+    Unused("ledgerTopic", WriteKind.AT_LEAST_ONCE, _NO_LEDGER),
+    Unused("ledgerKey", WriteKind.UNREPEATABLE, _NO_LEDGER),
+    Unused("ledgerKey", WriteKind.AT_LEAST_ONCE, _NO_LEDGER),
+    Unused("kafka.transaction.timeout.ms", WriteKind.AT_LEAST_ONCE, _NO_TRANSACTION),
 )
 
 
-def unused(parsed: Mapping[str, object], write: Write) -> Iterator[Unused]:
+def unused(parsed: Mapping[str, object], write: WriteKind) -> Iterator[Unused]:
     """The options among these, parsed and by field, that have no effect on a `write`: a STREAM, BATCH or FOREACH_BATCH.
 
     One that is refused comes before those that are not, and each only once.
     """
     writes = {write}
     if parsed.get("delivery_guarantee") == "at-least-once":
-        writes.add(Write.AT_LEAST_ONCE)
-    if write is Write.BATCH and "txn_app_id" not in parsed:
-        writes.add(Write.UNREPEATABLE)
-    if write is Write.FOREACH_BATCH and parsed.get("append_mode") == "executors":
-        writes.add(Write.EXECUTORS)
+        writes.add(WriteKind.AT_LEAST_ONCE)
+    if write is WriteKind.BATCH and "txn_app_id" not in parsed:
+        writes.add(WriteKind.UNREPEATABLE)
+    if write is WriteKind.FOREACH_BATCH and parsed.get("append_mode") == "executors":
+        writes.add(WriteKind.EXECUTORS)
     found: dict[str, Unused] = {}
     for row in sorted(UNUSED, key=lambda row: not row.refused):
         given = parsed.get(field_of(row.option))

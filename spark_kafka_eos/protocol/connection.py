@@ -40,7 +40,7 @@ _SESSION_SHARE = 0.85  # of a SASL session's lifetime; then the connection is re
 Decode = Callable[[memoryview], Any]
 
 
-class _Pending(NamedTuple):
+class _AwaitedResponse(NamedTuple):
     """A request in flight."""
 
     correlation_id: int
@@ -61,7 +61,7 @@ class Connection:
         self.supported_features: dict[str, int] = {}
         self._offered: dict[int, tuple[int, int]] = {}
         self._correlation_id = 0
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[_AwaitedResponse] = deque()
         self._early: dict[int, Any] = {}
         self._expires = float("inf")
         self._socket: socket.socket | None = None
@@ -250,7 +250,7 @@ class Connection:
             sent.unanswered()
             self.close()
             raise
-        self._pending.append(_Pending(correlation_id, decode or partial(decode_response, response_class), sent))
+        self._pending.append(_AwaitedResponse(correlation_id, decode or partial(decode_response, response_class), sent))
         return correlation_id
 
     def _send_all(self, parts: Iterable[Bytes]) -> None:

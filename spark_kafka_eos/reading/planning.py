@@ -52,7 +52,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReadPlan:
     """What a micro-batch reads, ordered by partition, without empty ranges, and what it can no longer read."""
 
     ranges: tuple[OffsetRange, ...]
@@ -188,7 +188,7 @@ def plan(
     created_again: Mapping[str, str] = MappingProxyType({}),
     latest: Offsets = MappingProxyType({}),
     log_ends: Offsets = MappingProxyType({}),
-) -> Plan:
+) -> ReadPlan:
     """The ranges between `start` and `end` that still exist.
 
     `created_again` has the topics that were created again between `start` and `end`, with the words for it; `latest` is
@@ -239,10 +239,10 @@ def plan(
             f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}",
             action="To continue without them, set failOnDataLoss=false.",
         )
-    return Plan(ranges=tuple(ranges), lost=tuple(lost))
+    return ReadPlan(ranges=tuple(ranges), lost=tuple(lost))
 
 
-def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offsets) -> Plan:
+def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offsets) -> ReadPlan:
     """The parts of `ranges` that can still be read, given the current `earliest` and `latest` offsets, and the lost
     ones.
 
@@ -261,7 +261,7 @@ def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offse
             lost.append(Lost(partition=tp, start=max(start, end), end=wanted.end, why=f"the log ends at {latest[tp]}"))
         if start < end:
             kept.append(replace(wanted, start=start, end=end))
-    return Plan(ranges=tuple(kept), lost=tuple(lost))
+    return ReadPlan(ranges=tuple(kept), lost=tuple(lost))
 
 
 def _waiting(start: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:

@@ -22,7 +22,7 @@ from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.reading.columns import Kind, source_columns
+from spark_kafka_eos.reading.columns import ColumnType, source_columns
 from spark_kafka_eos.reading.planning import remaining
 from spark_kafka_eos.reading.read_stats import Tally
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
@@ -41,7 +41,7 @@ _ENOUGH_BYTES = 4 << 20
 _DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
 
 _HEADERS = pa.list_(pa.field("element", HEADERS.value_type))  # as Spark calls it
-TYPES: Mapping[Kind, pa.DataType] = {
+TYPES: Mapping[ColumnType, pa.DataType] = {
     "binary": pa.binary(),
     "string": pa.string(),
     "int32": pa.int32(),

@@ -9,7 +9,7 @@ Source: Apache Avro specification 1.12, "Binary encoding" and "Schema resolution
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,8 @@ from spark_kafka_eos.registry.avro_schema import (
     UnsupportedSchema,
     arrow_type,
 )
-from spark_kafka_eos.registry.rows import Int64s, Mask, Rows, fixed, longs, texts, within
-
-Read = Callable[[Rows], pa.Array]
+from spark_kafka_eos.registry.rows import Mask, ReadColumn, Rows, fixed, longs, texts, within
+from spark_kafka_eos.wire.columns import Int64s
 
 _INT_BYTES = 5
 _FEW = 16  # rows: for fewer, finding their items one by one is faster than a pass for each
@@ -52,7 +51,7 @@ class Incompatible(ValueError):
     """A writer's schema cannot be read with the reader's. The text names the part."""
 
 
-def reader(writer: Avro, wanted: Avro) -> Read:
+def reader(writer: Avro, wanted: Avro) -> ReadColumn:
     """The function that reads rows of `writer` as a column of `arrow_type(wanted)`. Raises Incompatible."""
     if isinstance(writer, Union):
         return _from_union(writer, wanted)
@@ -89,10 +88,10 @@ def _same_name(writer: Record | Enum | Fixed, wanted: Record | Enum | Fixed) -> 
 # Records.
 
 
-def _record(writer: Record, wanted: Record) -> Read:
+def _record(writer: Record, wanted: Record) -> ReadColumn:
     slots = {each.name: number for number, each in enumerate(wanted.fields)}
     slots = {alias: slots[each.name] for each in wanted.fields for alias in each.aliases} | slots
-    steps: list[tuple[int, Read]] = []
+    steps: list[tuple[int, ReadColumn]] = []
     for each in writer.fields:
         slot = slots.get(each.name, -1)
         try:
@@ -159,8 +158,8 @@ def _python(value: Any, kind: Avro) -> Any:
 # Unions.
 
 
-def _from_union(writer: Union, wanted: Avro) -> Read:
-    reads: list[Read | None] = []
+def _from_union(writer: Union, wanted: Avro) -> ReadColumn:
+    reads: list[ReadColumn | None] = []
     for branch in writer.branches:
         try:
             reads.append(reader(branch, wanted))
@@ -190,7 +189,7 @@ def _from_union(writer: Union, wanted: Avro) -> Read:
     return read
 
 
-def _branch(rows: Rows, read: Read | None, kind: pa.DataType) -> pa.Array:
+def _branch(rows: Rows, read: ReadColumn | None, kind: pa.DataType) -> pa.Array:
     if read is not None:
         return read(rows)
     rows.note(np.ones(len(rows), np.bool_), Cause.INCOMPATIBLE)
@@ -207,7 +206,7 @@ def _index(rows: Rows, below: int) -> Int64s:
     return index
 
 
-def _to_union(writer: Avro, wanted: Union) -> Read:
+def _to_union(writer: Avro, wanted: Union) -> ReadColumn:
     """The first branch of the reader's union that fits; a branch of the same type is preferred."""
     kind = arrow_type(wanted)
     if writer == NULL:
@@ -226,7 +225,7 @@ def _to_union(writer: Avro, wanted: Union) -> Read:
     raise Incompatible(f"{_say(writer)} fits no branch of a union")
 
 
-def _member(read: Read, number: int, kind: pa.DataType) -> Read:
+def _member(read: ReadColumn, number: int, kind: pa.DataType) -> ReadColumn:
     def member(rows: Rows) -> pa.Array:
         column = read(rows)
         columns = [column if at == number else pa.nulls(len(rows), each.type) for at, each in enumerate(kind)]
@@ -238,7 +237,7 @@ def _member(read: Read, number: int, kind: pa.DataType) -> Read:
 # Arrays and maps.
 
 
-def _array(writer: Array, wanted: Array) -> Read:
+def _array(writer: Array, wanted: Array) -> ReadColumn:
     read, kind = reader(writer.items, wanted.items), arrow_type(wanted)
     smallest, step = _at_least(writer.items), extent(writer.items)
 
@@ -249,7 +248,7 @@ def _array(writer: Array, wanted: Array) -> Read:
     return array
 
 
-def _map(writer: Map, wanted: Map) -> Read:
+def _map(writer: Map, wanted: Map) -> ReadColumn:
     value, kind = reader(writer.values, wanted.values), arrow_type(wanted)
     entry = pa.struct([pa.field("key", pa.string()), pa.field("value", kind.item_type)])
 
@@ -269,7 +268,7 @@ def _map(writer: Map, wanted: Map) -> Read:
     return map_
 
 
-def _blocks(rows: Rows, read: Read, kind: pa.DataType, smallest: int, step: Extent) -> tuple[pa.Array, pa.Array]:
+def _blocks(rows: Rows, read: ReadColumn, kind: pa.DataType, smallest: int, step: Extent) -> tuple[pa.Array, pa.Array]:
     """The offsets and the items of arrays. In each pass, every row that has another item reads it; when few rows are
     left, each reads the rest of its block. `step` finds where an item ends.
     """
@@ -371,7 +370,7 @@ def _smallest(avro: Avro) -> int:
 # What has no parts.
 
 
-def _primitive(writer: Primitive, wanted: Primitive) -> Read:
+def _primitive(writer: Primitive, wanted: Primitive) -> ReadColumn:
     kind = arrow_type(wanted)
     match writer.name:
         case "null":
@@ -394,7 +393,7 @@ def _boolean(rows: Rows) -> pa.Array:
     return pa.array(byte == 1)
 
 
-def _number(size: int, wanted: Primitive, kind: pa.DataType) -> Read:
+def _number(size: int, wanted: Primitive, kind: pa.DataType) -> ReadColumn:
     code = {"int": np.int32, "float": np.float32, "double": np.float64}.get(wanted.name, np.int64)
     scale = 1000 if wanted.logical.endswith("-millis") else 1
     limit = 2**63 // 1000
@@ -415,7 +414,7 @@ def _number(size: int, wanted: Primitive, kind: pa.DataType) -> Read:
     return number
 
 
-def _string(wanted: Primitive) -> Read:
+def _string(wanted: Primitive) -> ReadColumn:
     def string(rows: Rows) -> pa.Array:
         column = texts(rows, within(rows, longs(rows)), utf8=wanted.name == "string")
         return _decimal(rows, column, wanted) if wanted.logical == "decimal" else column
@@ -423,7 +422,7 @@ def _string(wanted: Primitive) -> Read:
     return string
 
 
-def _fixed(wanted: Fixed) -> Read:
+def _fixed(wanted: Fixed) -> ReadColumn:
     def read(rows: Rows) -> pa.Array:
         column = texts(rows, within(rows, np.full(len(rows), wanted.size)), utf8=False)
         match wanted.logical:
@@ -443,7 +442,7 @@ def _uuids(column: pa.BinaryArray) -> pa.Array:
     return pa.array([str(UUID(bytes=value)) if len(value) == 16 else "" for value in column.to_pylist()], pa.string())
 
 
-def _enum(writer: Enum, wanted: Enum) -> Read:
+def _enum(writer: Enum, wanted: Enum) -> ReadColumn:
     known = [symbol if symbol in wanted.symbols else wanted.default for symbol in writer.symbols]
     symbols = pa.array(known, pa.string())
     unknown = np.array([symbol is None for symbol in known])
@@ -488,7 +487,7 @@ def _decimals(column: pa.BinaryArray, kind: Primitive | Fixed) -> tuple[pa.Array
 # What the reader does not want.
 
 
-def _skip(writer: Avro) -> Read:
+def _skip(writer: Avro) -> ReadColumn:
     """Moves over a value. Only what is costly to make is not made."""
     match writer:
         case Primitive(name="string" | "bytes"):
@@ -509,7 +508,7 @@ def _skip_bytes(rows: Rows, length: NDArray[np.int64]) -> pa.Array:
     return None
 
 
-def _skip_all(steps: Sequence[Read]) -> Read:
+def _skip_all(steps: Sequence[ReadColumn]) -> ReadColumn:
     def skip(rows: Rows) -> pa.Array:
         for step in steps:
             step(rows)

@@ -20,7 +20,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError, RegistryError
 
-Kind = Literal["AVRO", "PROTOBUF", "JSON"]
+SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds
 _MOST_SESSIONS = 16
 _MOST_UNKNOWN = 10_000  # ids that are remembered
@@ -34,12 +34,12 @@ class UnknownSchema(LookupError):
 
 
 @dataclass(frozen=True)
-class Text:
+class SchemaText:
     """A schema as the registry has it, with the schemas that it refers to, in the order in which they build on each
     other: pairs of name and text.
     """
 
-    kind: Kind
+    kind: SchemaType
     text: str
     references: tuple[tuple[str, str], ...] = ()
 
@@ -94,7 +94,7 @@ class Session:
     def __init__(self, registry: Registry) -> None:
         self._hosts = registry.hosts
         self._unknown: dict[int | UUID, float] = {}
-        self._known: dict[int | UUID, Text] = {}
+        self._known: dict[int | UUID, SchemaText] = {}
         try:
             self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
         except (ValueError, TypeError, OSError) as error:  # its texts name options, not their values
@@ -104,7 +104,7 @@ class Session:
         if hasattr(self._client, "close"):  # since 2.15
             self._client.close()
 
-    def schema(self, key: int | UUID, *, serialized: bool = False) -> Text:
+    def schema(self, key: int | UUID, *, serialized: bool = False) -> SchemaText:
         """The schema with this id or GUID; `serialized` asks for a Protobuf file as a descriptor instead of its text.
         Raises UnknownSchema and RegistryError.
         """
@@ -115,7 +115,7 @@ class Session:
             raise UnknownSchema(f"schema {key}")
         form = "serialized" if serialized else None
 
-        def ask() -> Text:
+        def ask() -> SchemaText:
             if isinstance(key, UUID):
                 return self._text(self._client.get_schema_by_guid(str(key), fmt=form))
             return self._text(self._client.get_schema(key, fmt=form))
@@ -131,10 +131,10 @@ class Session:
         self._known[key] = known
         return known
 
-    def latest(self, subject: str) -> Text:
+    def latest(self, subject: str) -> SchemaText:
         """The latest schema of `subject`. Raises UnknownSchema and RegistryError."""
 
-        def ask() -> Text:
+        def ask() -> SchemaText:
             found = self._client.get_latest_version(subject)
             if found.schema.schema_type == "PROTOBUF":
                 found = self._client.get_latest_version(subject, fmt="serialized")
@@ -142,7 +142,7 @@ class Session:
 
         return self._ask(f"subject {subject!r}", ask)
 
-    def registered(self, subject: str, text: Text, *, register: bool) -> int:
+    def registered(self, subject: str, text: SchemaText, *, register: bool) -> int:
         """The id of a schema under `subject`, which is registered if `register`. Raises like `latest`."""
         schema = Schema(text.text, text.kind)
 
@@ -153,11 +153,11 @@ class Session:
 
         return self._ask(f"subject {subject!r}", ask)
 
-    def _text(self, schema: Schema) -> Text:
+    def _text(self, schema: Schema) -> SchemaText:
         references: dict[str, str] = {}
         self._collect(schema.references or [], references)
-        kind = cast(Kind, schema.schema_type or "AVRO")
-        return Text(kind, schema.schema_str or "", tuple(references.items()))
+        kind = cast(SchemaType, schema.schema_type or "AVRO")
+        return SchemaText(kind, schema.schema_str or "", tuple(references.items()))
 
     def _collect(self, references: list[SchemaReference], into: dict[str, str]) -> None:
         for each in references:

@@ -10,17 +10,17 @@ import pyarrow as pa
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
-from spark_kafka_eos.registry.client import Kind, Registry, Text, UnknownSchema
+from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, UnknownSchema
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.encoding import encode
-from spark_kafka_eos.registry.formats import Target, format_of
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-Mode = Literal["fail", "permissive"]
+ParseMode = Literal["fail", "permissive"]
 Strategy = Literal["topic", "record", "topic-record"]
 
 
@@ -32,10 +32,10 @@ def from_confluent(
     topic: str | None = None,
     key: bool = False,
     schema: str | None = None,
-    schema_type: Kind = "AVRO",
+    schema_type: SchemaType = "AVRO",
     message: str = "",
     headers: Column | str | None = None,
-    mode: Mode = "fail",
+    mode: ParseMode = "fail",
 ) -> Column:
     """Decode values that a serializer of a schema registry wrote (Confluent's wire format).
 
@@ -58,7 +58,7 @@ def from_confluent(
         raise ConfigurationError("mode", f"must be 'fail' or 'permissive', not {mode!r}")
     where = Registry.of(registry)
     subject = _subject(subject, topic, key=key)
-    target = Target(_latest(where, subject) if schema is None else _given(schema, schema_type), message)
+    target = QuerySchema(_latest(where, subject) if schema is None else _given(schema, schema_type), message)
     kind = _usable(target)
     permissive, name = mode == "permissive", KEY_HEADER if key else VALUE_HEADER
 
@@ -82,7 +82,7 @@ def to_confluent(
     topic: str | None = None,
     key: bool = False,
     schema: str | None = None,
-    schema_type: Kind = "AVRO",
+    schema_type: SchemaType = "AVRO",
     message: str = "",
     strategy: Strategy = "topic",
     register: bool = False,
@@ -118,7 +118,7 @@ def to_confluent(
             f"the registry at {where.hosts} does not have this schema under the subject {subject!r}",
             action="Register it, or set register=True.",
         ) from None
-    target = Target(text, message)
+    target = QuerySchema(text, message)
     _usable(target)
 
     def to_registry(values: pa.Array) -> pa.Array:
@@ -129,13 +129,13 @@ def to_confluent(
     return made
 
 
-def _record_name(text: Text, message: str) -> str:
-    target = Target(text, message)
+def _record_name(text: SchemaText, message: str) -> str:
+    target = QuerySchema(text, message)
     _usable(target)
     return format_of(target).name
 
 
-def _usable(target: Target) -> pa.DataType:
+def _usable(target: QuerySchema) -> pa.DataType:
     """The type of the values. Raises ConfigurationError for a schema that Spark has no type for."""
     try:
         return format_of(target).arrow
@@ -168,13 +168,13 @@ def _subject(
     raise ConfigurationError("strategy", f"must be 'topic', 'record' or 'topic-record', not {strategy!r}")
 
 
-def _given(schema: str, kind: Kind) -> Text:
+def _given(schema: str, kind: SchemaType) -> SchemaText:
     if kind not in {"AVRO", "PROTOBUF", "JSON"}:
         raise ConfigurationError("schema_type", f"must be AVRO, PROTOBUF or JSON, not {kind!r}")
-    return Text(kind, schema)
+    return SchemaText(kind, schema)
 
 
-def _latest(registry: Registry, subject: str | None) -> Text:
+def _latest(registry: Registry, subject: str | None) -> SchemaText:
     if subject is None:
         raise ConfigurationError("subject", "the schema is not known: give subject, topic or schema")
     try:

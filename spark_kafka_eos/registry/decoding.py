@@ -16,9 +16,10 @@ from spark_kafka_eos.errors import UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Registry, UnknownSchema
-from spark_kafka_eos.registry.formats import Read, Target, format_of
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
-from spark_kafka_eos.registry.rows import Int64s, rows_of
+from spark_kafka_eos.registry.rows import ReadColumn, rows_of
+from spark_kafka_eos.wire.columns import Int64s
 
 _SAID = {
     Cause.UNDECODABLE: "the bytes do not fit schema {schema}: at byte {at} of {size}",
@@ -28,7 +29,7 @@ _SAID = {
 }
 
 
-class Fault(NamedTuple):
+class DecodeFault(NamedTuple):
     cause: Cause
     message: str
     schema: SchemaKey | None
@@ -38,19 +39,19 @@ class Decoded(NamedTuple):
     """`values` is null where a value was null and where it has a fault."""
 
     values: pa.Array
-    faults: dict[int, Fault]  # by row
+    faults: dict[int, DecodeFault]  # by row
 
 
-def decode(values: pa.BinaryArray, ids: pa.BinaryArray | None, registry: Registry, target: Target) -> Decoded:
+def decode(values: pa.BinaryArray, ids: pa.BinaryArray | None, registry: Registry, target: QuerySchema) -> Decoded:
     """Decode `values`; `ids` has the header with the schema id, where there is one. Raises RegistryError."""
     kind = format_of(target).arrow
     groups, unframed = framed(values, ids)
-    faults = {row: Fault(Cause.NOT_FRAMED, message, None) for row, message in unframed.items()}
+    faults = {row: DecodeFault(Cause.NOT_FRAMED, message, None) for row, message in unframed.items()}
     parts: list[pa.Array] = []
     places, done = np.full(len(values), -1, np.int64), 0
     for group in groups:
         read = _reader(registry, target, group.schema)
-        if isinstance(read, Fault):
+        if isinstance(read, DecodeFault):
             faults.update((int(row), read) for row in group.rows)
             continue
         part, wrong = _pass(values, group, read)
@@ -65,7 +66,7 @@ def decode(values: pa.BinaryArray, ids: pa.BinaryArray | None, registry: Registr
     return Decoded(column.take(pa.array(places, mask=places < 0)), faults)
 
 
-def _pass(values: pa.BinaryArray, group: Group, read: Read) -> tuple[pa.Array, dict[int, Fault]]:
+def _pass(values: pa.BinaryArray, group: Group, read: ReadColumn) -> tuple[pa.Array, dict[int, DecodeFault]]:
     whole = len(group.rows) == len(values)
     rows = rows_of(values if whole else values.take(pa.array(group.rows)))
     start: Int64s = rows.at.copy()
@@ -78,33 +79,35 @@ def _pass(values: pa.BinaryArray, group: Group, read: Read) -> tuple[pa.Array, d
         assert cause is not None
         at, size = int(rows.faults.at[number] - start[number]), int(rows.end[number] - start[number])
         said = _SAID[cause].format(schema=group.schema, at=min(at, size), size=size)
-        wrong[int(group.rows[number])] = Fault(cause, said, group.schema)
+        wrong[int(group.rows[number])] = DecodeFault(cause, said, group.schema)
     return column, wrong
 
 
 _MOST_READERS = 1_000
 
 # Compiled readers of this process. A schema that the registry does not know is not kept: it may arrive.
-_readers: dict[tuple[Registry, Target, SchemaKey], Read | Fault] = {}
+_readers: dict[tuple[Registry, QuerySchema, SchemaKey], ReadColumn | DecodeFault] = {}
 
 
-def _reader(registry: Registry, target: Target, schema: SchemaKey) -> Read | Fault:
+def _reader(registry: Registry, target: QuerySchema, schema: SchemaKey) -> ReadColumn | DecodeFault:
     known = _readers.get((registry, target, schema))
     if known is not None:
         return known
     try:
         written = registry.session.schema(schema, serialized=target.schema.kind == "PROTOBUF")
     except UnknownSchema:
-        return Fault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
-    made: Read | Fault
+        return DecodeFault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
+    made: ReadColumn | DecodeFault
     if written.kind != target.schema.kind:
         said = f"schema {schema} is of type {written.kind}, and the query reads {target.schema.kind}"
-        made = Fault(Cause.WRONG_SCHEMA, said, schema)
+        made = DecodeFault(Cause.WRONG_SCHEMA, said, schema)
     else:
         try:
             made = format_of(target).reader(written)
         except (Incompatible, UnsupportedSchema) as error:
-            made = Fault(Cause.INCOMPATIBLE, f"schema {schema} cannot be read with the reader's: {error}"[:500], schema)
+            made = DecodeFault(
+                Cause.INCOMPATIBLE, f"schema {schema} cannot be read with the reader's: {error}"[:500], schema
+            )
     if len(_readers) == _MOST_READERS:
         _readers.clear()
     _readers[registry, target, schema] = made
@@ -135,6 +138,6 @@ def with_errors(decoded: Decoded) -> pa.StructArray:
     return pa.StructArray.from_arrays([decoded.values, errors], ["value", "error"])
 
 
-def _told(fault: Fault) -> dict[str, object]:
+def _told(fault: DecodeFault) -> dict[str, object]:
     fits = isinstance(fault.schema, int) and fault.schema < 2**31
     return {"cause": str(fault.cause), "message": fault.message, "schema_id": fault.schema if fits else None}

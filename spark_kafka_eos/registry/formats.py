@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 import pyarrow as pa
 
-from spark_kafka_eos.registry.client import Text
-from spark_kafka_eos.registry.rows import Rows
+from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.rows import ReadColumn
 from spark_kafka_eos.spark.prompt_input import PromptInput
-
-Read = Callable[[Rows], pa.Array]
 
 
 @dataclass(frozen=True)
-class Target(PromptInput):
+class QuerySchema(PromptInput):
     """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one). Spark
     pickles it with the function of each column.
     """
 
-    schema: Text
+    schema: SchemaText
     message: str = ""
 
 
@@ -32,7 +29,7 @@ class Format(Protocol):
     arrow: pa.DataType  # of the column that it reads and writes
     name: str  # of the record, as the subject's strategies use it
 
-    def reader(self, written: Text) -> Read:
+    def reader(self, written: SchemaText) -> ReadColumn:
         """The function that reads bodies of schema `written`. Raises Incompatible and UnsupportedSchema."""
 
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
@@ -40,7 +37,7 @@ class Format(Protocol):
 
 
 @lru_cache(maxsize=64)
-def format_of(target: Target) -> Format:
+def format_of(target: QuerySchema) -> Format:
     """Raises UnsupportedSchema."""
     match target.schema.kind:
         case "PROTOBUF":

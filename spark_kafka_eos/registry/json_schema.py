@@ -28,9 +28,8 @@ from referencing.jsonschema import DRAFT7
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
-from spark_kafka_eos.registry.client import Text
-from spark_kafka_eos.registry.formats import Read
-from spark_kafka_eos.registry.rows import Rows
+from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.rows import ReadColumn, Rows
 
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _NULL = {"type": "null"}
@@ -41,12 +40,12 @@ class OutOfRange(ValueError):
 
 
 class JsonFormat:
-    def __init__(self, wanted: Text) -> None:
+    def __init__(self, wanted: SchemaText) -> None:
         self._schema, self._validator = _parsed(wanted)
         self.arrow: pa.DataType = _arrow(self._schema, self._validator, ())
         self.name: str = self._schema.get("title", "") if isinstance(self._schema, dict) else ""
 
-    def reader(self, written: Text) -> Read:
+    def reader(self, written: SchemaText) -> ReadColumn:
         _, validator = _parsed(written)
 
         def read(rows: Rows) -> pa.Array:
@@ -75,7 +74,7 @@ class JsonFormat:
         return prefix + json.dumps(plain).encode()
 
 
-def _parsed(text: Text) -> tuple[Any, Any]:
+def _parsed(text: SchemaText) -> tuple[Any, Any]:
     """The schema and its validator. Raises UnsupportedSchema."""
     try:
         schema = json.loads(text.text)

@@ -47,9 +47,8 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
-from spark_kafka_eos.registry.client import Text
-from spark_kafka_eos.registry.formats import Read
-from spark_kafka_eos.registry.rows import Rows, longs
+from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
 from spark_kafka_eos.wire.varint import varint_column, varints
 
 _KNOWN_FILES = {
@@ -83,7 +82,7 @@ _MOST_INDEXES = 64  # of a message in its file: how deep it is nested
 
 
 class ProtobufFormat:
-    def __init__(self, wanted: Text, message: str = "") -> None:
+    def __init__(self, wanted: SchemaText, message: str = "") -> None:
         files = _files(wanted)
         try:
             self._message = files.pool.FindMessageTypeByName(message) if message else next(iter(files.messages))
@@ -94,7 +93,7 @@ class ProtobufFormat:
         self._class = GetMessageClass(self._message)
         self._indexes = _indexes(self._message)
 
-    def reader(self, written: Text) -> Read:
+    def reader(self, written: SchemaText) -> ReadColumn:
         files = _files(written)
 
         def read(rows: Rows) -> pa.Array:
@@ -157,7 +156,7 @@ class _Files:
         return found
 
 
-def _files(text: Text) -> _Files:
+def _files(text: SchemaText) -> _Files:
     """Raises UnsupportedSchema."""
     pool = DescriptorPool()
     added: set[str] = set()

@@ -9,6 +9,7 @@ decoder allocate more than a multiple of its size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.wire.columns import cut
+from spark_kafka_eos.wire.columns import Int64s, cut
 
-Int64s = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _CAUSES = list(Cause)
@@ -72,6 +72,9 @@ class Rows:
     def finish(self) -> None:
         """Every byte must have been read, and none behind the end."""
         self.note(self.at != self.end)
+
+
+ReadColumn = Callable[[Rows], pa.Array]  # reads one value of each row
 
 
 def rows_of(column: pa.BinaryArray) -> Rows:

@@ -22,7 +22,7 @@ _WITHOUT_TOPIC = frozenset({Cause.NO_TOPIC, Cause.TOPIC_NOT_ALLOWED})
 MOST = 10  # replays that are told apart, so that headers, which anybody may write, make few streams
 _DIGITS = 9  # what is longer is no number of replays
 
-Place = tuple[TopicPartition, int]  # a dead letter's partition and offset
+RecordPosition = tuple[TopicPartition, int]  # a dead letter's partition and offset
 
 
 class Stream(NamedTuple):
@@ -60,8 +60,8 @@ def partition_of(letter: DeadLetter, to: str | None, partitions: int) -> int | N
     return number if returns and number is not None and 0 <= number < partitions else None
 
 
-def batches(places: Sequence[Place], records: int) -> Iterator[Sequence[Place]]:
-    """`places` in the order of partitions and offsets, at most `records` at a time."""
-    ordered = sorted(places)
+def batches(positions: Sequence[RecordPosition], records: int) -> Iterator[Sequence[RecordPosition]]:
+    """`positions` in the order of partitions and offsets, at most `records` at a time."""
+    ordered = sorted(positions)
     for start in range(0, len(ordered), records):
         yield ordered[start : start + records]

@@ -43,8 +43,8 @@ from spark_kafka_eos.options.reserved import why_reserved
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.replay import plan as replays
-from spark_kafka_eos.replay.plan import Place, Stream
-from spark_kafka_eos.replay.stored import Progress, StoredLetter, letters, ranges_of
+from spark_kafka_eos.replay.plan import RecordPosition, Stream
+from spark_kafka_eos.replay.stored import ReadProgress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.ownership import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
@@ -54,7 +54,7 @@ _ROWS = 100  # that are encoded at a time: a dead letter may be as large as a re
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class PendingStream:
     """A stream that waits: where it goes, which of its dead letters were not replayed yet, its last commit, and whose
     its transactional.id is, None if unknown.
     """
@@ -64,11 +64,11 @@ class Part:
     entry: LedgerEntry | None
     owner: Owner | None = None
     targets: Counter[str] = field(default_factory=Counter)
-    places: list[Place] = field(default_factory=list)
+    positions: list[RecordPosition] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReplayPlan:
     """What a replay sends, and what it leaves because it was replayed too often. `ends` are the topic's at its start.
 
     `query_id` names the topic by its id: in a topic that was deleted and created again, everything is new.
@@ -76,12 +76,12 @@ class Plan:
 
     query_id: str
     ends: Offsets
-    parts: Sequence[Part]
+    parts: Sequence[PendingStream]
     left: Mapping[Stream, int]
 
     @property
     def records(self) -> int:
-        return sum(len(part.places) for part in self.parts)
+        return sum(len(part.positions) for part in self.parts)
 
     @property
     def destinations(self) -> list[str]:
@@ -98,9 +98,9 @@ def plan(
     causes: Sequence[str] = (),
     to: str | None = None,
     max_replays: int = 2,
-    progress: Progress = lambda _: None,
+    progress: ReadProgress = lambda _: None,
     ranges: Sequence[OffsetRange] | None = None,
-) -> Plan:
+) -> ReplayPlan:
     """Read the topic once, and compare it with the ledgers. Writes nothing.
 
     `options` are the sink's, without a transactional.id. Raises ToolFailed if it is unknown where a dead letter goes,
@@ -111,7 +111,7 @@ def plan(
     known.read()  # once, however many streams the headers make: those without a record have no entry
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
     query_id = f"replay of {topic} ({cluster.topic(topic).id})"
-    parts: dict[Stream, Part] = {}
+    parts: dict[Stream, PendingStream] = {}
     left: Counter[Stream] = Counter()
     nowhere: list[StoredLetter] = []
     reserved: dict[str, str | None] = {}
@@ -122,7 +122,7 @@ def plan(
         if stream not in parts:
             own = {"kafka.transactional.id": f"{transactional_id}.{stream.cause}.{stream.replays}"}
             sink = sink_options({**options, **own})
-            parts[stream] = Part(
+            parts[stream] = PendingStream(
                 stream=stream,
                 options=sink,
                 entry=last_entry(
@@ -148,13 +148,13 @@ def plan(
             nowhere.append(each)
             continue
         part.targets[where] += 1
-        part.places.append((each.partition, each.offset))
+        part.positions.append((each.partition, each.offset))
     if nowhere:
         raise _refused(topic, nowhere, to, reserved)
-    waiting = [parts[stream] for stream in sorted(parts) if parts[stream].places]
+    waiting = [parts[stream] for stream in sorted(parts) if parts[stream].positions]
     for part in waiting:
         part.owner = owner_of(cluster, part.options.transactional_id)
-    return Plan(
+    return ReplayPlan(
         query_id=query_id,
         ends={wanted.partition: wanted.end for wanted in ranges},
         parts=waiting,
@@ -162,7 +162,7 @@ def plan(
     )
 
 
-def require_named(planned: Plan, named: Collection[str]) -> None:
+def require_named(planned: ReplayPlan, named: Collection[str]) -> None:
     """Raise ToolFailed if dead letters go to a topic that is not `named`: their headers are anybody's."""
     if others := [topic for topic in planned.destinations if topic not in named]:
         raise ToolFailed(
@@ -194,7 +194,7 @@ def _refused(
     return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
 
 
-def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progress = lambda _: None) -> int:
+def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: ReadProgress = lambda _: None) -> int:
     """Send what is planned; the number of records that were sent. `progress` gets the number of records since.
 
     Raises what `commit_batch` raises: batches that were committed before stay so, and another replay continues.
@@ -212,7 +212,7 @@ def run(cluster: Cluster, planned: Plan, to: str | None = None, progress: Progre
         known = part.entry if part.entry is not None and part.entry.query_id == planned.query_id else None
         number = 0 if known is None else known.batch_id + 1
         start = dict.fromkeys(planned.ends, 0) | _position(part.entry, planned.query_id)
-        chunks = list(replays.batches(part.places, BATCH))
+        chunks = list(replays.batches(part.positions, BATCH))
         for chunk in chunks:
             end = start | {tp: offset + 1 for tp, offset in chunk}
             if chunk is chunks[-1]:
@@ -248,10 +248,10 @@ class _Write:
     """Appends one batch's dead letters; an attempt reads them again."""
 
     def __init__(
-        self, cluster: Cluster, options: SinkOptions, batch_id: int, places: Sequence[Place], to: str | None
+        self, cluster: Cluster, options: SinkOptions, batch_id: int, positions: Sequence[RecordPosition], to: str | None
     ) -> None:
         self._cluster, self._options, self._batch_id = cluster, options, batch_id
-        self._places, self._to = set(places), to
+        self._positions, self._to = set(positions), to
 
     def __call__(self, identity: ProducerIdentity) -> Appended:
         started = time.perf_counter()
@@ -273,9 +273,9 @@ class _Write:
         )
         if records_by_partition(acks) != expected:
             raise TransactionAborted(f"not all of {expected.total()} records were acknowledged once")
-        if expected.total() != len(self._places):
+        if expected.total() != len(self._positions):
             raise DataLoss(
-                f"{len(self._places) - expected.total()} dead letters were deleted while they were replayed",
+                f"{len(self._positions) - expected.total()} dead letters were deleted while they were replayed",
                 action="Run the command again: it sends those that are left.",
             )
         return Appended(
@@ -295,7 +295,7 @@ class _Write:
         )
         rows: list[dict[str, object]] = []
         for each in letters(self._cluster, self._ranges()):
-            if (each.partition, each.offset) in self._places:
+            if (each.partition, each.offset) in self._positions:
                 rows.append(self._row(each))
                 if len(rows) == _ROWS:
                     yield from encoder.add(_columns(rows))
@@ -305,7 +305,7 @@ class _Write:
 
     def _ranges(self) -> list[OffsetRange]:
         offsets: dict[TopicPartition, list[int]] = {}
-        for tp, offset in self._places:
+        for tp, offset in self._positions:
             offsets.setdefault(tp, []).append(offset)
         return [OffsetRange(partition=tp, start=min(of), end=max(of) + 1) for tp, of in sorted(offsets.items())]
 

@@ -12,7 +12,7 @@ from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.records import read
 
-Progress = Callable[[int], None]  # gets the number of offsets that were read since
+ReadProgress = Callable[[int], None]  # gets the number of offsets that were read since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def ranges_of(cluster: Cluster, topic: str, since: int | None = None) -> list[Of
 
 
 def letters(
-    cluster: Cluster, ranges: Sequence[OffsetRange], progress: Progress = lambda _: None
+    cluster: Cluster, ranges: Sequence[OffsetRange], progress: ReadProgress = lambda _: None
 ) -> Iterator[StoredLetter]:
     """The dead letters in `ranges`, in order per partition. Records that are none are left out.
 

@@ -26,7 +26,7 @@ from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.ranges import from_rows
 from spark_kafka_eos.spark.datasource import limits_applied
-from spark_kafka_eos.spark.encode_stage import Batches
+from spark_kafka_eos.spark.encode_stage import RowBatches
 from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.schema import selecting
@@ -67,7 +67,9 @@ def arrow_stream(
     given = {**source, _ROWS: "offsetRanges"}
     # PySpark declares fewer types than it takes: it makes text of any value.
     ranges = spark.readStream.format("kafka-eos").options(**given).load()  # type: ignore[arg-type]
-    return ranges.writeStream.foreachBatch(functools.partial(writer.write_ranges, rows_of=Records(options, transform)))
+    return ranges.writeStream.foreachBatch(
+        functools.partial(writer.write_ranges, rows_of=RangeReader(options, transform))
+    )
 
 
 def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: bool) -> SourceOptions:
@@ -82,13 +84,13 @@ def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: boo
 
 
 @dataclass(frozen=True)
-class Records:
+class RangeReader:
     """In an encode task: the records of the offset ranges that Spark passes, with columns of the sink."""
 
     source: SourceOptions
     transform: Transform | None
 
-    def __call__(self, batches: Batches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: RowBatches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
         ranges = from_rows(batches)
         if not ranges:
             return

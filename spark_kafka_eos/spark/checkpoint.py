@@ -29,7 +29,7 @@ from spark_kafka_eos.model import (
 from spark_kafka_eos.spark.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
 __all__ = [
-    "Plan",
+    "PlanDigest",
     "ReadFile",
     "keeps_state",
     "micro_batch",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlanDigest:
     """A batch's file in the checkpoint, as exact as its `digest`."""
 
     batch_id: int
@@ -87,7 +87,7 @@ def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     return batch.start == micro_batch(read, 0).start
 
 
-def newest_plan(files: Files, known: int | None = None) -> Plan | None:
+def newest_plan(files: Files, known: int | None = None) -> PlanDigest | None:
     """The newest plan of the checkpoint; None if it has none. `known` is the number of an earlier plan: the numbers
     have no gap, so the next ones are tried, which saves listing the folder.
     """
@@ -102,9 +102,9 @@ def newest_plan(files: Files, known: int | None = None) -> Plan | None:
     return None if text is None else plan_of(max(numbers), text)
 
 
-def plan_of(batch_id: int, text: str) -> Plan:
+def plan_of(batch_id: int, text: str) -> PlanDigest:
     """The plan with this text."""
-    return Plan(batch_id=batch_id, digest=digest(text))
+    return PlanDigest(batch_id=batch_id, digest=digest(text))
 
 
 def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:

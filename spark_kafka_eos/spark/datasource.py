@@ -68,13 +68,13 @@ class KafkaEosDataSource(DataSource):
         return KafkaEosStreamReader(limits_applied(self._source_options(schema, streaming=True), LIMITS))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark_kafka_eos.options import Write, sink_options
+        from spark_kafka_eos.options import WriteKind, sink_options
         from spark_kafka_eos.spark.sink import KafkaEosBatchWriter
 
         if overwrite:
             raise ConfigurationError("mode", "a topic cannot be overwritten", action="Write with mode('append').")
         random_id = f"kafka-eos-{uuid.uuid4()}"
-        options = sink_options(self._shown(), Write.BATCH, default_transactional_id=random_id)
+        options = sink_options(self._shown(), WriteKind.BATCH, default_transactional_id=random_id)
         writer = KafkaEosBatchWriter(options, schema)
         writer.check()
         return writer
@@ -82,10 +82,10 @@ class KafkaEosDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         # `overwrite` means outputMode("complete"): as in the built-in sink, each batch appends the whole result.
         spare_the_collector()  # in the two Python workers that plan and commit each micro-batch
-        from spark_kafka_eos.options import Write, sink_options
+        from spark_kafka_eos.options import WriteKind, sink_options
         from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
 
-        writer = KafkaEosStreamWriter(sink_options(self._shown(), Write.STREAM), schema)
+        writer = KafkaEosStreamWriter(sink_options(self._shown(), WriteKind.STREAM), schema)
         if self._plans:
             writer.check()
         return writer

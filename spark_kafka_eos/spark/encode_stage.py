@@ -29,10 +29,10 @@ from spark_kafka_eos.spark.rows import arrow_rows
 from spark_kafka_eos.spark.shuffled import block_row, report_rows
 from spark_kafka_eos.spark.worker import spare_the_collector
 
-Batches = Iterator[pa.RecordBatch]
+RowBatches = Iterator[pa.RecordBatch]
 
 # From the batches that Spark passes to an encode task to rows with columns of the sink.
-RowsOf = Callable[[Batches, EncodeSettings], Batches]
+RowsOf = Callable[[RowBatches, EncodeSettings], RowBatches]
 
 _REPORT = pa.schema([("report", pa.binary())])
 
@@ -41,7 +41,7 @@ REPORT = from_arrow_schema(_REPORT)
 
 
 def stage_rows(
-    batches: Batches, client: ClientOptions, settings: EncodeSettings, staging: Staging, folder: str
+    batches: RowBatches, client: ClientOptions, settings: EncodeSettings, staging: Staging, folder: str
 ) -> EncodeReport:
     """Encode one task's rows and stage the blocks. The report contains a KafkaEosError instead of raising it."""
     task = task_context().partitionId()
@@ -66,7 +66,7 @@ class StagingTask(PromptInput):
     folder: str
     rows_of: RowsOf | None = None
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: RowBatches) -> RowBatches:
         rows = _rows(batches, self.rows_of, self.settings)
         yield report_row(stage_rows(rows, self.client, self.settings, self.staging, self.folder))
 
@@ -80,7 +80,7 @@ class ShufflingTask(PromptInput):
     slots: int
     rows_of: RowsOf | None = None
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: RowBatches) -> RowBatches:
         task = task_context().partitionId()
         started = time.perf_counter()
         rows = _rows(batches, self.rows_of, self.settings)
@@ -117,7 +117,7 @@ def task_context() -> TaskContext:
     return context
 
 
-def _rows(batches: Batches, rows_of: RowsOf | None, settings: EncodeSettings) -> Batches:
+def _rows(batches: RowBatches, rows_of: RowsOf | None, settings: EncodeSettings) -> RowBatches:
     return batches if rows_of is None else rows_of(batches, settings)
 
 
@@ -134,7 +134,9 @@ def _encoder(client: ClientOptions, settings: EncodeSettings, task: int) -> Bloc
     return BlockEncoder(settings, task, lookup, lambda: time.time_ns() // 1_000_000)
 
 
-def _encode(batches: Batches, encoder: BlockEncoder, settings: EncodeSettings, sample: Traceparents) -> Iterator[Block]:
+def _encode(
+    batches: RowBatches, encoder: BlockEncoder, settings: EncodeSettings, sample: Traceparents
+) -> Iterator[Block]:
     spare_the_collector()
     for rows in arrow_rows(batches, dead_letters=settings.dead_letters is not None):
         sample.add(rows)

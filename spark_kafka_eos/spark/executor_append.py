@@ -19,7 +19,7 @@ from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.cluster import Cluster, shared_cluster
 from spark_kafka_eos.protocol.recorder import phase
-from spark_kafka_eos.spark.encode_stage import REPORT, Batches, RowsOf, ShufflingTask, report_row, task_context
+from spark_kafka_eos.spark.encode_stage import REPORT, RowBatches, RowsOf, ShufflingTask, report_row, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
 from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.shuffled import SHUFFLED, read, shuffle
@@ -71,7 +71,7 @@ class _AppendTask(PromptInput):
     batch_id: int
     added: tuple[TopicPartition, ...]
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: RowBatches) -> RowBatches:
         spare_the_collector()
         context = task_context()
         report = append_attempt(

@@ -27,14 +27,14 @@ from pyspark.sql.types import (
 )
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.reading.columns import RANGE_COLUMNS, Kind, source_columns
+from spark_kafka_eos.reading.columns import RANGE_COLUMNS, ColumnType, source_columns
 
 if TYPE_CHECKING:
     from spark_kafka_eos.options import SourceOptions
 
 _NOT_IN_ALL = ("key", "value", "headers")
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-_TYPES: Mapping[Kind, DataType] = {
+_TYPES: Mapping[ColumnType, DataType] = {
     "binary": BinaryType(),
     "string": StringType(),
     "int32": IntegerType(),
@@ -54,7 +54,7 @@ def ranges_schema() -> StructType:
     return _schema(RANGE_COLUMNS)
 
 
-def _schema(kinds: Mapping[str, Kind]) -> StructType:
+def _schema(kinds: Mapping[str, ColumnType]) -> StructType:
     return StructType([StructField(name, _TYPES[kind]) for name, kind in kinds.items()])
 
 

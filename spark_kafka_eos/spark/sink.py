@@ -42,7 +42,7 @@ from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight.loop import refuse_loop
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.spark.checkpoint import Plan, ReadFile, micro_batch, newest_plan, plan_of
+from spark_kafka_eos.spark.checkpoint import PlanDigest, ReadFile, micro_batch, newest_plan, plan_of
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.prompt_input import PromptInput
@@ -78,7 +78,7 @@ class StagedMessage(WriterCommitMessage):
     folder: str = ""
     query_id: str | None = None
     run_id: str | None = None
-    plan: Plan | None = None
+    plan: PlanDigest | None = None
     collector: str | None = field(default=None, repr=False)
 
 
@@ -189,7 +189,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             )
         self._checkpoint: str = options.checkpoint_location
         self._call = uuid.uuid4().hex  # per planning: tasks get this object, the commit creates another one
-        self._plan: Plan | None = None
+        self._plan: PlanDigest | None = None
         super().__init__(options, schema, connect, preflight)
         self._staging = staging_of(options, self._checkpoint)
 

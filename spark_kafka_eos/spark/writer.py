@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos.appending.report import CommitReport
-from spark_kafka_eos.options import Write, sink_options
+from spark_kafka_eos.options import WriteKind, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.sink import output_topics_of, require_declared
 from spark_kafka_eos.spark.encode_stage import RowsOf
@@ -85,7 +85,7 @@ class TransactionalWriter:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         require_spark()
-        self._options = sink_options(options, Write.FOREACH_BATCH)
+        self._options = sink_options(options, WriteKind.FOREACH_BATCH)
         self._writer = MicroBatchWriter(self._options)
         self._last_commit: CommitReport | None = None
         self._copied = False

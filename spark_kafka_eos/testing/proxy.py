@@ -292,7 +292,7 @@ class _Listener:
 
 
 @dataclass(slots=True, eq=False)
-class _Pending:
+class _PassedRequest:
     """A request that was forwarded or answered here, until its response is sent."""
 
     request: RequestHeader
@@ -307,7 +307,7 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, node: int, upstream: tuple[str, int]) -> None:
         self._proxy, self._client, self._node, self._where = proxy, client, node, upstream
         self._upstream: socket.socket | None = None
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[_PassedRequest] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._requests_lost = self._responses_lost = False  # the connection is dead in that direction
@@ -357,7 +357,7 @@ class _Link:
         fault = self._proxy.meet(self._node, request)
         if fault is not None and fault.rule.action not in _APPLIED_FIRST:
             fault.note(fired=True)
-        pending = _Pending(request, frame, fault)
+        pending = _PassedRequest(request, frame, fault)
         match fault.rule.action if fault else None:
             case Action.DROP_REQUEST:
                 self._requests_lost = True

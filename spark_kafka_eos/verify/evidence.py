@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, Outcomes, outcomes
+from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable, Outcome, Outcomes, outcomes
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, Provenance
 from spark_kafka_eos.wire.columns import Int64s
 
@@ -29,7 +29,7 @@ class PartitionLog:
     """
 
     partition: TopicPartition
-    batches: Batches
+    batches: BatchTable
     offset: Int64s
     provenance: Provenance
     high_watermark: int
@@ -77,7 +77,7 @@ class PartitionLog:
         A broker does not skip offsets by itself. Compaction keeps a batch's last offset, but may remove its record.
         """
         held = np.zeros(self.high_watermark - self.start, np.bool_)
-        for offsets in (self.offset, self.batches.base_offset[self.batches.kind != Kind.DATA]):
+        for offsets in (self.offset, self.batches.base_offset[self.batches.kind != BatchKind.DATA]):
             held[offsets[(offsets >= self.start) & (offsets < self.high_watermark)] - self.start] = True
         return self.start + np.flatnonzero(~held)
 

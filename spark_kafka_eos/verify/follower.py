@@ -35,7 +35,7 @@ class Follower:
 
     def __init__(self, client: ClientOptions, topic: str, partitions: int) -> None:
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
-        self._reader = _Reader(client, dict.fromkeys(self._partitions, 0))
+        self._reader = _Consumer(client, dict.fromkeys(self._partitions, 0))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follower of {topic}", daemon=True)
         self._error: KafkaException | None = None
@@ -87,7 +87,7 @@ def witness(client: ClientOptions, ranges: Sequence[OffsetRange], timeout: float
     progress.
     """
     until = {wanted.partition: wanted.end for wanted in ranges}
-    reader = _Reader(client, {wanted.partition: wanted.start for wanted in ranges})
+    reader = _Consumer(client, {wanted.partition: wanted.start for wanted in ranges})
     try:
         while not reader.reached(until):
             if reader.idle > timeout:
@@ -98,7 +98,7 @@ def witness(client: ClientOptions, ranges: Sequence[OffsetRange], timeout: float
         reader.close()
 
 
-class _Reader:
+class _Consumer:
     """A consumer and what it read."""
 
     def __init__(self, client: ClientOptions, start: Mapping[TopicPartition, int]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from spark_kafka_eos.model import Offsets, offsets_from_json, offsets_to_json
 
-Verdict = Literal["planned", "committed", "skipped", "aborted"]
+DriverEvent = Literal["planned", "committed", "skipped", "aborted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class HistoryEntry:
     """
 
     batch_id: int
-    verdict: Verdict
+    event: DriverEvent  # `verdict` in the file
     start: Offsets | None = None
     end: Offsets | None = None
     producer_id: int = -1
@@ -40,7 +40,7 @@ class HistoryEntry:
 
 def to_line(entry: HistoryEntry) -> str:
     """The entry as a line of the file, including the line end."""
-    fields: dict[str, Any] = {"batch": entry.batch_id, "verdict": entry.verdict}
+    fields: dict[str, Any] = {"batch": entry.batch_id, "verdict": entry.event}
     if entry.query_id:
         fields["query"] = entry.query_id
     for name in ("start", "end"):
@@ -60,13 +60,13 @@ def from_lines(lines: Iterable[str]) -> Iterator[HistoryEntry]:
 
 
 def _entry(fields: Mapping[str, Any]) -> HistoryEntry:
-    if fields["verdict"] not in get_args(Verdict):
+    if fields["verdict"] not in get_args(DriverEvent):
         raise ValueError(f"unknown verdict {fields['verdict']!r}")
     start, end = (offsets_from_json(fields[name]) if name in fields else None for name in ("start", "end"))
     producer_id, epoch, time_ms = (int(fields.get(name, -1)) for name in ("producer_id", "epoch", "time_ms"))
     return HistoryEntry(
         batch_id=int(fields["batch"]),
-        verdict=fields["verdict"],
+        event=fields["verdict"],
         start=start,
         end=end,
         producer_id=producer_id,
@@ -80,7 +80,7 @@ def committed(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
     """The committed batches in order; a start that is missing is the end of the previous batch."""
     batches: list[HistoryEntry] = []
     for entry in entries:
-        if entry.verdict == "committed":
+        if entry.event == "committed":
             start = batches[-1].end if entry.start is None and batches and follows(batches[-1], entry) else entry.start
             batches.append(replace(entry, start=start))
     return batches

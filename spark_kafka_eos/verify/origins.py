@@ -230,7 +230,7 @@ def _several_batches(first: Mapping[tuple[int, Identity], str]) -> Iterator[Viol
 
 def _given_up(first: Mapping[tuple[int, Identity], str], history: Sequence[HistoryEntry]) -> Iterator[Violation]:
     """Attempts that a driver aborted, but that are committed."""
-    aborted = {(entry.producer_id, entry.epoch) for entry in history if entry.verdict == "aborted"} - {(-1, -1)}
+    aborted = {(entry.producer_id, entry.epoch) for entry in history if entry.event == "aborted"} - {(-1, -1)}
     for (batch, identity), where in first.items():
         if identity in aborted:
             what = f"was committed under {_name(identity)}, an aborted attempt at batch {batch}"

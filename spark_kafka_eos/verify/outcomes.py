@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Kind(IntEnum):
+class BatchKind(IntEnum):
     """A record batch: data, or a type of control batch."""
 
     DATA = 0
@@ -36,7 +36,7 @@ class Outcome(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batches:
+class BatchTable:
     """A partition's record batches in log order, one element each; `kind` as in `Kind`, `records` 0 for control."""
 
     base_offset: NDArray[np.int64]
@@ -74,20 +74,20 @@ class Outcomes:
         return min(self.open.values(), default=high_watermark)
 
 
-def outcomes(batches: Batches) -> Outcomes:
+def outcomes(batches: BatchTable) -> Outcomes:
     """Follow every producer through the log."""
-    of = np.where(batches.kind == Kind.DATA, np.int8(Outcome.COMMITTED), np.int8(Outcome.CONTROL))
+    of = np.where(batches.kind == BatchKind.DATA, np.int8(Outcome.COMMITTED), np.int8(Outcome.CONTROL))
     waiting: dict[int, list[int]] = {}
     # Only transactional data and markers matter. The loop is over batches, of which there are few.
-    columns = (batches.transactional | (batches.kind != Kind.DATA), batches.kind, batches.producer_id)
+    columns = (batches.transactional | (batches.kind != BatchKind.DATA), batches.kind, batches.producer_id)
     concerned = np.flatnonzero(columns[0])
     kinds, producers = (column[concerned].tolist() for column in columns[1:])
     for index, kind, producer in zip(concerned.tolist(), kinds, producers, strict=True):
-        if kind == Kind.DATA:
+        if kind == BatchKind.DATA:
             waiting.setdefault(producer, []).append(index)
-        elif kind in (Kind.COMMIT, Kind.ABORT):
+        elif kind in (BatchKind.COMMIT, BatchKind.ABORT):
             ended = waiting.pop(producer, [])
-            if kind == Kind.ABORT:
+            if kind == BatchKind.ABORT:
                 of[ended] = Outcome.ABORTED
     for unended in waiting.values():
         of[unended] = Outcome.OPEN

@@ -20,15 +20,15 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.verify.dead_letter_headers import unpack_headers
 from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen
-from spark_kafka_eos.verify.outcomes import Batches, Kind
+from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance, unpack
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 from spark_kafka_eos.wire.digests import digests
 
-Progress = Callable[[int], None]  # gets the number of offsets that were read since
+ScanProgress = Callable[[int], None]  # gets the number of offsets that were read since
 TakeContents = Literal["never", "without provenance", "always"]
 
-_KINDS: Mapping[Marker, Kind] = {"commit": Kind.COMMIT, "abort": Kind.ABORT, "other": Kind.OTHER}
+_KINDS: Mapping[Marker, BatchKind] = {"commit": BatchKind.COMMIT, "abort": BatchKind.ABORT, "other": BatchKind.OTHER}
 _FETCH_WAIT_MS = 100
 
 
@@ -45,7 +45,7 @@ def logs(
     cluster: Cluster,
     ranges: Sequence[OffsetRange],
     stable: Mapping[TopicPartition, int],
-    progress: Progress,
+    progress: ScanProgress,
     take_contents: TakeContents = "never",
     *,
     dead_letters_of: str | None = None,
@@ -67,7 +67,7 @@ def logs(
             if header.is_control:
                 columns.batches.append(_row(header, _KINDS[control_marker(part.buffer, header)]))
             else:
-                columns.batches.append(_row(header, Kind.DATA))
+                columns.batches.append(_row(header, BatchKind.DATA))
                 data.append(header)
         for records in _named(part, decode_in_parts(part.buffer, data, include_headers=dead_letters_of is not None)):
             columns.offset.append(records["offset"].to_numpy())
@@ -88,8 +88,8 @@ def logs(
     ]
 
 
-def _row(header: RecordBatchHeader, kind: Kind) -> tuple[int, int, int, int, bool, int, int]:
-    records = header.record_count if kind is Kind.DATA else 0
+def _row(header: RecordBatchHeader, kind: BatchKind) -> tuple[int, int, int, int, bool, int, int]:
+    records = header.record_count if kind is BatchKind.DATA else 0
     producer = header.producer_id, header.producer_epoch, header.is_transactional
     return header.base_offset, header.next_offset, *producer, kind, records
 
@@ -97,7 +97,7 @@ def _row(header: RecordBatchHeader, kind: Kind) -> tuple[int, int, int, int, boo
 def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: bool) -> PartitionLog:
     return PartitionLog(
         partition=wanted.partition,
-        batches=Batches.of(columns.batches),
+        batches=BatchTable.of(columns.batches),
         offset=np.concatenate([np.zeros(0, np.int64), *columns.offset]),
         provenance=np.concatenate([np.zeros(0, PROVENANCE), *columns.provenance]),
         high_watermark=wanted.end,
@@ -108,7 +108,7 @@ def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: 
     )
 
 
-def seen(cluster: Cluster, ranges: Sequence[OffsetRange], progress: Progress) -> dict[TopicPartition, Seen]:
+def seen(cluster: Cluster, ranges: Sequence[OffsetRange], progress: ScanProgress) -> dict[TopicPartition, Seen]:
     """The offsets that this package's source reads of `ranges`, which end at the last stable offset.
 
     This is what a query reads (`reading.records`). Raises what that raises.

@@ -302,7 +302,7 @@ def _entries(
         return None, None
 
 
-def _counted(progress: Progress, what: str, ranges: Sequence[OffsetRange]) -> scan.Progress:
+def _counted(progress: Progress, what: str, ranges: Sequence[OffsetRange]) -> scan.ScanProgress:
     total, done = sum(wanted.size for wanted in ranges), 0
     progress(what, 0, total)
 

@@ -46,7 +46,7 @@ _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
 
 
-class _Part(NamedTuple):
+class _DecodePart(NamedTuple):
     """Record batches, at least one, each of at least one record; their records lie in `[start, end)` of `data`."""
 
     headers: HeaderTable
@@ -181,7 +181,7 @@ def _split(weight: NDArray[np.int64], limit: int) -> Iterator[slice]:
 
 def _parts(
     view: memoryview, headers: HeaderTable, decompressor: Decompressor, part_bytes: int, max_bytes: int
-) -> Iterator[_Part]:
+) -> Iterator[_DecodePart]:
     """The batches with their records decompressed: parts of at most `part_bytes`, or of one batch."""
     start, end = headers["position"] + HEADER.size, ends(headers)
     codec = headers["attributes"] & CODEC
@@ -209,7 +209,7 @@ def _parts(
     yield _joined(headers[first:], payloads)
 
 
-def _joined(headers: HeaderTable, payloads: list[Bytes]) -> _Part:
+def _joined(headers: HeaderTable, payloads: list[Bytes]) -> _DecodePart:
     """Takes the payloads out of the list, so that their memory is not kept."""
     size = np.array([len(payload) for payload in payloads])
     end = np.cumsum(size)
@@ -218,12 +218,12 @@ def _joined(headers: HeaderTable, payloads: list[Bytes]) -> _Part:
     return _part(headers, data, end - size, end)
 
 
-def _part(headers: HeaderTable, data: Bytes, start: NDArray[np.int64], end: NDArray[np.int64]) -> _Part:
+def _part(headers: HeaderTable, data: Bytes, start: NDArray[np.int64], end: NDArray[np.int64]) -> _DecodePart:
     _check_count(headers, end - start)
-    return _Part(headers, np.frombuffer(data, np.uint8), start, end)
+    return _DecodePart(headers, np.frombuffer(data, np.uint8), start, end)
 
 
-def _decode(part: _Part, include_headers: bool, part_bytes: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+def _decode(part: _DecodePart, include_headers: bool, part_bytes: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
     """The part's records, in memory of about `part_bytes`; errors name the batch."""
     above = -1
     try:
@@ -238,13 +238,13 @@ def _decode(part: _Part, include_headers: bool, part_bytes: int, max_bytes: int)
     except CorruptRecordBatch as error:
         if len(part.headers) > 1:  # one by one, to find out which
             for at in range(len(part.headers)):
-                one = _Part(part.headers[at : at + 1], part.data, part.start[at : at + 1], part.end[at : at + 1])
+                one = _DecodePart(part.headers[at : at + 1], part.data, part.start[at : at + 1], part.end[at : at + 1])
                 deque(_decode(one, include_headers, part_bytes, max_bytes), maxlen=0)
             raise
         raise CorruptRecordBatch(f"{_name(part.headers[0])}: {error.what}", action=error.action) from error
 
 
-def _of_few_records(part: _Part, part_bytes: int) -> Iterator[_Part]:
+def _of_few_records(part: _DecodePart, part_bytes: int) -> Iterator[_DecodePart]:
     """The part, or, if it is one batch that weighs more than `part_bytes`, its records piece by piece."""
     left, position, end = int(part.headers["record_count"][0]), int(part.start[0]), part.end[:1]
     size = int(end[0]) - position
@@ -256,13 +256,13 @@ def _of_few_records(part: _Part, part_bytes: int) -> Iterator[_Part]:
     while left > most:
         position, behind = walk(part.data[: end[0]], position, most + 1)[[0, most]].tolist()
         headers["record_count"] = most
-        yield _Part(headers, part.data, np.array([position]), np.array([behind]))
+        yield _DecodePart(headers, part.data, np.array([position]), np.array([behind]))
         left, position = left - most, behind
     headers["record_count"] = left
-    yield _Part(headers, part.data, np.array([position]), end)
+    yield _DecodePart(headers, part.data, np.array([position]), end)
 
 
-def _columns(part: _Part, include_headers: bool, part_bytes: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+def _columns(part: _DecodePart, include_headers: bool, part_bytes: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
     """All records of the part; with headers in pieces, because a header of two bytes takes as much as a row."""
     batches, data, start, end = part
     count = batches["record_count"]

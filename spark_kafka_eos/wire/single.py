@@ -18,7 +18,7 @@ MAX_BYTES = 64 << 20  # of a batch's records, decompressed
 _NOBODY = -1  # producer id, epoch and base sequence of a batch that belongs to no producer
 _MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
 
-Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
+SingleRecord = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
 def encode_record(key: bytes, value: bytes, timestamp: int) -> bytearray:
@@ -34,7 +34,7 @@ def encode_record(key: bytes, value: bytes, timestamp: int) -> bytearray:
     return batch
 
 
-def records(buffer: Bytes, header: RecordBatchHeader) -> Iterator[Record]:
+def records(buffer: Bytes, header: RecordBatchHeader) -> Iterator[SingleRecord]:
     """The records of the batch. Raises CorruptRecordBatch for a truncated record."""
     check_crc(buffer, header)
     view = memoryview(buffer)[header.position + HEADER.size : header.position + header.size]

@@ -310,7 +310,7 @@ def test_what_waits_for_an_answer_is_not_looked_at_for_each_further_record_batch
 def test_partitions_share_the_buffer_without_a_search_among_all_of_them_for_each(monkeypatch):
     reads = 0
 
-    class Counted(blocks._Pending):
+    class Counted(blocks._PendingRows):
         def __getattribute__(self, name):
             nonlocal reads
             reads += name == "bytes"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from spark_kafka_eos.appending.send_plan import LeaderConnection, PartitionResponse, Recover, Request, SendPlan
+from spark_kafka_eos.appending.send_plan import LeaderConnection, PartitionResponse, Recover, SendPlan, SendRequest
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, InvalidRow, KafkaEosError, TransactionAborted
 from spark_kafka_eos.model import Ack, TopicPartition
 from spark_kafka_eos.protocol.error_codes import Reaction
@@ -25,9 +25,9 @@ def queue(plan: SendPlan, partition: TopicPartition, *sequences: int, data: byte
         plan.queued(partition, data, RECORDS, sequence)
 
 
-def send(plan: SendPlan, leader: int = 1) -> list[Request]:
+def send(plan: SendPlan, leader: int = 1) -> list[SendRequest]:
     """Everything that may be sent; one node leads all partitions."""
-    done: list[Request] = []
+    done: list[SendRequest] = []
     while requests := plan.requests(dict.fromkeys(plan.sendable(), leader)):
         for request in requests:
             plan.sent(request)
@@ -35,7 +35,7 @@ def send(plan: SendPlan, leader: int = 1) -> list[Request]:
     return done
 
 
-def answer(plan: SendPlan, request: Request, answer: PartitionResponse = OK) -> list[Ack | Recover]:
+def answer(plan: SendPlan, request: SendRequest, answer: PartitionResponse = OK) -> list[Ack | Recover]:
     """The same answer for all that the request holds."""
     return plan.answered(request, {batch.partition: answer for batch in request.batches})
 
@@ -49,11 +49,11 @@ def known(plan: SendPlan, *partitions: TopicPartition) -> SendPlan:
     return plan
 
 
-def carried(requests: list[Request]) -> list[list[int]]:
+def carried(requests: list[SendRequest]) -> list[list[int]]:
     return [[batch.base_sequence for batch in request.batches] for request in requests]
 
 
-def numbers(requests: list[Request]) -> list[int]:
+def numbers(requests: list[SendRequest]) -> list[int]:
     return [request.connection.number for request in requests]
 
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from lab.simulation.partition import Partition
-from spark_kafka_eos.appending.send_plan import Batch, LeaderConnection, PartitionResponse, Recover, Request, SendPlan
+from spark_kafka_eos.appending.send_plan import (
+    Batch,
+    LeaderConnection,
+    PartitionResponse,
+    Recover,
+    SendPlan,
+    SendRequest,
+)
 from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import Ack, TopicPartition
@@ -52,8 +59,8 @@ class Connection:
     """Requests on their way to a broker, and its answers on their way back, both in order."""
 
     to: LeaderConnection
-    unanswered: deque[Request] = field(default_factory=deque)  # as the sender sees it
-    unread: deque[Request] = field(default_factory=deque)  # by the broker
+    unanswered: deque[SendRequest] = field(default_factory=deque)  # as the sender sees it
+    unread: deque[SendRequest] = field(default_factory=deque)  # by the broker
     answers: deque[dict[TopicPartition, PartitionResponse]] = field(default_factory=deque)
     broken: bool = False
 
@@ -194,7 +201,7 @@ class Sending(RuleBasedStateMachine):
         self.only_what_is_in_the_log_is_acknowledged_and_once()
         assert len(self.acknowledged) == sum(map(len, self.queued.values()))
 
-    def check(self, request: Request) -> None:
+    def check(self, request: SendRequest) -> None:
         """What is about to be sent is the oldest that is not acknowledged, and goes where the others of its partition
         are."""
         for batch in request.batches:
@@ -234,7 +241,7 @@ class Sending(RuleBasedStateMachine):
         return any(ack.partition == tp for ack in self.acknowledged)
 
 
-def batches(requests: Sequence[Request]) -> Iterator[Batch]:
+def batches(requests: Sequence[SendRequest]) -> Iterator[Batch]:
     for request in requests:
         yield from request.batches
 

@@ -11,7 +11,7 @@ from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.replay.plan import Stream
-from spark_kafka_eos.replay.send import Plan
+from spark_kafka_eos.replay.send import ReplayPlan
 from spark_kafka_eos.replay.stored import StoredLetter
 
 
@@ -78,7 +78,7 @@ def test_they_are_counted_by_cause_topic_and_query_the_most_frequent_first():
 
 
 def test_what_is_left_is_said_with_how_often_it_came_back():
-    left = Plan(query_id="q", ends={}, parts=(), left={Stream("undecodable", 2): 3})
+    left = ReplayPlan(query_id="q", ends={}, parts=(), left={Stream("undecodable", 2): 3})
     assert "undecodable" in shown(parts(left)) and "2 times" in shown(parts(left))
     assert said(left, dry_run=False) == (
         "Dead letters sent back: 0. Left, because they came back each time: 3. A larger --max-replays sends them again."

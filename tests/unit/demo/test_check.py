@@ -1,6 +1,6 @@
 """Each way in which the output could be wrong turns its own figure, so the demo can fail."""
 
-from spark_kafka_eos.demo.check import Comparison, Crashes, Survey, compare, figures
+from spark_kafka_eos.demo.check import Comparison, ConsumedCounts, Crashes, compare, figures
 
 
 def value(number: int, *, delay: int = 5, airport: str = "EWR", aborted: bool = False) -> dict[str, object]:
@@ -43,8 +43,8 @@ def test_a_copy_of_an_aborted_input_transaction_is_counted_as_that_alone() -> No
     assert compare(EXPECTED, [*RIGHT, ("EWR", value(1, aborted=True))]) == counts(aborted=1)
 
 
-def survey(output: Comparison | None = None, *, read: int = 10, visible: int = 0, unseen: int = 2) -> Survey:
-    return Survey(
+def survey(output: Comparison | None = None, *, read: int = 10, visible: int = 0, unseen: int = 2) -> ConsumedCounts:
+    return ConsumedCounts(
         flights_read=read,
         input_aborted_visible=visible,
         input_aborted_uncommitted=unseen,
@@ -57,7 +57,7 @@ def crashes(*, executors: tuple[int, ...] = (), redone: tuple[int, ...] = (), co
     return Crashes(drivers=(1, 3), executors=executors, committed=committed, redone=frozenset(redone))
 
 
-def wrong(found: Survey, crashed: Crashes | None = None) -> list[str]:
+def wrong(found: ConsumedCounts, crashed: Crashes | None = None) -> list[str]:
     shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashed or crashes(), survey=found)
     return [figure.name for figure in shown if not figure.holds]
 

@@ -19,7 +19,7 @@ from spark_kafka_eos.fetching.fetch_steps import (
     Fetched,
     FindBounds,
     Locate,
-    Place,
+    PartitionLeader,
     ReadReplica,
     Receive,
     Refused,
@@ -73,8 +73,8 @@ def fetched(partition, position, *bounds, last_stable_offset=1_000):
     )
 
 
-def place(leader=1, topic_id=TOPIC_ID):
-    return Place(leader=leader, leader_epoch=5, topic_id=topic_id)
+def leads(node=1, topic_id=TOPIC_ID):
+    return PartitionLeader(node=node, leader_epoch=5, topic_id=topic_id)
 
 
 def answer(parts=None, **fields):
@@ -160,7 +160,7 @@ class Walk:
             case Receive():
                 self.plan.answered(action.node, (event or ten)(self.asked[action.node]))
             case Locate():
-                self.plan.located(dict.fromkeys(action.partitions, event or place()))
+                self.plan.located(dict.fromkeys(action.partitions, event or leads()))
             case FindBounds():
                 start, end = event or (0, 5)
                 self.plan.bounded([OffsetRange(partition=tp, start=start, end=end) for tp in action.partitions])
@@ -211,7 +211,7 @@ ROWS = [
         {"receive": [lambda ask: ten(ask, throttle_ms=500)]},
         "Locate Ask Receive Fetched Pause Ask Receive Fetched",
     ),
-    ("another topic id at first", {"locate": [place(topic_id=OTHER_ID)]}, f"Locate Wait Locate! {GOES_ON}"),
+    ("another topic id at first", {"locate": [leads(topic_id=OTHER_ID)]}, f"Locate Wait Locate! {GOES_ON}"),
 ]
 
 
@@ -270,7 +270,7 @@ ENDLESS = 1_000
         ({"locate": [LOST] * ENDLESS}, BrokerUnreachable, 10),
         ({"receive": [whole(-1)] * ENDLESS}, BrokerError, 10),
         ({"receive": [instead(Refused(error_code=1))] * ENDLESS}, DataLoss, 5),
-        ({"locate": [place(topic_id=OTHER_ID)] * ENDLESS}, DataLoss, 2),
+        ({"locate": [leads(topic_id=OTHER_ID)] * ENDLESS}, DataLoss, 2),
     ],
 )
 def test_what_does_not_pass_is_raised_in_its_time(events, error, seconds):
@@ -329,11 +329,11 @@ def test_progress_gives_all_the_time_again(event, seconds):
 
 def test_a_topic_that_is_itself_again_may_be_doubted_as_long_again():
     clock = Clock()
-    other = [place(topic_id=OTHER_ID)] * 4  # 1.5 s
+    other = [leads(topic_id=OTHER_ID)] * 4  # 1.5 s
     walk = Walk(
         plan_of(clock, (FIRST, 0, 10), topic_id=TOPIC_ID),
         clock,
-        locate=[*other, place(), *other[:2]],
+        locate=[*other, leads(), *other[:2]],
         receive=[instead(Refused(error_code=100))],
     ).run()
     assert walk.found == [(FIRST, 10)]
@@ -345,7 +345,7 @@ def test_what_came_settles_which_topic_is_read():
     walk = Walk(
         plan_of(clock, (FIRST, 0, 30)),
         clock,
-        locate=[place(topic_id=OTHER_ID)] + [place()] * ENDLESS,
+        locate=[leads(topic_id=OTHER_ID)] + [leads()] * ENDLESS,
         receive=[ten, instead(Refused(error_code=100))],
     )
     with pytest.raises(DataLoss, match=f"offset 10: offsets up to 30 of topic id {OTHER_ID} were not read"):
@@ -356,7 +356,7 @@ def located(plan, leaders):
     """The plan, past its first Locate, with partitions at these leaders."""
     action = plan.next()
     assert isinstance(action, Locate)
-    plan.located({tp: place(leaders[tp]) for tp in action.partitions})
+    plan.located({tp: leads(leaders[tp]) for tp in action.partitions})
     return plan
 
 
@@ -462,10 +462,10 @@ def test_a_leader_of_an_earlier_epoch_than_planned_is_not_asked():
     plan = planned_in(7, Clock())
     for epoch in (5, 6):
         assert isinstance(plan.next(), Locate)
-        plan.located({FIRST: replace(place(), leader_epoch=epoch)})
+        plan.located({FIRST: replace(leads(), leader_epoch=epoch)})
         assert isinstance(plan.next(), Wait)
     assert plan.next() == Locate(partitions=(FIRST,), anew=frozenset({"orders"}))
-    plan.located({FIRST: replace(place(leader=2), leader_epoch=7)})
+    plan.located({FIRST: replace(leads(2), leader_epoch=7)})
     ask = plan.next()
     assert (ask.node, ask.parts[0].leader_epoch) == (2, 7)
 
@@ -611,14 +611,14 @@ class Anything:
                 if not fails:
                     self.plan.answered(leader, self.answer(ask))
             case Locate(partitions=partitions) if not fails:
-                self.plan.located({tp: self.place() for tp in partitions})
+                self.plan.located({tp: self.leader() for tp in partitions})
             case FindBounds(partitions=partitions) if not fails:
                 self.plan.bounded([OffsetRange(partition=tp, start=0, end=5) for tp in partitions])
         if fails:
             self.plan.failed(action, BrokerUnreachable("lost"))
 
-    def place(self):
-        return place(self.draw(LEADERS), OTHER_ID if self.chance() else TOPIC_ID)
+    def leader(self):
+        return leads(self.draw(LEADERS), OTHER_ID if self.chance() else TOPIC_ID)
 
     def answer(self, ask):
         if self.chance():

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import Write, sink_options, table
+from spark_kafka_eos.options import WriteKind, sink_options, table
 from spark_kafka_eos.options.table import OPTIONS, SINK
 from spark_kafka_eos.options.unused import UNUSED
 
@@ -74,11 +74,11 @@ VALUES = {
 }
 BASE = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "deadLetterTopic": "dead"}
 WRITES = [
-    (Write.STREAM, {}),
-    (Write.BATCH, {}),
-    (Write.BATCH, {"txnAppId": "job", "txnVersion": "1"}),
-    (Write.FOREACH_BATCH, {"appendMode": "driver"}),
-    (Write.FOREACH_BATCH, {"appendMode": "executors"}),
+    (WriteKind.STREAM, {}),
+    (WriteKind.BATCH, {}),
+    (WriteKind.BATCH, {"txnAppId": "job", "txnVersion": "1"}),
+    (WriteKind.FOREACH_BATCH, {"appendMode": "driver"}),
+    (WriteKind.FOREACH_BATCH, {"appendMode": "executors"}),
 ]
 ROWS = {
     name: marks.split()
@@ -119,7 +119,7 @@ def outcome(name, number, guarantee, caplog):
     value = guarantee if name == "deliveryGuarantee" else VALUES.get(name, "x")
     options = BASE | {"deliveryGuarantee": guarantee} | given | {name: value}
     try:
-        sink_options(options, write, default_transactional_id="r" if write is Write.BATCH else None)
+        sink_options(options, write, default_transactional_id="r" if write is WriteKind.BATCH else None)
     except ConfigurationError as refused:
         named = refused.option == name and re.search("has no effect here: .*Remove the option", str(refused))
         return "R" if named else str(refused)

@@ -12,7 +12,7 @@ from spark_kafka_eos.options.parsers import LatestMinus
 from spark_kafka_eos.options.source import Start, Timestamps
 from spark_kafka_eos.reading.planning import (
     Lost,
-    Plan,
+    ReadPlan,
     available,
     bounded,
     end_offsets,
@@ -239,7 +239,7 @@ def test_a_limited_batch_moves_on_and_keeps_its_limit(log: list[tuple[int, int |
 
 def test_a_plan_covers_the_offsets_from_start_to_end_ordered_by_partition() -> None:
     done = plan({B: 3, A: 10}, {B: 20, A: 50}, earliest=EARLIEST)
-    assert done == Plan(ranges=(covering(A, 10, 50), covering(B, 3, 20)))
+    assert done == ReadPlan(ranges=(covering(A, 10, 50), covering(B, 3, 20)))
 
 
 def test_empty_ranges_are_left_out() -> None:

@@ -19,9 +19,9 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import RegistryError, UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema, parse
-from spark_kafka_eos.registry.client import Registry, Text
+from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
-from spark_kafka_eos.registry.formats import Target
+from spark_kafka_eos.registry.formats import QuerySchema
 from spark_kafka_eos.registry.framing import VALUE_HEADER, header_ids
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
@@ -43,7 +43,7 @@ def written(client):
 
 
 def decoded(server, values, schema=EVERY_KIND):
-    return decode(pa.array(values, pa.binary()), None, Registry.of(server.url), Target(Text("AVRO", schema)))
+    return decode(pa.array(values, pa.binary()), None, Registry.of(server.url), QuerySchema(SchemaText("AVRO", schema)))
 
 
 def test_what_confluents_serializer_writes_is_read_as_it_was(server, written):
@@ -83,7 +83,7 @@ def test_an_outage_is_never_a_bad_record(server, written):
     server.fail = 503
     options = {"url": server.url, "basic.auth.user.info": "reader:secret", "max.retries": 0}
     with pytest.raises(RegistryError, match=r"HTTP 503") as raised:
-        decode(pa.array(written), None, Registry.of(options), Target(Text("AVRO", EVERY_KIND)))
+        decode(pa.array(written), None, Registry.of(options), QuerySchema(SchemaText("AVRO", EVERY_KIND)))
     assert "secret" not in str(raised.value) + repr(Registry.of(options))
 
 
@@ -94,7 +94,7 @@ def test_records_of_several_schemas_are_read_with_the_readers(server):
     first = b"\0" + server.register("t-value", old).to_bytes(4, "big") + b"\x02\x04hi"
     second = b"\0" + server.register("t-value", new).to_bytes(4, "big") + b"\x04" + bytes(8)
     values = pa.array([first, second, first])
-    found = decode(values, None, registry, Target(registry.session.latest("t-value")))
+    found = decode(values, None, registry, QuerySchema(registry.session.latest("t-value")))
     assert found.values.to_pylist() == [{"a": 1, "b": 7.5}, {"a": 2, "b": 0.0}, {"a": 1, "b": 7.5}]
 
 
@@ -115,7 +115,7 @@ def test_schema_ids_are_found_in_headers_before_the_value_and_as_guids(server, c
     ).cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
     values = pa.array([body, body, written[3], by_guid + body, body, None], pa.binary())
     ids = header_ids(headers, VALUE_HEADER)
-    found = decode(values, ids, Registry.of(server.url), Target(Text("AVRO", EVERY_KIND)))
+    found = decode(values, ids, Registry.of(server.url), QuerySchema(SchemaText("AVRO", EVERY_KIND)))
     assert found.values.to_pylist() == [*[row(order(3))] * 4, None, None]
     assert {number: fault.cause for number, fault in found.faults.items()} == {4: Cause.NOT_FRAMED}
     assert header_ids(headers[1:], VALUE_HEADER).equals(ids[1:])
@@ -139,7 +139,7 @@ def test_named_types_of_other_subjects_are_found(server, client):
     schema_id = client.register_schema("t-value", using)
     registry = Registry.of(server.url)
     values = pa.array([b"\0" + schema_id.to_bytes(4, "big") + b"\x0a"])
-    found = decode(values, None, registry, Target(registry.session.latest("t-value")))
+    found = decode(values, None, registry, QuerySchema(registry.session.latest("t-value")))
     assert found.values.to_pylist() == [{"price": {"cents": 5}}]
 
 

@@ -12,10 +12,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
-from spark_kafka_eos.registry.client import Registry, Text
+from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.encoding import encode
-from spark_kafka_eos.registry.formats import Target, format_of
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
 SCHEMA = json.dumps({
@@ -34,7 +34,7 @@ SCHEMA = json.dumps({
     },
     "required": ["id"],
 })  # fmt: skip
-TARGET = Target(Text("JSON", SCHEMA))
+TARGET = QuerySchema(SchemaText("JSON", SCHEMA))
 ORDER = {
     "id": 7,
     "price": 1.5,
@@ -93,4 +93,4 @@ def test_what_is_written_is_read_by_confluents_deserializer(server, client):
 )
 def test_a_schema_that_cannot_be_used_is_refused_by_name(schema, said):
     with pytest.raises(UnsupportedSchema, match=said):
-        format_of(Target(Text("JSON", schema)))
+        format_of(QuerySchema(SchemaText("JSON", schema)))

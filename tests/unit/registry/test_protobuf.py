@@ -24,10 +24,10 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
-from spark_kafka_eos.registry.client import Registry, Text
+from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.encoding import encode
-from spark_kafka_eos.registry.formats import Target, format_of
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.rows import rows_of
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
@@ -82,8 +82,8 @@ for needed in (Timestamp, Duration, Int64Value, Struct):
 Default().Add(FILE)
 Order = GetMessageClass(Default().FindMessageTypeByName("shop.Order"))
 Line = GetMessageClass(Default().FindMessageTypeByName("shop.Order.Line"))
-TEXT = Text("PROTOBUF", base64.b64encode(FILE.SerializeToString()).decode())
-TARGET = Target(TEXT, "shop.Order")
+TEXT = SchemaText("PROTOBUF", base64.b64encode(FILE.SerializeToString()).decode())
+TARGET = QuerySchema(TEXT, "shop.Order")
 
 FULL = Order(
     id=-5, count=2**32 - 1, big=2**64 - 1, price=0.5, customer="Zoë", raw=b"\0", state=1,
@@ -142,7 +142,7 @@ def test_any_bytes_are_read_or_refused(values):
 
 
 def text_of(made):
-    return Text("PROTOBUF", base64.b64encode(made.SerializeToString()).decode())
+    return SchemaText("PROTOBUF", base64.b64encode(made.SerializeToString()).decode())
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def text_of(made):
         (text_of(file("t", 'name: "A"')), "message t.A has no fields"),
         (text_of(file("t")), "the file has no message"),
         (text_of(file("t", LINE, imports=("missing",))), "imports google/protobuf/missing.proto"),
-        (Text("PROTOBUF", 'syntax = "proto3";'), "in base64"),
+        (SchemaText("PROTOBUF", 'syntax = "proto3";'), "in base64"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_by_name(text, said):
     with pytest.raises(UnsupportedSchema, match=said):
-        format_of(Target(text))
+        format_of(QuerySchema(text))
 
 
 def test_a_field_that_changed_its_type_is_incompatible_and_new_fields_are_not():
     old = text_of(file("t", 'name: "A" ' + field("a", 1, "INT32") + field("gone", 3, "STRING")))
-    new = Target(text_of(file("t", 'name: "A" ' + field("a", 1, "INT64") + field("b", 2, "STRING"))))
+    new = QuerySchema(text_of(file("t", 'name: "A" ' + field("a", 1, "INT64") + field("b", 2, "STRING"))))
     rows = rows_of(pa.array([b"\x00\x08\x05\x1a\x01x"]))
     assert format_of(new).reader(old)(rows).to_pylist() == [{"a": 5, "b": ""}]
     other = text_of(file("t", 'name: "A" ' + field("a", 1, "STRING")))

@@ -20,7 +20,7 @@ from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.reading.ranges import as_rows
 from spark_kafka_eos.spark import arrow_stream as module
 from spark_kafka_eos.spark import encode_stage
-from spark_kafka_eos.spark.arrow_stream import Records, arrow_stream, chosen, sink_columns
+from spark_kafka_eos.spark.arrow_stream import RangeReader, arrow_stream, chosen, sink_columns
 from spark_kafka_eos.spark.encode_stage import ShufflingTask, stage_rows
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
@@ -75,7 +75,7 @@ def test_a_wrong_option_of_the_source_is_refused_before_anything_starts(wrong: d
 def test_a_password_is_not_in_what_python_prints_of_a_task() -> None:
     login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
     login |= {"kafka.sasl.username": "reader", "kafka.sasl.password": "s3cret"}
-    assert "s3cret" not in repr(Records(source_options(SOURCE | login), None))
+    assert "s3cret" not in repr(RangeReader(source_options(SOURCE | login), None))
 
 
 # -- what a transform returns
@@ -123,11 +123,11 @@ def test_other_columns_than_in_the_batch_before_are_refused(monkeypatch: pytest.
     monkeypatch.setattr(module, "read_records", lambda *_: read)
     ranges = as_rows([OffsetRange(partition=TopicPartition("orders", 0), start=0, end=2)])
     with pytest.raises(InvalidSchema, match="transform returned the columns value, then key, value"):
-        list(Records(source_options(SOURCE), lambda rows: rows)(iter([ranges]), OUT))
+        list(RangeReader(source_options(SOURCE), lambda rows: rows)(iter([ranges]), OUT))
 
 
 def test_a_task_without_ranges_reads_nothing() -> None:
-    assert list(Records(source_options(SOURCE), None)(iter(()), OUT)) == []
+    assert list(RangeReader(source_options(SOURCE), None)(iter(()), OUT)) == []
 
 
 # -- errors in a task

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.serializers import CloudPickleSerializer
 
-from spark_kafka_eos.registry.formats import Target
+from spark_kafka_eos.registry.formats import QuerySchema
 from spark_kafka_eos.spark.encode_stage import ShufflingTask, StagingTask
 from spark_kafka_eos.spark.prompt_input import PromptInput, acknowledge_at_once
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
@@ -93,7 +93,7 @@ def unread(kind: type) -> object:
         KafkaEosBatchWriter,
         StagingTask,
         ShufflingTask,
-        Target,
+        QuerySchema,
     ],
 )
 def test_what_spark_pickles_for_a_task_acknowledges_when_it_is_unpickled(connected, kind) -> None:

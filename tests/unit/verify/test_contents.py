@@ -14,21 +14,21 @@ from spark_kafka_eos.verify.contents import compare
 from spark_kafka_eos.verify.evidence import PartitionLog, source_partition
 from spark_kafka_eos.verify.findings import Invariant
 from spark_kafka_eos.verify.invariants import check
-from spark_kafka_eos.verify.outcomes import Batches, Kind
+from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable
 from spark_kafka_eos.verify.provenance_bytes import PROVENANCE
 
 
 def log(text, topic="out", number=0, *, start=0, stable=None):
     """A letter is a record, a capital one is aborted in the end; "-" is an offset that holds nothing any more."""
     held = [(start + at, letter) for at, letter in enumerate(text) if letter != "-"]
-    rows = [(at, at + 1, 7, 0, letter.isupper(), Kind.DATA, 1) for at, letter in held]
+    rows = [(at, at + 1, 7, 0, letter.isupper(), BatchKind.DATA, 1) for at, letter in held]
     end = start + len(text)
     if any(letter.isupper() for letter in text):
-        rows.append((end, end + 1, 7, 0, True, Kind.ABORT, 0))
+        rows.append((end, end + 1, 7, 0, True, BatchKind.ABORT, 0))
         end += 1
     return PartitionLog(
         partition=TopicPartition(topic, number),
-        batches=Batches.of(rows),
+        batches=BatchTable.of(rows),
         offset=np.array([at for at, _ in held], np.int64),
         provenance=np.zeros(len(held), PROVENANCE),
         start=start,

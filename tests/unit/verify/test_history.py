@@ -12,7 +12,7 @@ offsets = st.none() | st.dictionaries(st.sampled_from([A, B]), st.integers(0, 2*
 entries = st.builds(
     HistoryEntry,
     batch_id=st.integers(0, 2**62),
-    verdict=st.sampled_from(["planned", "committed", "skipped", "aborted"]),
+    event=st.sampled_from(["planned", "committed", "skipped", "aborted"]),
     start=offsets,
     end=offsets,
     producer_id=st.integers(-1, 2**62),
@@ -23,7 +23,7 @@ entries = st.builds(
 
 
 def done(batch, **fields):
-    return HistoryEntry(batch_id=batch, verdict="committed", **fields)
+    return HistoryEntry(batch_id=batch, event="committed", **fields)
 
 
 @given(st.lists(entries, max_size=5))
@@ -46,7 +46,7 @@ def test_a_start_that_was_not_recorded_is_the_end_of_the_previous_batch():
     found = committed(
         [
             done(0, end=end),
-            HistoryEntry(batch_id=1, verdict="aborted"),
+            HistoryEntry(batch_id=1, event="aborted"),
             done(1, end=other),
             done(3, end=other),
             done(4, start=end, end=other),

@@ -14,7 +14,7 @@ from spark_kafka_eos.verify.evidence import Ledger, PartitionLog, Seen, SourcePa
 from spark_kafka_eos.verify.findings import Invariant
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.invariants import check
-from spark_kafka_eos.verify.outcomes import Batches, Kind
+from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable
 from spark_kafka_eos.verify.provenance_bytes import pack, unpack
 
 IN = TopicPartition("in", 0)
@@ -34,12 +34,12 @@ class Data:
 
 @dataclass
 class Marker:
-    kind: Kind = Kind.COMMIT
+    kind: BatchKind = BatchKind.COMMIT
     producer: int = 1
 
 
 COMMIT = Marker()
-ABORT = Marker(Kind.ABORT)
+ABORT = Marker(BatchKind.ABORT)
 
 
 def log(*batches, number=0, start=0, last_stable_offset=None, name="out"):
@@ -52,7 +52,7 @@ def log(*batches, number=0, start=0, last_stable_offset=None, name="out"):
             continue
         size = len(each.offsets) if isinstance(each, Data) else 1
         if isinstance(each, Data):
-            rows.append((at, at + size, each.producer, each.epoch, True, Kind.DATA, size))
+            rows.append((at, at + size, each.producer, each.epoch, True, BatchKind.DATA, size))
             offsets += range(at, at + size)
             packed = unpack(pack(each.source, np.array(each.offsets), each.batch))
             values.append(np.zeros_like(packed) if each.bare else packed)
@@ -61,7 +61,7 @@ def log(*batches, number=0, start=0, last_stable_offset=None, name="out"):
         at += size
     return PartitionLog(
         partition=TopicPartition(name, number),
-        batches=Batches.of(rows),
+        batches=BatchTable.of(rows),
         offset=np.array(offsets, np.int64),
         provenance=np.concatenate([unpack(pack(0, 0, 0))[:0], *values]),
         start=start,
@@ -89,7 +89,7 @@ def honest(*logs):
 
 def done(batch, start=None, end=None, **fields):
     start, end = (None if at is None else {IN: at} for at in (start, end))
-    return HistoryEntry(batch_id=batch, verdict="committed", start=start, end=end, **fields)
+    return HistoryEntry(batch_id=batch, event="committed", start=start, end=end, **fields)
 
 
 def checked(*logs, origin="whole", **more):
@@ -111,7 +111,7 @@ GOOD = [
 ]
 HISTORY = [
     done(0, 10, 13, producer_id=1, epoch=0),
-    HistoryEntry(batch_id=1, verdict="aborted", producer_id=1, epoch=1),
+    HistoryEntry(batch_id=1, event="aborted", producer_id=1, epoch=1),
     done(1, 13, 16, producer_id=1, epoch=2),
 ]
 
@@ -325,7 +325,7 @@ def test_one_batch_of_two_producers_is_named_also_within_a_partition(producers):
 
 
 def test_an_attempt_aborted_before_it_had_an_identity_says_nothing_about_records_without_one():
-    history = [HistoryEntry(batch_id=0, verdict="aborted")]
+    history = [HistoryEntry(batch_id=0, event="aborted")]
     plain = log(Data(range(10, 16), producer=-1, epoch=-1), Marker(producer=-1))
     assert violations(checked(plain, history=history)) == []
 
@@ -336,7 +336,7 @@ def test_writes_without_a_producer_are_of_no_identity():
 
 
 def test_an_aborted_attempt_must_not_be_committed():
-    history = [HistoryEntry(batch_id=0, verdict="aborted", producer_id=1, epoch=0)]
+    history = [HistoryEntry(batch_id=0, event="aborted", producer_id=1, epoch=0)]
     assert violations(checked(log(Data(range(10, 16)), COMMIT), history=history)) == [
         (Invariant.IDENTITY, "given up", "out-0@0", 1)
     ]
@@ -359,7 +359,7 @@ def test_each_batch_has_exactly_the_records_that_it_was_to_read():
 
 
 def test_a_batch_reads_a_partition_that_is_new_from_its_start():
-    history = [done(0, 10, 13), HistoryEntry(batch_id=1, verdict="committed", start={IN: 13},
+    history = [done(0, 10, 13), HistoryEntry(batch_id=1, event="committed", start={IN: 13},
                                              end={IN: 13, TopicPartition("in", 1): 12})]  # fmt: skip
     findings = checked(
         log(Data([10, 11, 12]), COMMIT, Data([10, 11], batch=1, epoch=1, source=1), COMMIT),

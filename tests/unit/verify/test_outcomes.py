@@ -6,16 +6,22 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_eos.verify.outcomes import Batches, Kind, Outcome, outcomes
+from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable, Outcome, outcomes
 
-KINDS = {"data": Kind.DATA, "plain": Kind.DATA, "commit": Kind.COMMIT, "abort": Kind.ABORT, "other": Kind.OTHER}
+KINDS = {
+    "data": BatchKind.DATA,
+    "plain": BatchKind.DATA,
+    "commit": BatchKind.COMMIT,
+    "abort": BatchKind.ABORT,
+    "other": BatchKind.OTHER,
+}
 
 
 def log(*batches):
     """(what, producer id) of each batch; every one has two offsets."""
     whats = [what for what, _ in batches]
     base = np.arange(0, 2 * len(batches), 2)
-    return Batches(
+    return BatchTable(
         base_offset=base,
         next_offset=base + 2,
         producer_id=np.array([producer for _, producer in batches], np.int64),

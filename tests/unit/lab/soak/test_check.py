@@ -131,7 +131,7 @@ def batches(query, *ends, in_flight=None):
     return [
         HistoryEntry(
             batch_id=batch,
-            verdict="committed" if batch < len(ends) else "planned",
+            event="committed" if batch < len(ends) else "planned",
             start=None if batch == 0 else at(planned[batch - 1]),
             end=at(end),
             query_id=query,
@@ -168,7 +168,7 @@ def test_the_batch_in_flight_of_the_last_checkpoint_does_not_count():
 def test_only_the_first_checkpoint_begins_at_the_beginning_of_the_source():
     [first], [second, _] = succession([batches("a", 3), batches("b", 3, 7)])
     assert (first.start, second.start) == (at(0), None)
-    assert {first.verdict, second.verdict} == {"committed"}
+    assert {first.event, second.event} == {"committed"}
 
 
 def test_batches_of_several_checkpoints_have_their_places_in_one_plan():
