@@ -96,7 +96,7 @@ def replay(kafka: EmbeddedKafka) -> Iterator[Outcome]:
 
 
 def _await_markers(bootstrap: str, topic: str) -> None:
-    """They are written after the producer was told that its transaction has ended."""
+    """They are written after the producer has the answer that its transaction has ended."""
     options = sink_options({"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": topic, "topic": topic})
     with Cluster(options.client) as cluster:
         partitions = [TopicPartition(topic, number) for number in (0, 1)]

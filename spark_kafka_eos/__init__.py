@@ -3,7 +3,7 @@
 A micro-batch's output records, source offsets and ledger entry are committed in ONE Kafka transaction under a stable
 transactional.id, appended to by many processes at once. After any crash the batch is wholly there or wholly not.
 
-File map, a room for each concept; imports point down only (`lint-imports` checks it):
+File map, a package for each concept; imports point down only (`lint-imports` checks it):
 
     cli/        the command line `kafka-eos`
     demo/       `kafka-eos demo`, its job and its data
@@ -17,7 +17,7 @@ File map, a room for each concept; imports point down only (`lint-imports` check
     reading/    from a source's positions to Arrow batches
     transaction/    begins, commits or aborts the shared transaction of a micro-batch
     ledger/     which batch was committed last under a transactional.id, and what follows from that
-    observe/    what a query tells of itself: logs, metrics, traces
+    observe/    what a query reports of itself: logs, metrics, traces
     appending/  from rows to record batches in Kafka's logs: blocks, staging, append, barrier
     fetching/   from ranges of offsets to visible record batches
     dead_letters/   why a record is one, and what it says of itself
@@ -26,12 +26,12 @@ File map, a room for each concept; imports point down only (`lint-imports` check
     options/    from what a user writes to checked values
     auth/       TLS and SASL: from properties to the exchange
     model.py    values that driver, executors and brokers exchange
-    errors.py failpoints.py lazy.py words.py   what all rooms share
+    errors.py failpoints.py lazy.py words.py   what all packages share
     ../lab/     from a checkout only: benchmarks, simulation, soak, fuzzing; nothing that ships imports it
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
 
-In each room decisions are apart from requests. Modules that reach neither sockets nor Spark, and no clock, are listed
-in pyproject.toml, and `lint-imports` checks these, too.
+In each package decisions are apart from requests. Modules that reach neither sockets nor Spark, and no clock, are
+listed in pyproject.toml, and `lint-imports` checks these, too.
 
 Not obvious:
 
@@ -51,7 +51,7 @@ Not obvious:
    digest of its offsets match.
 8. Spark commits in another process than it writes in, with another instance: constructors initialize nothing.
 9. Importing this package imports next to nothing. Spark imports it in every planning process, and executors, the
-   laboratory and tests of the lower rooms work without PySpark.
+   laboratory and tests of the lower packages work without PySpark.
 """
 
 from __future__ import annotations

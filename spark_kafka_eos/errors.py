@@ -13,7 +13,7 @@
     ├── DataLoss                   offsets that the query still has to read are gone from Kafka
     ├── InvalidRow                 a row cannot be sent: null topic, partition out of range, too large, …
     ├── RegistryError              the schema registry did not answer, or refused the request
-    ├── UndecodableRecord          a value does not fit its schema, and the query was told to fail then
+    ├── UndecodableRecord          a value does not fit its schema, and the query fails then
     ├── TooManyDeadLetters         a batch has more dead letters than `maxDeadLetters` allows
     ├── StagingLost                what the write tasks encoded is missing or damaged
     │   └── StagingFull            there is too little disk space for it
@@ -98,11 +98,11 @@ def errors_of_source() -> Iterator[None]:
     try:
         yield
     except KafkaEosError as error:
-        told: BaseException | None = error
-        while told is not None:  # Spark's message has the whole traceback, with the errors that led to this one
-            if isinstance(told, KafkaEosError):
-                told.committed = None
-            told = told.__cause__ or told.__context__
+        cause: BaseException | None = error
+        while cause is not None:  # Spark's message has the whole traceback, with the errors that led to this one
+            if isinstance(cause, KafkaEosError):
+                cause.committed = None
+            cause = cause.__cause__ or cause.__context__
         raise
 
 

@@ -45,8 +45,8 @@ def _name(module: str, name: str) -> Any:
 
 
 def _is_there(module: str) -> bool:
-    room = module.partition(".")[0]
-    return find_spec(f"{PACKAGE}.{room}") is not None and find_spec(f"{PACKAGE}.{module}") is not None
+    package = module.partition(".")[0]
+    return find_spec(f"{PACKAGE}.{package}") is not None and find_spec(f"{PACKAGE}.{module}") is not None
 
 
 def _first(name: str, *modules: str) -> Any:

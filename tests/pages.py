@@ -43,7 +43,7 @@ def compare(code: str) -> str:
 
 
 def named(name: str) -> object:
-    """What a page names as `room.module.attribute`, without the package."""
+    """What a page names as `ledger.entry.serial`, without `spark_kafka_eos`."""
     parts = name.split(".")
     found = importlib.import_module(".".join(["spark_kafka_eos", *parts[:2]]))
     for part in parts[2:]:

@@ -340,8 +340,8 @@ def _appended(slots: int, count: int) -> dict[str, float]:
     stages = {0: StageAttempts(current_attempt=0, completed_tasks=slots, failed_tasks=0, num_tasks=slots)}
 
     def decide() -> Appended:
-        told: list[AppendReport] = [pickle.loads(report) for report in reports]  # noqa: S301 - our own
-        return judge(told, lambda _: stages)
+        loaded: list[AppendReport] = [pickle.loads(report) for report in reports]  # noqa: S301 - our own
+        return judge(loaded, lambda _: stages)
 
     spent[BARRIER] = _milliseconds(decide)
     return spent

@@ -285,9 +285,9 @@ class ModelKafka:
         group = self.group(request.group_id)
         if not group.past or any(group.unstable(tp) for tp in _asked(request, group.offsets)):
             return None
-        told = chance.choice(group.past[-_BEHIND:])
-        asked = _asked(request, told)
-        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, told.get(tp, (-1, "")))) for tp in asked))
+        outdated = chance.choice(group.past[-_BEHIND:])
+        asked = _asked(request, outdated)
+        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, outdated.get(tp, (-1, "")))) for tp in asked))
 
 
 def _offsets_in(request: Any) -> dict[TopicPartition, Committed]:

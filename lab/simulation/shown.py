@@ -64,8 +64,8 @@ def shown_answer(answer: Any) -> str:
 
 def codes_in(answer: Any) -> Iterator[int]:
     """Every error code in an answer."""
-    told = [answer, *getattr(answer, "topics", ()), *getattr(answer, "transaction_states", ()), *_partitions(answer)]
-    yield from (part.error_code for part in told if hasattr(part, "error_code"))
+    parts = [answer, *getattr(answer, "topics", ()), *getattr(answer, "transaction_states", ()), *_partitions(answer)]
+    yield from (part.error_code for part in parts if hasattr(part, "error_code"))
     for topic in getattr(answer, "results_by_topic_v3_and_below", ()):
         yield from (p.partition_error_code for p in topic.results_by_partition)
 

@@ -128,18 +128,18 @@ class CommitReport:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object, `trace` too. Times are rounded to microseconds."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         steps, waited = (
             {name: round(value, 3) for name, value in each.items()} for each in (self.milliseconds, self.waited)
         )
         retries = {"retries": dict(self.retries), "waited": waited}
-        return told | {"milliseconds": steps} | retries | {"trace": self.trace.to_json()}
+        return values | {"milliseconds": steps} | retries | {"trace": self.trace.to_json()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The report of `to_json`. Raises KeyError, TypeError for anything else."""
-        told = {field.name: value[field.name] for field in fields(cls)}
-        return cls(**told | {"redone": tuple(value["redone"]), "trace": Trace.from_json(value["trace"])})
+        values = {field.name: value[field.name] for field in fields(cls)}
+        return cls(**values | {"redone": tuple(value["redone"]), "trace": Trace.from_json(value["trace"])})
 
     def __str__(self) -> str:
         steps = " ".join(f"{name}={value:.0f}ms" for name, value in self.milliseconds.items())

@@ -261,8 +261,8 @@ def listing(shown: Sequence[StoredLetter], found: int, *, values: bool) -> Rende
             said += f"\nkey: {_text(each.key)}\nvalue: {_text(each.value)}"
         cells = letter.cause, where, moment(each.timestamp), size(each.size), said
         table.add_row(*map(Text, cells), end_section=values)
-    told = f"Dead letters: {found:,}" + (f", shown: the newest {len(shown):,}." if found > len(shown) else ".")
-    return Group(table, Text(told))
+    total = f"Dead letters: {found:,}" + (f", shown: the newest {len(shown):,}." if found > len(shown) else ".")
+    return Group(table, Text(total))
 
 
 def counts(rows: Sequence[Counted]) -> RenderableType:
@@ -319,12 +319,12 @@ def plan_json(planned: ReplayPlan, *, sent: bool) -> dict[str, Any]:
 
 def to_json(each: StoredLetter, *, values: bool) -> dict[str, Any]:
     """A dead letter as plain values; with `values` also its key and value, in Base64."""
-    told: dict[str, Any] = {"partition": each.partition.partition, "offset": each.offset, "timestamp": each.timestamp}
-    told |= {"size": each.size, "error": asdict(each.letter)}
+    fields: dict[str, Any] = {"partition": each.partition.partition, "offset": each.offset, "timestamp": each.timestamp}
+    fields |= {"size": each.size, "error": asdict(each.letter)}
     if values:
         content = {"key": each.key, "value": each.value}
-        told |= {k: None if v is None else base64.b64encode(v).decode() for k, v in content.items()}
-    return told
+        fields |= {k: None if v is None else base64.b64encode(v).decode() for k, v in content.items()}
+    return fields
 
 
 def _text(content: bytes | None) -> str:

@@ -506,8 +506,8 @@ def _copies_json(copies: Copies | None) -> dict[str, Any]:
     if copies is None:
         return {}
     sides = {"record": copies.record, "pointer": copies.pointer}
-    told = {name: None if entry is None else _entry_json(entry) for name, entry in sides.items()}
-    return {"ledger": {**told, "agreement": copies.agreement}}
+    entries = {name: None if entry is None else _entry_json(entry) for name, entry in sides.items()}
+    return {"ledger": {**entries, "agreement": copies.agreement}}
 
 
 def _lag_json(one: QueryStatus, now_ms: int) -> dict[str, Any]:

@@ -80,10 +80,10 @@ def _rows(
     entry: LedgerEntry | Unreadable | None, batch: MicroBatch
 ) -> Iterator[tuple[TopicPartition, int | None, int | None, int | None]]:
     """Of each partition: where the ledger ended, where the batch starts and where it ends."""
-    told = (entry.sources if isinstance(entry, LedgerEntry) else None) or ()
+    sources = (entry.sources if isinstance(entry, LedgerEntry) else None) or ()
     ranges = batch.sources
-    for number in range(max(len(told), len(ranges))):
-        ended: SourceProgress | None = told[number] if number < len(told) else None
+    for number in range(max(len(sources), len(ranges))):
+        ended: SourceProgress | None = sources[number] if number < len(sources) else None
         read: SourceRange | None = ranges[number] if number < len(ranges) else None
         before = {} if ended is None else ended.offsets
         start = (read and read.start) or {}

@@ -132,8 +132,8 @@ def _rpc_row(rpc: Rpc, scale: _Scale) -> str:
         left, right, middle = scale.at(first.start), scale.at(last.start), _ROW // 2
         drawn.append(f"<line class='wait' x1='{left}' x2='{right}' y1='{middle}' y2='{middle}'/>")
     for attempt in rpc.attempts:
-        told = f"{name} at {attempt.node}: {attempt.milliseconds:.1f} ms {attempt.error}".rstrip()
-        drawn.append(_bar(attempt, "failed" if attempt.error else "rpc", told, scale))
+        title = f"{name} at {attempt.node}: {attempt.milliseconds:.1f} ms {attempt.error}".rstrip()
+        drawn.append(_bar(attempt, "failed" if attempt.error else "rpc", title, scale))
     errors = [f"{error} × {count}" if count > 1 else error for error, count in rpc.retries.items()]
     errors += [last.error] if last.error else []
     drawn.append(_beside(scale.at(first.start), scale.at(last.start + last.milliseconds), ", ".join(errors)))
@@ -157,8 +157,8 @@ def _text(x: float, text: str, kind: str = "", anchor: str = "start", y: int = 0
     return f"<text class='{kind}' x='{x}' y='{y}' text-anchor='{anchor}'>{escape(text)}</text>" if text else ""
 
 
-def _bar(span: Phase | Request, kind: str, told: str, scale: _Scale) -> str:
+def _bar(span: Phase | Request, kind: str, title: str, scale: _Scale) -> str:
     left, right = scale.at(span.start), scale.at(span.start + span.milliseconds)
     width = max(round(right - left, 1), 2)
     box = f"<rect class='{kind}' x='{left}' y='4' width='{width}' height='{_ROW - 8}' rx='2'>"
-    return f"{box}<title>{escape(told)}</title></rect>"
+    return f"{box}<title>{escape(title)}</title></rect>"

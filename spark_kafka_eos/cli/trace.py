@@ -84,8 +84,8 @@ def _reports(folder: Path, name: str) -> list[CommitReport]:
 
 def _spark_phases(folder: Path, report: CommitReport) -> tuple[Phase, ...]:
     """Spark's phases of the batch's trigger, if a ProgressListener has recorded them."""
-    told = trace_file.read_trigger(folder, report.query_id, report.batch_id)
-    return trigger_phases(*told, report.trace) if told else ()
+    trigger = trace_file.read_trigger(folder, report.query_id, report.batch_id)
+    return trigger_phases(*trigger, report.trace) if trigger else ()
 
 
 def table(report: CommitReport, spark: tuple[Phase, ...] = ()) -> Table:

@@ -46,7 +46,7 @@ def listing(found: Survey, *, only_open: bool) -> RenderableType:
 
 def description(found: Survey, facts: TransactionFacts) -> RenderableType:
     """Everything about one transactional.id."""
-    told = Table.grid(padding=(0, 2))
+    lines = Table.grid(padding=(0, 2))
     for name, value in (
         ("transactional id", facts.transactional_id),
         ("state", facts.state),
@@ -56,10 +56,10 @@ def description(found: Survey, facts: TransactionFacts) -> RenderableType:
         ("timeout", duration(facts.timeout_ms) + (f", {left(facts)} left" if left(facts) else "")),
         ("client", "unknown: Kafka does not store it"),
     ):
-        told.add_row(Text(name), Text(value))
+        lines.add_row(Text(name), Text(value))
     if not facts.is_open:
-        return Group(told, *_remarks(found))
-    return Group(told, parts(found, _parts_of(found, facts)), *_remarks(found))
+        return Group(lines, *_remarks(found))
+    return Group(lines, parts(found, _parts_of(found, facts)), *_remarks(found))
 
 
 def parts(found: Survey, rows: Iterable[tuple[TopicPartition, OpenPart | None]]) -> Table:

@@ -268,9 +268,9 @@ _Target = _HangingPart | _Whole
 
 def _report(target: _Target, decision: AbortDecision, *, done: bool, as_json: bool) -> None:
     if as_json:
-        told = {"target": target.name, "abort": decision.abort, "done": done}
-        told |= {"plan": target.plan()} if decision.abort else {}
-        print(json.dumps({**told, "reason": decision.reason, "action": decision.action}, indent=1))
+        fields = {"target": target.name, "abort": decision.abort, "done": done}
+        fields |= {"plan": target.plan()} if decision.abort else {}
+        print(json.dumps({**fields, "reason": decision.reason, "action": decision.action}, indent=1))
         return
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if done:

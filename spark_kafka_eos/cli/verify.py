@@ -174,9 +174,9 @@ def summary(report: Report) -> str:
     concerned = report.violated or report.unproven
     verdict = f"{report.verdict}: {', '.join(invariant.name.lower() for invariant in concerned)}"
     each = ", ".join(f"{count:,} in {topic}" for topic, count in report.topics.items())
-    told = f" ({each})" if len(report.topics) > 1 else ""
+    by_topic = f" ({each})" if len(report.topics) > 1 else ""
     return (
-        f"{report.topic}: {report.records:,} records committed{told} and {report.uncommitted:,} not, read by "
+        f"{report.topic}: {report.records:,} records committed{by_topic} and {report.uncommitted:,} not, read by "
         f"{', '.join(report.readers)}, in {report.seconds:.1f} s; "
         f"{verdict if concerned else 'every checked invariant holds'}."
     )

@@ -113,7 +113,7 @@ class Fetcher:
                 in_flight[node] = self._send(action)
             case Receive(node=node):
                 plan.answered(node, _receive(in_flight.pop(node), whole=self._whole))
-            case Locate(partitions=partitions, anew=topics):
+            case Locate(partitions=partitions, outdated=topics):
                 if topics:
                     self._cluster.refresh(topics, elsewhere=True)
                 self._cluster.look_up(partition.topic for partition in partitions)
@@ -243,17 +243,17 @@ def _overlapping(
 def _batches(asked: FetchPartition, records: memoryview, *, is_first: bool, whole: bool) -> RecordBatches:
     """The batches of `records` that overlap the range."""
     found: list[int] = []
-    behind = asked.position  # no checksum covers a batch's offset
+    expected = asked.position  # no checksum covers a batch's offset
     for position, base_offset, next_offset in extents(records, whole=whole):
         if base_offset >= asked.end and found:
             break
-        if next_offset <= behind and not found:
+        if next_offset <= expected and not found:
             continue  # a broker may start earlier; the Java client skips that, too
-        if base_offset < behind and found:
+        if base_offset < expected and found:
             raise CorruptRecordBatch(
-                f"found a batch with offsets {base_offset} to {next_offset - 1}, expected {behind}"
+                f"found a batch with offsets {base_offset} to {next_offset - 1}, expected {expected}"
             )
-        behind = next_offset
+        expected = next_offset
         found.append(position)
     if not found and records and is_first:
         # The first partition of a request gets at least one whole batch, however large (KIP-74).

@@ -193,7 +193,7 @@ class FetchPlan:
             return None
         return Locate(
             partitions=tuple(cursor.partition for cursor in cursors),
-            anew=frozenset(cursor.partition.topic for cursor in cursors if cursor.is_outdated),
+            outdated=frozenset(cursor.partition.topic for cursor in cursors if cursor.is_outdated),
         )
 
     def _receive(self) -> Receive | None:

@@ -69,10 +69,10 @@ class Receive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locate:
-    """Look up the leaders of `partitions`; cached metadata of the topics in `anew` is outdated."""
+    """Look up the leaders of `partitions`; cached metadata of the topics in `outdated` is too old."""
 
     partitions: tuple[TopicPartition, ...]
-    anew: frozenset[str]
+    outdated: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ Step = BrokerStep | Wait | Fetched
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLeader:
-    """The id of the broker that leads a partition, the epoch in which it does (-1: unknown), and the id of the topic."""
+    """The broker that leads a partition (`node`, its id), its leader epoch (-1: unknown), and the topic's id."""
 
     node: int
     leader_epoch: int

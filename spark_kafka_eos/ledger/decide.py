@@ -26,7 +26,7 @@ class Decide(Protocol):
         *,
         clusters: Sequence[str] = (),
         own: str = "",
-        strangers: Sequence[str] = (),
+        other_ids: Sequence[str] = (),
         ours: bool = False,
         only_markers: bool = False,
     ) -> verdicts.Verdict: ...

@@ -292,7 +292,7 @@ def marked_by(committed: OffsetAndMetadata) -> str | None:
     return committed.metadata.removeprefix(_SOURCE_MARK) if marked else None
 
 
-def strangers(committed: Mapping[TopicPartition, OffsetAndMetadata | None], transactional_id: str) -> list[str]:
+def other_ids(committed: Mapping[TopicPartition, OffsetAndMetadata | None], transactional_id: str) -> list[str]:
     """The other transactional.ids whose transactions commit source offsets to this group."""
     ours = marked_by(OffsetAndMetadata(offset=0, metadata=source_mark(transactional_id)))
     marks = {marked_by(at) for at in committed.values() if at is not None}

@@ -78,14 +78,14 @@ class LedgerKeeper:
         self._ids_here: Mapping[str, uuid.UUID] = {}  # of source topics that were found to be on the sink's cluster
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
-        self._told: list[tuple[str, Callable[[], object], object]] = []
+        self._answers: list[tuple[str, Callable[[], object], object]] = []
         self._waits = True  # for pending offsets; not where they may be those of another one's open transaction
 
     # -- reading
 
     def read(self) -> None:
         """Read the last entry. Call it after InitProducerId: before, another entry could still be committed."""
-        self._told.clear()
+        self._answers.clear()
         self._waits = True
         self.topic.ensure()
         self._read_places()
@@ -101,7 +101,7 @@ class LedgerKeeper:
             # this waits for it.
             self._ledger_group.fetch_offsets([self.topic.at])
             committed = self._ledger_group.fetch_all()
-        self._note_told(
+        self._note_answer(
             self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
         )
         self._position = record.position
@@ -122,7 +122,7 @@ class LedgerKeeper:
 
         `read` must follow InitProducerId, unless record and pointer agree and nobody can have committed in between.
         """
-        self._told.clear()
+        self._answers.clear()
         self._waits = False
         if not self.topic.exists():
             committed = self._ledger_group.fetch_all(require_stable=False)
@@ -177,7 +177,7 @@ class LedgerKeeper:
         if not known and (asked := self._starts_here(batch, clusters)):
             ask = functools.partial(self._source_group.fetch_offsets, asked)
             committed = ask(require_stable=self._waits)
-            self._note_told(self._source_group, functools.partial(ask, require_stable=False), committed)
+            self._note_answer(self._source_group, functools.partial(ask, require_stable=False), committed)
         mine = ledger.source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
             decide,
@@ -186,7 +186,7 @@ class LedgerKeeper:
             {tp: None if at is None else at.offset for tp, at in committed.items()},
             clusters=clusters,
             own=own,
-            strangers=ledger.strangers(committed, self._options.transactional_id),
+            other_ids=ledger.other_ids(committed, self._options.transactional_id),
             ours=any(at is not None and at.metadata == mine for at in committed.values()),
         )
         verdict = verdict_if()
@@ -199,16 +199,16 @@ class LedgerKeeper:
                 verdict = verdict_if(only_markers=not has_records(self._cluster, ranges))
         return verdict
 
-    def _note_told(self, group: GroupCoordinator, ask: Callable[[], object], told: object) -> None:
-        self._told.append((group.group_id, ask, told))
+    def _note_answer(self, group: GroupCoordinator, ask: Callable[[], object], answer: object) -> None:
+        self._answers.append((group.group_id, ask, answer))
 
-    def _confirm_told(self) -> None:
+    def _confirm_answers(self) -> None:
         """Raise TransactionAborted if the verdict on this batch was based on the answer of an outdated coordinator."""
-        for group, ask, told in self._told:
+        for group, ask, answer in self._answers:
             now = ask()  # without waiting: the pending offsets are our own
-            if now != told:
+            if now != answer:
                 raise TransactionAborted(
-                    f"group {group!r} is at {_shown(now)}, not at {_shown(told)} as its coordinator answered before "
+                    f"group {group!r} is at {_shown(now)}, not at {_shown(answer)} as its coordinator answered before "
                     "the batch: that coordinator was outdated",
                     action="The ledger is read again before the batch is retried.",
                 )
@@ -237,15 +237,15 @@ class LedgerKeeper:
             self._send_offsets(identity, self._ledger_group, pointers)
             if offsets := self._source_offsets(batch, clusters):
                 self._send_offsets(identity, self._source_group, offsets)
-            self._confirm_told()
+            self._confirm_answers()
             acknowledged = record.acknowledged()
-        if self._told and not self.topic.follows(self._position, acknowledged):
+        if self._answers and not self.topic.follows(self._position, acknowledged):
             raise TransactionAborted(
                 f"topic {self.topic.at.topic!r} has a later entry than its leader answered before the batch: that "
                 "leader was outdated",
                 action="The ledger is read again before the batch is retried.",
             )
-        self._told.clear()
+        self._answers.clear()
         self._position = max(self._position, acknowledged.base_offset + 1)
         return entry
 
@@ -412,6 +412,6 @@ def _cluster_of(source: SourceRange | None, named: str, own: str) -> str:
     return source.origin.cluster
 
 
-def _shown(told: object) -> str:
-    assert isinstance(told, Mapping)
-    return ", ".join(f"{tp}@{'none' if at is None else at.offset}" for tp, at in told.items()) or "nothing"
+def _shown(offsets: object) -> str:
+    assert isinstance(offsets, Mapping)
+    return ", ".join(f"{tp}@{'none' if at is None else at.offset}" for tp, at in offsets.items()) or "nothing"

@@ -1,4 +1,4 @@
-"""What a refused batch is told: what was found, what it means for the data, and how to resolve it. Pure.
+"""Why a batch is refused: what was found, what it means for the data, and how to resolve it. Pure.
 
 One function for each finding; `ledger.verdicts` decides which one applies.
 """

@@ -94,7 +94,7 @@ def decide(
     *,
     clusters: Sequence[str] = (),
     own: str = "",
-    strangers: Sequence[str] = (),
+    other_ids: Sequence[str] = (),
     ours: bool = False,
     only_markers: bool = False,
     take_over: str | None = None,
@@ -104,14 +104,14 @@ def decide(
     """What to do with a micro-batch.
 
     `committed` are the group's offsets of the batch's partitions on the sink's cluster (None: not requested).
-    `strangers` are the other transactional.ids that committed some of them, `ours` says whether this one did.
+    `other_ids` are the other transactional.ids that committed some of them, `ours` says whether this one did.
     `clusters` has the cluster id of each of the batch's sources (default: all on the sink's `own`). `only_markers`: no
     record lies between the end of the entry and the start of the batch. `take_over` is the option takeOverQuery,
     `resolve` the operator's resolution of a refusal. `calls`: a user's function calls the writer, perhaps not once for
     each batch.
     """
     ended = CommittedEnd.of(entry, batch, clusters, own, committed)
-    verdict = _decide(entry, batch, ended, strangers, ours, only_markers, take_over, resolve, calls)
+    verdict = _decide(entry, batch, ended, other_ids, ours, only_markers, take_over, resolve, calls)
     if not isinstance(verdict, Refuse) or not verdict.resolutions:
         return verdict
     return _resolved(verdict, verdict.found or f"{name_of(entry)}/{name_of(batch)}", resolve)
@@ -168,7 +168,7 @@ def _decide(
     entry: LedgerEntry | Unreadable | None,
     batch: MicroBatch,
     ended: CommittedEnd,
-    strangers: Sequence[str],
+    other_ids: Sequence[str],
     ours: bool,
     only_markers: bool,
     take_over: str | None,
@@ -177,7 +177,7 @@ def _decide(
 ) -> Verdict:
     if isinstance(entry, Unreadable):
         return refusal.unreadable(entry)
-    others = ",".join(strangers)
+    others = ",".join(other_ids)
     if others and resolve != f"take-group:{others}" and not (entry is not None and entry.query_id == batch.query_id):
         return refusal.shared_group(others)
     if entry is None:

@@ -1,4 +1,4 @@
-"""What a query tells of itself: logs, metrics, traces, and how far it is behind.
+"""What a query reports of itself: logs, metrics, traces, and how far it is behind.
 
 observers                       who hears of each batch: the log, and by options
 trace_file telemetry spans links    files of timelines, OpenTelemetry

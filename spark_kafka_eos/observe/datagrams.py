@@ -117,13 +117,13 @@ class Collector:
             self._batches.popitem(last=False)
 
     def _note(self, text: bytes) -> None:
-        told = json.loads(text)
-        if isinstance(told, dict):
+        message = json.loads(text)
+        if isinstance(message, dict):
             if text not in self._outcomes:
                 self._outcomes.append(text)
-                self._committed(BatchOutcome(**told))
+                self._committed(BatchOutcome(**message))
             return
-        query, batch, *tally = told
+        query, batch, *tally = message
         if batch <= self._taken.get(query, -1):
             return  # late, or recorded and sent again
         topic, partition, start, end, size, aborted = tally

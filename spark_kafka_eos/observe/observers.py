@@ -37,9 +37,9 @@ def log_report(report: CommitReport) -> None:
 
 def log_json(report: CommitReport) -> None:
     """Log the report as one JSON object, without its trace: an error if the batch was refused or failed."""
-    told = report.to_json()
-    del told["trace"]
-    _log.log(logging.ERROR if report.error else logging.INFO, "%s", json.dumps(told), extra={"report": told})
+    values = report.to_json()
+    del values["trace"]
+    _log.log(logging.ERROR if report.error else logging.INFO, "%s", json.dumps(values), extra={"report": values})
 
 
 def log_dead_letters(topic: str, report: CommitReport) -> None:

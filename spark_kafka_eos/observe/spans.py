@@ -86,14 +86,15 @@ def _phase_span(trace: Trace, phase: Phase, rpcs: Sequence[Rpc]) -> Span:
 def _rpc_span(trace: Trace, rpc: Rpc) -> Span:
     first, last = rpc.first, rpc.last
     host, _, port = last.node.rpartition(":")
-    told: dict[str, str | int] = {"server.address": host, "server.port": int(port), "kafka_eos.about": first.about}
+    server: dict[str, str | int] = {"server.address": host, "server.port": int(port)}
+    attributes = server | {"kafka_eos.about": first.about}
     if first.task is not None:
-        told["kafka_eos.append_task"] = first.task
+        attributes["kafka_eos.append_task"] = first.task
     return Span(
         name=first.api,
         start=_ns(trace, first.start),
         end=_ns(trace, last.start + last.milliseconds),
-        attributes=told | {"kafka_eos.retries": rpc.retries.total()},
+        attributes=attributes | {"kafka_eos.retries": rpc.retries.total()},
         request=True,
         error=last.error,
         events=tuple(

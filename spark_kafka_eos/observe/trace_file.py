@@ -56,8 +56,8 @@ def append_trigger(folder: Path, query_id: str, batch_id: int, timestamp: str, d
 
 def read_trigger(folder: Path, query_id: str, batch_id: int) -> tuple[float, dict[str, float]] | None:
     """When the trigger of a batch began (milliseconds since 1970) and its phases; None if that is not known."""
-    told = [line for line in read(folder / _SPARK, query_id) if line["batch_id"] == batch_id]
-    return (told[-1]["began_ms"], told[-1]["durations"]) if told else None
+    triggers = [line for line in read(folder / _SPARK, query_id) if line["batch_id"] == batch_id]
+    return (triggers[-1]["began_ms"], triggers[-1]["durations"]) if triggers else None
 
 
 def names(folder: Path) -> list[str]:

@@ -31,7 +31,7 @@ class QueryReader:
 
     `ledger_topics` are looked through for transactional.ids, and `only` is the one to look for. By default it is the
     default one, and where the group of `only` points to. `sources` are further
-    clusters that queries read from, by any connection: they are told apart by their ids. Of each id, the last `keep`
+    clusters that queries read from, by any connection: their ids distinguish them. Of each id, the last `keep`
     commits are read. Not thread-safe.
     """
 
@@ -125,9 +125,11 @@ class QueryReader:
         for _, source in _sources(statuses):
             wanted.setdefault(source.cluster, set()).update(source.offsets)
         clusters = {each.cluster_id(): each for each in (*self._sources, self._cluster)} if wanted else {}
-        told = {name: _bounds(clusters.get(name), name, partitions) for name, partitions in wanted.items()}
+        bounds = {name: _bounds(clusters.get(name), name, partitions) for name, partitions in wanted.items()}
         found = [
-            replace(status, sources=tuple(source and _lag(source, *told[source.cluster]) for source in status.sources))
+            replace(
+                status, sources=tuple(source and _lag(source, *bounds[source.cluster]) for source in status.sources)
+            )
             for status in statuses
         ]
         return self._with_times(found, clusters) if times else found
@@ -170,9 +172,9 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     commits = tuple(_commits(records.committed))
     pending = next(_commits(records.pending[-1:]), None)
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
-    told = (status.entry and status.entry.sources) or ()
-    sources = tuple(None if each is None else SourceLag(cluster=each.cluster, offsets=each.offsets) for each in told)
-    return replace(status, sources=sources)
+    sources = (status.entry and status.entry.sources) or ()
+    lags = tuple(None if each is None else SourceLag(cluster=each.cluster, offsets=each.offsets) for each in sources)
+    return replace(status, sources=lags)
 
 
 def _commits(records: Iterable[LedgerRecord]) -> Iterator[Commit]:

@@ -41,7 +41,7 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     groups = {name: describe.group(cluster, name) for name in groups_of(options)}
     if transactional_id and isinstance(of_source := groups.get(options.group_id), GroupFacts):
         committed = GroupCoordinator(cluster, options.group_id).fetch_all(require_stable=False)
-        groups[options.group_id] = replace(of_source, sinks=tuple(ledger.strangers(committed, transactional_id)))
+        groups[options.group_id] = replace(of_source, sinks=tuple(ledger.other_ids(committed, transactional_id)))
     transaction = settings = None
     if transactional_id:
         transaction = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))

@@ -1,6 +1,6 @@
 """How loudly to log a failure that repeats: an outage of an hour must be seen, and must not fill the disk.
 
-The first seconds are told line by line. From then on there is one warning per minute, which counts what it stands for.
+In the first seconds, each one is logged. From then on there is one warning per minute, which counts what it stands for.
 """
 
 from __future__ import annotations

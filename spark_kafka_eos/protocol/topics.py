@@ -23,8 +23,8 @@ def unavailable(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[
     names = sorted({tp.topic for tp in wanted})
     topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     response = cluster.call_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False), lambda _: ())
-    told = {topic.name: topic for topic in response.topics}
-    reasons = {tp: _unavailable(told.get(tp.topic), tp) for tp in wanted}
+    described = {topic.name: topic for topic in response.topics}
+    reasons = {tp: _unavailable(described.get(tp.topic), tp) for tp in wanted}
     return {tp: why for tp, why in reasons.items() if why}
 
 

@@ -174,8 +174,8 @@ def _within(
     records: pa.RecordBatch, partition: TopicPartition, bounds: OffsetRange, options: SourceOptions
 ) -> pa.RecordBatch:
     """The records inside `bounds`: a record batch may start before the range or end after it. Offsets are ascending."""
-    first, behind = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
-    records = records.slice(first, behind - first)
+    first, end = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
+    records = records.slice(first, end - first)
     schema = arrow_schema(include_headers=options.include_headers, columns=options.columns, required=options.required)
     return pa.RecordBatch.from_arrays([_column(name, records, partition) for name in schema.names], schema=schema)
 

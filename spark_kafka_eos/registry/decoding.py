@@ -131,13 +131,13 @@ def with_errors(decoded: Decoded) -> pa.StructArray:
     errors = pa.nulls(count, ERROR)
     if decoded.faults:
         rows = sorted(decoded.faults)
-        told = pa.array([_told(decoded.faults[row]) for row in rows], ERROR)
+        distinct = pa.array([_error(decoded.faults[row]) for row in rows], ERROR)
         places = np.full(count, -1, np.int64)
         places[rows] = np.arange(len(rows))
-        errors = told.take(pa.array(places, mask=places < 0))
+        errors = distinct.take(pa.array(places, mask=places < 0))
     return pa.StructArray.from_arrays([decoded.values, errors], ["value", "error"])
 
 
-def _told(fault: DecodeFault) -> dict[str, object]:
+def _error(fault: DecodeFault) -> dict[str, object]:
     fits = isinstance(fault.schema, int) and fault.schema < 2**31
     return {"cause": str(fault.cause), "message": fault.message, "schema_id": fault.schema if fits else None}

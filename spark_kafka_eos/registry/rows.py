@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]
 
 _CAUSES = list(Cause)
 _UNFOLDED = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x100)], np.int64)
-_SPARE = np.zeros(16, np.uint8)  # behind the last row, so that a value of fixed size can be read anywhere
+_SPARE = np.zeros(16, np.uint8)  # after the last row, so that a value of fixed size can be read anywhere
 
 
 class Faults:
@@ -70,7 +70,7 @@ class Rows:
         self.faults.note(self.row[[number]], self.at[[number]], cause)
 
     def finish(self) -> None:
-        """Every byte must have been read, and none behind the end."""
+        """Every byte must have been read, and none after the end."""
         self.note(self.at != self.end)
 
 

@@ -19,7 +19,7 @@ from spark_kafka_eos.model import TopicPartition
 
 REPLAYS = "__kafka_eos.replays"
 _WITHOUT_TOPIC = frozenset({Cause.NO_TOPIC, Cause.TOPIC_NOT_ALLOWED})
-MOST = 10  # replays that are told apart, so that headers, which anybody may write, make few streams
+MOST = 10  # replays that are distinguished, so that headers, which anybody may write, make few streams
 _DIGITS = 9  # what is longer is no number of replays
 
 RecordPosition = tuple[TopicPartition, int]  # a dead letter's partition and offset

@@ -1,6 +1,6 @@
 """Spark: the data source, the sink, TransactionalWriter and ProgressListener.
 
-Of the other rooms, only the demo, the checker and `registry` import PySpark.
+Of the other packages, only the demo, the checker and `registry` import PySpark.
 
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
 writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; how it commits a micro-batch

@@ -164,7 +164,7 @@ def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]
     return before.ends
 
 
-def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object]:
+def _first_starts(first_start: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object]:
     """The sources' offsets at the start of batch 0, as recorded with its end or else as the plan tells.
 
     Empty if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
@@ -172,9 +172,9 @@ def _first_starts(told: Sequence[str] | None, planned: PlannedBatch) -> Mapping[
     recorded = {name: _recorded(end) for name, end in planned.ends.items()}
     if None not in recorded.values():
         return recorded
-    if told is None or len(told) != len(planned.ends):
+    if first_start is None or len(first_start) != len(planned.ends):
         return {}
-    starts = [parsed(start) for start in told]
+    starts = [parsed(start) for start in first_start]
     if planned.named and len(starts) > 1 and any(start != UNRESOLVED for start in starts):
         return {}
     # An earlier release of our source recorded no start: if it was unresolved, the batch starts where it ends.

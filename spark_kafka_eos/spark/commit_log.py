@@ -17,12 +17,12 @@ class JsonLines(logging.Formatter):
     """Each line is a JSON object: time, level, logger, and the message, or a batch's report."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
         }
-        return json.dumps(told | (getattr(record, "report", None) or {"message": record.getMessage()}))
+        return json.dumps(fields | (getattr(record, "report", None) or {"message": record.getMessage()}))
 
 
 def show(level: str, log_format: str = "text") -> None:

@@ -200,13 +200,13 @@ class ProgressListener(StreamingQueryListener):
         read = sorted({tp for read in reads for tp in read.end})
         marks = self._marks_of(read)
         held_by = self._holders(marks or {})
-        told = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
+        tallies = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
         shown = QueryFigures(
             query_id=query_id,
             run_id=run_id,
             name=name,
             batch_id=batch_id,
-            sources=tuple(figures(read, marks, held_by, told) for read in reads),
+            sources=tuple(figures(read, marks, held_by, tallies) for read in reads),
         )
         self._last.pop(query_id, None)  # the order is that of the reports
         self._last[query_id] = shown

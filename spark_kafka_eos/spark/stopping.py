@@ -89,7 +89,7 @@ def _nothing() -> None:
 
 def _stop(spark: SparkSession, seconds: float) -> None:
     """Stop all queries, in another thread: this one may be waiting for an answer of the JVM."""
-    _log.warning("the driver was told to end; its queries have %g s to commit or abort their batches", seconds)
+    _log.warning("the driver received SIGTERM; its queries have %g s to commit or abort their batches", seconds)
     stopping = _thread(_stop_queries, spark)
     stopping.join(seconds)
     if stopping.is_alive():

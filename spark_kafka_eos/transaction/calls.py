@@ -155,7 +155,7 @@ def calls_of(options: SinkOptions, cluster_id: str) -> Calls:
     """This process's calls under the options' transactional.id on this cluster, from all writers and threads."""
     if options.delivery_guarantee == "at-least-once":
         return Calls(repeatable=True)  # nothing is shared except the writer
-    # Clusters without an id are told apart by their addresses.
+    # Addresses distinguish clusters without an id.
     where = cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
     return _calls(where, options.transactional_id)
 

@@ -34,7 +34,7 @@ Not obvious:
 - A commit with an unknown outcome is settled by the coordinator if it shows what the commit left behind. Otherwise by
   InitProducerId, which waits until the coordinator has finished the transaction, and then by the ledger.
 - A request of our own that may have raised the epoch and was not answered leaves us without knowing our epoch. Then the
-  owner cannot be told from another one, and the ledger alone decides.
+  owner cannot be distinguished from another one, and the ledger alone decides.
 """
 
 from __future__ import annotations

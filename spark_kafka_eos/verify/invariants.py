@@ -184,13 +184,13 @@ def _record_and_pointer(ledger: Ledger) -> Iterator[Violation]:
     if pointer is None or pointer.serial == 0:  # earlier releases wrote no record
         return
     where = f"commit {pointer.serial}"
-    told = f"is batch {pointer.batch_id} of query {pointer.query_id} in the ledger's group"
+    pointed = f"is batch {pointer.batch_id} of query {pointer.query_id} in the ledger's group"
     if record is None or record.serial < pointer.serial:
         last = "no record" if record is None else f"commit {record.serial} as its last (batch {record.batch_id})"
-        what = f"{told}, but the ledger topic has {last}: it lost records"
+        what = f"{pointed}, but the ledger topic has {last}: it lost records"
         yield Violation(kind="behind its pointer", where=where, what=what)
     elif record.serial == pointer.serial and _says(record) != _says(pointer):
-        what = f"{told}, digest {pointer.digest}, but batch {record.batch_id} of query {record.query_id}, digest "
+        what = f"{pointed}, digest {pointer.digest}, but batch {record.batch_id} of query {record.query_id}, digest "
         yield Violation(kind="not its pointer's", where=where, what=f"{what}{record.digest}, in its topic")
 
 

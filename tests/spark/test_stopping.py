@@ -135,7 +135,7 @@ def test_a_job_that_gets_sigterm_completes_its_batch_and_leaves_no_transaction_o
     with Driver(JOB, arguments, **(start | {"env": env}), log=log) as driver:
         driver.wait_until(lambda: reached(held), meanwhile=lambda: None, timeout=120)
         os.kill(driver.pid, signal.SIGTERM)
-        driver.wait_until(lambda: "the driver was told to end" in log.read_text(), meanwhile=lambda: None, timeout=30)
+        driver.wait_until(lambda: "the driver received SIGTERM" in log.read_text(), meanwhile=lambda: None, timeout=30)
         release(held)
         with pytest.raises(ToolFailed, match=f"ended with exit code {exit_code}"):
             driver.wait(meanwhile=lambda: None, timeout=30)

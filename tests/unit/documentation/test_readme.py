@@ -35,13 +35,13 @@ def test_every_figure_of_the_readme_is_in_the_table_of_measurements():
     assert [figure for figure in figures if figure.strip() not in measured] == []
 
 
-def test_the_contributors_picture_of_the_house_has_every_room():
+def test_the_contributors_picture_has_every_package_and_file():
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    package = ROOT / "spark_kafka_eos"
-    rooms = [f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").exists()]
-    files = [path.name for path in package.glob("*.py") if path.name != "__init__.py"]
-    assert len(rooms) > 5
-    assert [room for room in (*rooms, *files) if not re.search(rf"(?<![\w/]){re.escape(room)}", page)] == []
+    root = ROOT / "spark_kafka_eos"
+    packages = [f"{path.name}/" for path in root.iterdir() if (path / "__init__.py").exists()]
+    files = [path.name for path in root.glob("*.py") if path.name != "__init__.py"]
+    assert len(packages) > 5
+    assert [name for name in (*packages, *files) if not re.search(rf"(?<![\w/]){re.escape(name)}", page)] == []
 
 
 def test_every_make_command_of_the_readme_and_the_contributors_page_is_there():

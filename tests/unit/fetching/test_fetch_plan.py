@@ -168,7 +168,7 @@ class Walk:
     @staticmethod
     def word(action):
         match action:
-            case Locate(anew=anew) if anew:
+            case Locate(outdated=outdated) if outdated:
                 return "Locate!"
             case Wait(because=None):
                 return "Pause"
@@ -464,7 +464,7 @@ def test_a_leader_of_an_earlier_epoch_than_planned_is_not_asked():
         assert isinstance(plan.next(), Locate)
         plan.located({FIRST: replace(leads(), leader_epoch=epoch)})
         assert isinstance(plan.next(), Wait)
-    assert plan.next() == Locate(partitions=(FIRST,), anew=frozenset({"orders"}))
+    assert plan.next() == Locate(partitions=(FIRST,), outdated=frozenset({"orders"}))
     plan.located({FIRST: replace(leads(2), leader_epoch=7)})
     ask = plan.next()
     assert (ask.node, ask.parts[0].leader_epoch) == (2, 7)

@@ -369,8 +369,8 @@ def test_other_sinks_that_commit_to_a_group_are_named_and_ourselves_are_not() ->
         for n, mark in enumerate(marks)
     }
     nobody = {TopicPartition("t", 90): OffsetAndMetadata(offset=1), TopicPartition("t", 91): None}
-    assert ledger.strangers(committed | nobody, "orders")[:2] == ["audit", "billing"]
-    assert ledger.strangers({TopicPartition("t", 3): committed[TopicPartition("t", 3)]}, "x" * 3_000) == []
+    assert ledger.other_ids(committed | nobody, "orders")[:2] == ["audit", "billing"]
+    assert ledger.other_ids({TopicPartition("t", 3): committed[TopicPartition("t", 3)]}, "x" * 3_000) == []
 
 
 def test_the_mark_of_a_very_long_transactional_id_fits() -> None:
