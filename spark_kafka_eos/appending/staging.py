@@ -1,6 +1,6 @@
 """Passes blocks from the encode tasks to the driver: in files, or inline if they are small.
 
-Each task attempt writes one file, in `<staging directory>/<batch>-<call>/`. Task retries and speculative copies are
+Each task attempt writes one file, in `<staging directory>/<batch>-<call>/`. Later attempts and speculative copies are
 harmless: each writes its own file, and only the one whose report reaches the driver is appended.
 
 Files are private: only their user may read them. Each block's CRC is verified when it is appended (wire.record_batch).

@@ -30,7 +30,7 @@ from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, w
 from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.ledger.diagnosis import diagnose
-from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
@@ -372,7 +372,7 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
     match one.last:
         case None:
             yield "last commit", "none"
-        case Commit(entry=Unreadable(description=description)):
+        case Commit(entry=UnreadableEntry(description=description)):
             yield "last commit", description
         case Commit(entry=LedgerEntry() as entry, record=LedgerRecord(timestamp_ms=at_ms)):
             yield "last commit", f"{_ago(now_ms - at_ms)}, {moment(at_ms)} UTC, number {entry.serial}"
@@ -432,7 +432,7 @@ def _ledger_view(found: _Look) -> RenderableType:
     return Group(*parts)
 
 
-def _fields(entry: LedgerEntry | Moved | Unreadable | None) -> dict[str, str]:
+def _fields(entry: LedgerEntry | MovedLedger | UnreadableEntry | None) -> dict[str, str]:
     match entry:
         case LedgerEntry():
             return {
@@ -442,9 +442,9 @@ def _fields(entry: LedgerEntry | Moved | Unreadable | None) -> dict[str, str]:
                 "run": entry.run_id or "",
                 "digest": entry.digest,
             }
-        case Moved():
+        case MovedLedger():
             return {"commit": str(entry.serial), "moved to": entry.topic}
-        case Unreadable():
+        case UnreadableEntry():
             return {"unreadable": entry.description}
     return {"": "none"}
 
@@ -464,7 +464,7 @@ def _history_view(found: _Look) -> RenderableType:
                 numbers = (str(entry.serial), str(entry.batch_id))
                 row = (*numbers, moment(record.timestamp_ms), *size_of, f"{record.producer_id}/{record.epoch}")
                 shown.add_row(*(Text(text) for text in row))
-            case Unreadable():
+            case UnreadableEntry():
                 shown.add_row("?", "?", moment(record.timestamp_ms), "?", "?", "?", "unreadable")
     missing = found.one.commits_missing
     said = f"{missing:,} earlier commits are not shown: see --limit; the log cleaner removes old ones."
@@ -545,10 +545,10 @@ def _commit_json(commit: Commit) -> dict[str, Any]:
     return {**place, "producer_id": record.producer_id, "epoch": record.epoch, **_entry_json(commit.entry)}
 
 
-def _entry_json(entry: LedgerEntry | Moved | Unreadable) -> dict[str, Any]:
-    if isinstance(entry, Unreadable):
+def _entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str, Any]:
+    if isinstance(entry, UnreadableEntry):
         return {"unreadable": entry.description}
-    if isinstance(entry, Moved):
+    if isinstance(entry, MovedLedger):
         return {"serial": entry.serial, "moved": entry.topic}
     written = entry.written
     return {

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 
 from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import SinkOptions
@@ -54,12 +54,12 @@ def state_words(owner: TransactionFacts | Unread | None) -> str:
     return "expired"
 
 
-def _ledger(entry: LedgerEntry | Unreadable | None) -> str:
+def _ledger(entry: LedgerEntry | UnreadableEntry | None) -> str:
     match entry:
         case LedgerEntry():
             incomplete = ", incomplete" if entry.incomplete else ""
             return f"batch {entry.batch_id} of query {entry.query_id} is committed (number {entry.serial}{incomplete})"
-        case Unreadable():
+        case UnreadableEntry():
             return entry.description
     return "nothing is committed under this transactional id"
 
@@ -77,7 +77,7 @@ def _batch(found: Diagnosis, options: SinkOptions) -> str:
 
 
 def _rows(
-    entry: LedgerEntry | Unreadable | None, batch: MicroBatch
+    entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch
 ) -> Iterator[tuple[TopicPartition, int | None, int | None, int | None]]:
     """Of each partition: where the ledger ended, where the batch starts and where it ends."""
     sources = (entry.sources if isinstance(entry, LedgerEntry) else None) or ()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.ends import CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, digest
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, digest
 from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -20,7 +20,7 @@ class Decide(Protocol):
 
     def __call__(
         self,
-        entry: LedgerEntry | Unreadable | None,
+        entry: LedgerEntry | UnreadableEntry | None,
         batch: MicroBatch,
         committed: CommittedOffsets | None = None,
         *,
@@ -71,7 +71,9 @@ def destination_of(options: SinkOptions, topics: Iterable[str]) -> str:
 def decide_batch_write(options: SinkOptions) -> Decide:
     """The verdict on a batch write with `txnAppId`, which has no offsets."""
 
-    def decide(entry: LedgerEntry | Unreadable | None, batch: MicroBatch, *_: object, **__: object) -> verdicts.Verdict:
+    def decide(
+        entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, *_: object, **__: object
+    ) -> verdicts.Verdict:
         return verdicts.decide_batch_write(entry, batch, resolve=options.resolve)
 
     return decide

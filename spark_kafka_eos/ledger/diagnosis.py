@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.ledger.verdicts import NAMED_BY_ROWS, Verdict
 from spark_kafka_eos.model import MicroBatch
@@ -34,7 +34,7 @@ class Diagnosis:
     and the words of a refusal are those of its message.
     """
 
-    entry: LedgerEntry | Unreadable | None
+    entry: LedgerEntry | UnreadableEntry | None
     owner: TransactionFacts | Unread | None = None
     batch: MicroBatch | None = None
     planned: bool = False

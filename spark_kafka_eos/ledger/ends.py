@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.model import MicroBatch, Offsets, SourceRange, TopicPartition
 from spark_kafka_eos.words import some
 
@@ -34,7 +34,7 @@ class CommittedEnd:
     @classmethod
     def of(
         cls,
-        entry: LedgerEntry | Unreadable | None,
+        entry: LedgerEntry | UnreadableEntry | None,
         batch: MicroBatch,
         clusters: Sequence[str],
         own: str,

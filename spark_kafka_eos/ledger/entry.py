@@ -130,7 +130,7 @@ def runs_before(entry: LedgerEntry | None, run_id: str | None) -> tuple[str, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class MovedLedger:
     """What a place holds that the ledger has left: as of commit `serial`, the entry is in `topic`."""
 
     serial: int
@@ -141,12 +141,12 @@ class NotAnEntry(ValueError):
     """The content is not a ledger entry that this release can read; the text says why."""
 
 
-class Newer(NotAnEntry):
+class NewerEntry(NotAnEntry):
     """A newer release has written it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class UnreadableEntry:
     """Ledger content that is not an entry: `description` is for people, `digest` identifies it exactly. `serial` is the
     highest that was found anywhere; a commit after it, by the operator's word, gets a higher one.
     """
@@ -166,12 +166,12 @@ def digest(batch_range: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def encode_record(entry: LedgerEntry | Moved, signer: Signer = UNSIGNED) -> bytes:
+def encode_record(entry: LedgerEntry | MovedLedger, signer: Signer = UNSIGNED) -> bytes:
     """The record's value."""
     return _json(signer.signed(_fields(entry) | _more_fields(entry))).encode()
 
 
-def encode_pointer(entry: LedgerEntry | Moved, position: int, signer: Signer = UNSIGNED) -> OffsetAndMetadata:
+def encode_pointer(entry: LedgerEntry | MovedLedger, position: int, signer: Signer = UNSIGNED) -> OffsetAndMetadata:
     """The offset and metadata to commit with the record, which is at `position` or after it.
 
     Raises ConfigurationError if the query's id is too long.
@@ -203,14 +203,14 @@ def newest(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     at: TopicPartition,
     signer: Signer = UNSIGNED,
-) -> LedgerEntry | Moved | Unreadable | None:
+) -> LedgerEntry | MovedLedger | UnreadableEntry | None:
     """The valid entry, from the record in `at` and from everything `committed` to the ledger's group.
 
     Record and pointer are written in one transaction, so if one of them is older, it was lost, and the later is valid.
     The one with the highest serial counts, wherever it is: a ledger that was moved to another topic and back has an old
-    entry in each. `Moved`: the valid entry is in that topic, whose record must be read.
+    entry in each. `MovedLedger`: the valid entry is in that topic, whose record must be read.
     """
-    found: list[tuple[TopicPartition, LedgerEntry | Moved]] = []
+    found: list[tuple[TopicPartition, LedgerEntry | MovedLedger]] = []
     doubts: list[NotAnEntry] = []
     try:
         found += [] if record is None else [(at, _decode_record(record, signer))]
@@ -224,8 +224,8 @@ def newest(
             doubts.append(error)
     # An operator's reset of the group's offsets breaks its pointers only. What is here, or leads on, tells more than
     # they did; but an entry elsewhere may be older than what a broken pointer led to.
-    healed = not record_is_broken and any(place == at or isinstance(each, Moved) for place, each in found)
-    newer = [each for each in doubts if isinstance(each, Newer)]
+    healed = not record_is_broken and any(place == at or isinstance(each, MovedLedger) for place, each in found)
+    newer = [each for each in doubts if isinstance(each, NewerEntry)]
     if newer or (doubts and not healed):
         doubt = (newer or doubts)[0]
         shown = [repr(record)] if record is not None else []
@@ -237,7 +237,7 @@ def newest(
         return None
     # Of two with the same serial the first counts: the record, which has more, before its pointer.
     place, last = max(found, key=lambda each: _order(each[1]))
-    if isinstance(last, Moved):
+    if isinstance(last, MovedLedger):
         return last
     entries = [entry for _, entry in found if isinstance(entry, LedgerEntry)]
     if any(entry.serial == last.serial and _contradict(entry, last) for entry in entries):
@@ -245,14 +245,14 @@ def newest(
         return unreadable(
             f"the ledger has several entries, and it is unknown which one is the last: {each}", _highest(found)
         )
-    return last if place == at or last.serial == 0 else Moved(serial=last.serial, topic=place.topic)
+    return last if place == at or last.serial == 0 else MovedLedger(serial=last.serial, topic=place.topic)
 
 
 def is_lost(pointer: OffsetAndMetadata, signer: Signer = UNSIGNED) -> bool:
     """Whether a pointer has no entry any more, as after `kafka-consumer-groups --reset-offsets`."""
     try:
         _decode_committed(pointer, signer)
-    except Newer:
+    except NewerEntry:
         return False
     except NotAnEntry:
         return True
@@ -274,7 +274,7 @@ def misleading(
         except NotAnEntry:
             places[place] = False
             continue
-        if found.serial == 0 or (isinstance(found, Moved) and found.topic != at.topic):
+        if found.serial == 0 or (isinstance(found, MovedLedger) and found.topic != at.topic):
             places[place] = False
         elif isinstance(found, LedgerEntry):
             places[place] = True
@@ -299,13 +299,13 @@ def other_ids(committed: Mapping[TopicPartition, OffsetAndMetadata | None], tran
     return sorted(mark for mark in marks if mark is not None and mark != ours)
 
 
-def unreadable(content: str, serial: int) -> Unreadable:
+def unreadable(content: str, serial: int) -> UnreadableEntry:
     """What to make of `content`, which is not an entry, if the highest serial found is `serial`."""
     shown = content if len(content) <= 600 else f"{content[:600]}…"
-    return Unreadable(description=shown, digest=digest(content), serial=serial)
+    return UnreadableEntry(description=shown, digest=digest(content), serial=serial)
 
 
-def _highest(found: Iterable[tuple[TopicPartition, LedgerEntry | Moved]]) -> int:
+def _highest(found: Iterable[tuple[TopicPartition, LedgerEntry | MovedLedger]]) -> int:
     return max((each.serial for _, each in found), default=0)
 
 
@@ -318,8 +318,8 @@ def _contradict(one: LedgerEntry, other: LedgerEntry) -> bool:
     return (one.query_id, one.batch_id, one.digest) != (other.query_id, other.batch_id, other.digest)
 
 
-def _fields(entry: LedgerEntry | Moved) -> dict[str, Any]:
-    if isinstance(entry, Moved):
+def _fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
+    if isinstance(entry, MovedLedger):
         return {"v": VERSION, "serial": entry.serial, "moved": entry.topic}
     fields: dict[str, Any] = {"v": VERSION, "serial": entry.serial, "query": entry.query_id, "batch": entry.batch_id}
     fields["digest"] = entry.digest
@@ -327,9 +327,9 @@ def _fields(entry: LedgerEntry | Moved) -> dict[str, Any]:
     return fields | {"incomplete": True} if entry.incomplete else fields
 
 
-def _more_fields(entry: LedgerEntry | Moved) -> dict[str, Any]:
+def _more_fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
     """What only the record has."""
-    if isinstance(entry, Moved):
+    if isinstance(entry, MovedLedger):
         return {}
     fields: dict[str, Any] = {"after": list(entry.earlier_runs)} if entry.earlier_runs else {}
     if entry.outputs:
@@ -362,38 +362,38 @@ def _json(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=True)
 
 
-def _entry(found: LedgerEntry | Moved) -> LedgerEntry:
-    if isinstance(found, Moved):
+def _entry(found: LedgerEntry | MovedLedger) -> LedgerEntry:
+    if isinstance(found, MovedLedger):
         raise NotAnEntry(f"the ledger has moved to topic {found.topic!r}")
     return found
 
 
-def _decode_record(value: bytes, signer: Signer) -> LedgerEntry | Moved:
+def _decode_record(value: bytes, signer: Signer) -> LedgerEntry | MovedLedger:
     return _decode(value.decode(errors="replace"), signer)
 
 
-def _decode_committed(committed: OffsetAndMetadata, signer: Signer) -> LedgerEntry | Moved:
+def _decode_committed(committed: OffsetAndMetadata, signer: Signer) -> LedgerEntry | MovedLedger:
     entry = _decode(committed.metadata, signer)
     if isinstance(entry, LedgerEntry) and entry.serial == 0 and committed.offset != entry.batch_id + 1:
         raise NotAnEntry(f"it contains batch {entry.batch_id}, but is not at offset {entry.batch_id + 1}")
     return entry
 
 
-def _decode(text: str, signer: Signer) -> LedgerEntry | Moved:
+def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
     try:
         fields = json.loads(text)
         version = fields["v"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise NotAnEntry("another program has written it") from None
     if version not in (1, 2, VERSION):
-        raise Newer(f"it has format version {version!r}, but this release supports versions up to {VERSION}")
+        raise NewerEntry(f"it has format version {version!r}, but this release supports versions up to {VERSION}")
     if not signer.accepts(fields):
         raise NotAnEntry(
             "it is not signed with ledgerKey: somebody else has written it, or it was written before the key was set"
         )
     match fields:
         case {"moved": str(topic), "serial": int(serial)} if version == VERSION:
-            return Moved(serial=serial, topic=topic)
+            return MovedLedger(serial=serial, topic=topic)
         case {"query": str(query_id), "batch": int(batch_id), "digest": str(range_digest)} if version == 1:
             return LedgerEntry(query_id=query_id, batch_id=batch_id, digest=range_digest)
         case {"query": str(query_id), "batch": int(batch_id), "digest": str(range_digest), "serial": int(serial)}:
@@ -473,5 +473,5 @@ def _written(value: object) -> Written | None:
     return None
 
 
-def _order(found: LedgerEntry | Moved) -> tuple[int, int]:
+def _order(found: LedgerEntry | MovedLedger) -> tuple[int, int]:
     return found.serial, found.batch_id if isinstance(found, LedgerEntry) else -1

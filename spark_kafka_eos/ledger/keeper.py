@@ -50,12 +50,12 @@ MISSING_SOURCE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class CommittedEntry:
     """The last committed entry, and the producer id and epoch of its transaction, -1 if unknown. `pending`: the ledger
     has a later record whose transaction has not ended. `agreed`: record and pointer have the same entry.
     """
 
-    entry: LedgerEntry | ledger.Unreadable | None
+    entry: LedgerEntry | ledger.UnreadableEntry | None
     agreed: bool = False
     pending: bool = False
     producer_id: int = -1
@@ -73,7 +73,7 @@ class LedgerKeeper:
         self._signer = signer_of(options)
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
         self._source_group = GroupCoordinator(cluster, options.group_id)
-        self._entry: LedgerEntry | ledger.Unreadable | None = None
+        self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
         self._position = 0  # where the next record of the ledger will be, or after it
         self._ids_here: Mapping[str, uuid.UUID] = {}  # of source topics that were found to be on the sink's cluster
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
@@ -90,7 +90,7 @@ class LedgerKeeper:
         self.topic.ensure()
         self._read_places()
 
-    def _read_places(self) -> tuple[LastRecord, LedgerEntry | ledger.Unreadable | None, OffsetAndMetadata | None]:
+    def _read_places(self) -> tuple[LastRecord, LedgerEntry | ledger.UnreadableEntry | None, OffsetAndMetadata | None]:
         """The last committed record, the entry in record and pointer together, and the pointer."""
         committed = self._ledger_group.fetch_all(require_stable=self._waits)
         pointer = committed.get(self.topic.at)
@@ -108,7 +108,7 @@ class LedgerKeeper:
         self._entry = self._followed(record.value, committed, self._as_owner)
         return record, self._entry, committed.get(self.topic.at)
 
-    def look(self) -> LedgerEntry | ledger.Unreadable | None:
+    def look(self) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
         transaction, and creates nothing. `verdict` then uses it.
         """
@@ -116,7 +116,7 @@ class LedgerKeeper:
         self._entry = self._followed(self.topic.read_settled(), committed, LedgerTopic.read_settled)
         return self._entry
 
-    def glance(self) -> Glance:
+    def glance(self) -> CommittedEntry:
         """The last committed entry, for one who is about to take the transactional.id: it waits for nobody's offsets,
         and creates nothing. `verdict` then uses the entry.
 
@@ -127,12 +127,12 @@ class LedgerKeeper:
         if not self.topic.exists():
             committed = self._ledger_group.fetch_all(require_stable=False)
             self._entry = self._followed(None, committed, self._as_owner)
-            return Glance(entry=self._entry)
+            return CommittedEntry(entry=self._entry)
         last, entry, pointer = self._read_places()
         # The entry may be that of a later pointer, or of another place.
         if last.record is None or not isinstance(entry, LedgerEntry) or not self._is_in(last.value, {}, entry):
-            return Glance(entry=entry, pending=last.pending)
-        return Glance(
+            return CommittedEntry(entry=entry, pending=last.pending)
+        return CommittedEntry(
             entry=entry,
             # The commit may have to reach the pointer yet.
             agreed=pointer is not None and self._is_in(None, {self.topic.at: pointer}, entry),
@@ -151,7 +151,7 @@ class LedgerKeeper:
 
     def _followed(
         self, record: bytes | None, committed: _Offsets, read: Callable[[LedgerTopic], bytes | None]
-    ) -> LedgerEntry | ledger.Unreadable | None:
+    ) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The valid entry, wherever it is."""
         at, signer = self.topic.at, self._signer
         found = ledger.newest(record, committed, at, signer)
@@ -252,7 +252,7 @@ class LedgerKeeper:
     def _lead_on(self, identity: ProducerIdentity, entry: LedgerEntry) -> dict[TopicPartition, OffsetAndMetadata]:
         """Have the places that the ledger has left say where it is, as part of the open transaction; their pointers."""
         there = self._cluster.existing({place.topic for place in self._left}) if self._left else ()
-        moved = ledger.Moved(serial=entry.serial, topic=self.topic.at.topic)
+        moved = ledger.MovedLedger(serial=entry.serial, topic=self.topic.at.topic)
         pointers: dict[TopicPartition, OffsetAndMetadata] = {}
         for place, has_records in sorted(self._left.items()):
             if place.topic not in there:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from spark_kafka_eos.errors import LedgerRefused
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Unreadable, newest
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry, newest
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.model import Origin, TopicPartition
@@ -45,7 +45,7 @@ def last_entry(
     kept = LedgerTopic(cluster, topic, transactional_id)
     found = newest(read(kept), {}, kept.at, signer)
     entry, _ = follow(cluster, transactional_id, found, kept.at, read, signer)
-    if isinstance(entry, Unreadable):
+    if isinstance(entry, UnreadableEntry):
         raise LedgerRefused(
             f"the last record of {transactional_id!r} in topic {topic!r} cannot be used: {entry.description}",
             action="Use the release that wrote it, or a later one. With ledgerKey, use the key of the sink that wrote "

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.words import some
 
@@ -74,12 +74,12 @@ _RETURNED = (
 )
 
 
-def name_of(entry: LedgerEntry | Unreadable | MicroBatch | None) -> str:
+def name_of(entry: LedgerEntry | UnreadableEntry | MicroBatch | None) -> str:
     """A short name for exactly this entry or batch, for the words of `resolve`."""
     match entry:
         case None:
             return "none"
-        case Unreadable():
+        case UnreadableEntry():
             return f"unreadable.{entry.digest[:8]}"
     return f"{entry.query_id[:8]}.{entry.batch_id}.{entry.digest[:8]}"
 
@@ -87,7 +87,7 @@ def name_of(entry: LedgerEntry | Unreadable | MicroBatch | None) -> str:
 # -- the ledger cannot be used
 
 
-def unreadable(entry: Unreadable) -> Refuse:
+def unreadable(entry: UnreadableEntry) -> Refuse:
     """There is content, but no entry."""
     return Refuse(
         reason=entry.description,

@@ -19,7 +19,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, LedgerRefused, U
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.ledger.create import create_ledger
-from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable, newest, unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, newest, unreadable
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords, RecordLog
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, TopicPartition
@@ -153,21 +153,21 @@ class LedgerTopic:
 def follow(
     cluster: Cluster,
     transactional_id: str,
-    found: LedgerEntry | Moved | Unreadable | None,
+    found: LedgerEntry | MovedLedger | UnreadableEntry | None,
     at: TopicPartition,
     read: Callable[[LedgerTopic], bytes | None],
     signer: Signer = UNSIGNED,
-) -> tuple[LedgerEntry | Unreadable | None, list[TopicPartition]]:
+) -> tuple[LedgerEntry | UnreadableEntry | None, list[TopicPartition]]:
     """The entry that what was `found` in place `at` leads to, and the places that were passed on the way, `at` first.
 
     `read` reads the value of a topic's last record; None without a record or a topic.
     """
     passed = [at]
-    while isinstance(found, Moved):
+    while isinstance(found, MovedLedger):
         place = TopicPartition(found.topic, 0)
         record = None if place in passed else read(LedgerTopic(cluster, found.topic, transactional_id))
         onward = newest(record, {}, place, signer)
-        if onward is None or (not isinstance(onward, Unreadable) and onward.serial < found.serial):
+        if onward is None or (not isinstance(onward, UnreadableEntry) and onward.serial < found.serial):
             lost = (
                 f"the ledger of {transactional_id!r} is in topic {found.topic!r} since commit {found.serial}, but its"
             )
@@ -175,7 +175,7 @@ def follow(
             return unreadable(gone, found.serial), passed
         passed.append(place)
         least = found.serial
-        found = replace(onward, serial=max(onward.serial, least)) if isinstance(onward, Unreadable) else onward
+        found = replace(onward, serial=max(onward.serial, least)) if isinstance(onward, UnreadableEntry) else onward
     return found, passed
 
 

@@ -53,7 +53,7 @@ from dataclasses import dataclass, replace
 
 from spark_kafka_eos.ledger import refusal, versions
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse, name_of
 from spark_kafka_eos.model import MicroBatch
 
@@ -88,7 +88,7 @@ Verdict = Write | Skip | Repeat | Refuse
 
 
 def decide(
-    entry: LedgerEntry | Unreadable | None,
+    entry: LedgerEntry | UnreadableEntry | None,
     batch: MicroBatch,
     committed: CommittedOffsets | None = None,
     *,
@@ -118,7 +118,7 @@ def decide(
 
 
 def decide_batch_write(
-    entry: LedgerEntry | Unreadable | None, write: MicroBatch, *, resolve: str | None = None
+    entry: LedgerEntry | UnreadableEntry | None, write: MicroBatch, *, resolve: str | None = None
 ) -> Verdict:
     """What to do with a batch write with `txnAppId` (query id) and `txnVersion` (batch id) to its destination.
 
@@ -140,10 +140,10 @@ def _writes(entry: LedgerEntry) -> dict[str, str]:
     return {UNKNOWN_DESTINATION: f"0-{entry.batch_id}"} if entry.writes is None else dict(entry.writes)
 
 
-def _decide_batch_write(entry: LedgerEntry | Unreadable | None, write: MicroBatch) -> Verdict:
+def _decide_batch_write(entry: LedgerEntry | UnreadableEntry | None, write: MicroBatch) -> Verdict:
     if entry is None:
         return Write(reason="nothing has been committed under this transactional.id")
-    if isinstance(entry, Unreadable):
+    if isinstance(entry, UnreadableEntry):
         return refusal.unreadable(entry)
     if entry.query_id != write.query_id:
         return refusal.other_job(entry, write)
@@ -165,7 +165,7 @@ def _decide_batch_write(entry: LedgerEntry | Unreadable | None, write: MicroBatc
 
 
 def _decide(
-    entry: LedgerEntry | Unreadable | None,
+    entry: LedgerEntry | UnreadableEntry | None,
     batch: MicroBatch,
     ended: CommittedEnd,
     other_ids: Sequence[str],
@@ -175,7 +175,7 @@ def _decide(
     resolve: str | None,
     calls: bool,
 ) -> Verdict:
-    if isinstance(entry, Unreadable):
+    if isinstance(entry, UnreadableEntry):
         return refusal.unreadable(entry)
     others = ",".join(other_ids)
     if others and resolve != f"take-group:{others}" and not (entry is not None and entry.query_id == batch.query_id):

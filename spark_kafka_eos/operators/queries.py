@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
-from spark_kafka_eos.ledger.entry import Moved, NotAnEntry, decode_committed
+from spark_kafka_eos.ledger.entry import MovedLedger, NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
@@ -181,7 +181,7 @@ def _commits(records: Iterable[LedgerRecord]) -> Iterator[Commit]:
     """The commits among the records, without those of a ledger that has moved to another topic."""
     for record in records:
         entry = None if record.value is None else entry_of(record.value)
-        if entry is not None and not isinstance(entry, Moved):
+        if entry is not None and not isinstance(entry, MovedLedger):
             yield Commit(record=record, entry=entry)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.model import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts, Unread
@@ -21,7 +21,7 @@ class Commit:
     """A record of the ledger topic, sent just before the batch's EndTxn, and the entry that is in it."""
 
     record: LedgerRecord
-    entry: LedgerEntry | Unreadable
+    entry: LedgerEntry | UnreadableEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class QueryStatus:
         return max(late, default=None)
 
 
-def entry_of(value: bytes) -> LedgerEntry | Moved | Unreadable:
+def entry_of(value: bytes) -> LedgerEntry | MovedLedger | UnreadableEntry:
     """A ledger record's value."""
     found = ledger.newest(value, {}, TopicPartition("", 0))
     assert found is not None
@@ -154,17 +154,17 @@ def _total(counts: Iterable[int]) -> int | None:
 class Copies:
     """The ledger entry's two copies, the record and the pointer, each None if it is not there. See `ledger.entry`."""
 
-    record: LedgerEntry | Moved | Unreadable | None
-    pointer: LedgerEntry | Moved | Unreadable | None
-    valid: LedgerEntry | Moved | Unreadable | None
+    record: LedgerEntry | MovedLedger | UnreadableEntry | None
+    pointer: LedgerEntry | MovedLedger | UnreadableEntry | None
+    valid: LedgerEntry | MovedLedger | UnreadableEntry | None
 
     @property
     def agreement(self) -> str:
         """Whether both say the same, and what it means if they do not. Sentences."""
         match self.valid, self.record, self.pointer:
-            case Unreadable() as unreadable, _, _:
+            case UnreadableEntry() as unreadable, _, _:
                 return f"The query will be refused: {unreadable.description}."
-            case Moved() as moved, _, _:
+            case MovedLedger() as moved, _, _:
                 return f"The ledger is in topic {moved.topic} since commit {moved.serial}; look there."
             case _, None, None:
                 return "There is no entry: nothing was committed under this transactional id."

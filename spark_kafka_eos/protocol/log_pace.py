@@ -9,7 +9,7 @@ import logging
 
 from spark_kafka_eos.protocol.backoff import Clock
 
-_TOLD_SECONDS = 5.0  # usual hiccups, such as the election of a leader, are shorter
+_EACH_SECONDS = 5.0  # usual hiccups, such as the election of a leader, are shorter
 _WARN_EVERY_SECONDS = 60.0
 _OVER_AFTER_SECONDS = 60.0  # longer than any pause between two failures of one outage (request.timeout.ms, the backoff)
 
@@ -28,7 +28,7 @@ class LogPace:
         if now - self._last > _OVER_AFTER_SECONDS:
             self._since, self._warned, self._untold = now, float("-inf"), 0
         self._last = now
-        if now - self._since < _TOLD_SECONDS:
+        if now - self._since < _EACH_SECONDS:
             return logging.INFO, ""
         if now - self._warned < _WARN_EVERY_SECONDS:
             self._untold += 1

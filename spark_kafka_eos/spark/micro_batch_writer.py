@@ -37,7 +37,7 @@ from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.spark.shared_threads import in_shared_thread
-from spark_kafka_eos.transaction.calls import Attempt, Call, Calls, calls_of
+from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of
 from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
@@ -74,7 +74,7 @@ class MicroBatchWriter:
         self._options = options
         self._connect, self._preflight = connect, preflight
         self._running_query, self._session_kind = running_query, session_kind
-        self._calls: Calls | None = None
+        self._calls: WriterCalls | None = None
         self._cluster: Cluster | None = None
         self._checked = False  # by the preflight
         self._transaction: Committer | None = None
@@ -90,7 +90,7 @@ class MicroBatchWriter:
         """Commit `rows` as the output of this batch."""
         query = self._running_query(batch_df, self._options.checkpoint_location)
         batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
-        call = Call(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
+        call = WriterCall(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
         calls = self._known_calls()
         batch = replace(batch, uncalled_since=calls.uncalled_since(call))
         if batch_id and batch.uncalled_since != batch_id:
@@ -204,7 +204,7 @@ class MicroBatchWriter:
             weakref.finalize(self, self._cluster.close)
         return self._cluster
 
-    def _known_calls(self) -> Calls:
+    def _known_calls(self) -> WriterCalls:
         if self._calls is None:
             exactly_once = self._options.delivery_guarantee == "exactly-once"
             self._calls = calls_of(self._options, self._connected().cluster_id() if exactly_once else "")

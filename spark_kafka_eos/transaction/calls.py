@@ -32,7 +32,7 @@ _UNKNOWN: Committed = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class WriterCall:
     """A call for one micro-batch. `run_id` is None if it is unknown which run of the query makes it."""
 
     run_id: str | None
@@ -47,7 +47,7 @@ class Call:
 class Attempt:
     """A running call. `committing` is set once a commit may have been sent."""
 
-    call: Call
+    call: WriterCall
     lock: threading.Condition
     committing: bool = False
     contested: bool = field(default=False)
@@ -72,18 +72,18 @@ class Attempt:
         return error.committed != "nothing" if isinstance(error, KafkaEosError) else self.committing
 
 
-class Calls:
+class WriterCalls:
     """The calls under one transactional.id. If `repeatable`, a batch may be written several times."""
 
     def __init__(self, *, repeatable: bool) -> None:
         self._repeatable = repeatable
         self._changed = threading.Condition()
         self._running: Attempt | None = None
-        self._last: tuple[Call, Committed] | None = None
-        self._failed: Call | None = None
+        self._last: tuple[WriterCall, Committed] | None = None
+        self._failed: WriterCall | None = None
 
     @contextmanager
-    def enter(self, call: Call, *, incomplete: Callable[[Committed], None]) -> Iterator[Attempt]:
+    def enter(self, call: WriterCall, *, incomplete: Callable[[Committed], None]) -> Iterator[Attempt]:
         """Allow this call, or raise IllegalTransactionState; remember how the block ends.
 
         `incomplete` is called before a call is refused because its batch has been ("everything") or may have been
@@ -103,7 +103,7 @@ class Calls:
         else:
             self._leave(call, _EVERYTHING)
 
-    def uncalled_since(self, call: Call) -> int:
+    def uncalled_since(self, call: WriterCall) -> int:
         """The first batch from which on, up to this call's, no call was made in its run in this process."""
         with self._changed:
             known = [each for each in (self._failed, self._last and self._last[0]) if each is not None]
@@ -115,7 +115,7 @@ class Calls:
         """Whether a call has failed since the last commit: its requests may have raised the producer's epoch."""
         return self._failed is not None or (self._last is not None and self._last[1] != _EVERYTHING)
 
-    def _leave(self, call: Call, outcome: Committed | None) -> None:
+    def _leave(self, call: WriterCall, outcome: Committed | None) -> None:
         with self._changed:
             self._running = None
             if outcome is None:
@@ -124,7 +124,7 @@ class Calls:
                 self._last, self._failed = (call, outcome), None
             self._changed.notify_all()
 
-    def _admit(self, call: Call) -> Attempt:
+    def _admit(self, call: WriterCall) -> Attempt:
         with self._changed:
             while self._running is not None and self._running.call == call and self._running.committing:
                 self._changed.wait()
@@ -145,21 +145,21 @@ class Calls:
             return self._running
 
 
-def _second(call: Call, first: str, committed: Committed, action: str) -> IllegalTransactionState:
+def _second(call: WriterCall, first: str, committed: Committed, action: str) -> IllegalTransactionState:
     return IllegalTransactionState(
         f"a second call for {call} in the same run: the first call {first}", committed=committed, action=action
     )
 
 
-def calls_of(options: SinkOptions, cluster_id: str) -> Calls:
+def calls_of(options: SinkOptions, cluster_id: str) -> WriterCalls:
     """This process's calls under the options' transactional.id on this cluster, from all writers and threads."""
     if options.delivery_guarantee == "at-least-once":
-        return Calls(repeatable=True)  # nothing is shared except the writer
+        return WriterCalls(repeatable=True)  # nothing is shared except the writer
     # Addresses distinguish clusters without an id.
     where = cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
     return _calls(where, options.transactional_id)
 
 
 @functools.cache
-def _calls(where: str, transactional_id: str) -> Calls:  # noqa: ARG001 - the cache's key
-    return Calls(repeatable=False)
+def _calls(where: str, transactional_id: str) -> WriterCalls:  # noqa: ARG001 - the cache's key
+    return WriterCalls(repeatable=False)

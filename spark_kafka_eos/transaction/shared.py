@@ -61,7 +61,7 @@ from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
-from spark_kafka_eos.ledger.keeper import Glance, LedgerKeeper
+from spark_kafka_eos.ledger.keeper import CommittedEntry, LedgerKeeper
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
@@ -358,7 +358,7 @@ class SharedTransaction:
             return verdict, facts, facts
         return verdict, facts, None
 
-    def _looked(self, batch: MicroBatch) -> tuple[_Facts, Glance, verdicts.Verdict]:
+    def _looked(self, batch: MicroBatch) -> tuple[_Facts, CommittedEntry, verdicts.Verdict]:
         """Whose the id is, what is committed, and the verdict on that.
 
         A commit may come between the answers, and then they do not fit together. What is written is decided on again,
@@ -366,7 +366,7 @@ class SharedTransaction:
         """
         facts, budget = self._settled_facts(), self._cluster.budget()
         while True:
-            glance, verdict = Glance(entry=None), self._verdict_without_ledger()
+            glance, verdict = CommittedEntry(entry=None), self._verdict_without_ledger()
             if self._decide is not None:
                 glance = self._ledger.glance()
                 verdict = self._verdict(batch)
@@ -377,7 +377,7 @@ class SharedTransaction:
                 return facts, glance, verdict
             self._cluster.sleep(delay)
 
-    def _require_untaken(self, facts: _Facts, glance: Glance, batch: MicroBatch) -> None:
+    def _require_untaken(self, facts: _Facts, glance: CommittedEntry, batch: MicroBatch) -> None:
         """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
         entry = glance.entry
         if isinstance(entry, LedgerEntry) and not batch.destination and batch.run_id in entry.earlier_runs:

@@ -276,7 +276,7 @@ def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
     found = ledgers.newest(value, committed, kept.at, signer)
     entry, _ = follow(cluster, transactional_id, found, kept.at, LedgerTopic.read_settled, signer)
     record, pointer = _entries(value, committed.get(kept.at), signer)
-    if isinstance(entry, ledgers.Unreadable):
+    if isinstance(entry, ledgers.UnreadableEntry):
         if record is None:
             raise ToolFailed(entry.description)
         entry = record  # it contradicts its pointer, which is reported

@@ -9,7 +9,7 @@ from rich.console import Console
 from spark_kafka_eos.cli.query import description, list_table
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
-from spark_kafka_eos.ledger.entry import LedgerEntry, Unreadable, Written
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, Written
 from spark_kafka_eos.ledger.verdicts import decide
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.operators.status import Commit, QueryStatus
@@ -65,7 +65,7 @@ def test_the_list_fits_80_columns_and_cuts_no_name(owner, said):
 
 
 def test_an_unreadable_entry_is_listed_as_unknown():
-    entry = Unreadable(description="another program has written it", digest="d")
+    entry = UnreadableEntry(description="another program has written it", digest="d")
     assert "│ ?" in shown(list_table([query(entry, None)], NOW))
 
 

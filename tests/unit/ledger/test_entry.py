@@ -9,10 +9,10 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import (
     LedgerEntry,
-    Moved,
+    MovedLedger,
     NotAnEntry,
     SourceProgress,
-    Unreadable,
+    UnreadableEntry,
     Written,
     misleading,
     newest,
@@ -95,7 +95,7 @@ def test_a_partition_that_is_new_in_the_batch_has_no_start_and_one_that_was_not_
 
 @given(st.integers(0, 2**62), st.text(max_size=20))
 def test_where_the_ledger_has_moved_survives_the_round_trip_and_is_no_entry(serial: int, topic: str) -> None:
-    moved = Moved(serial=serial, topic=topic)
+    moved = MovedLedger(serial=serial, topic=topic)
     record, pointer = ledger.encode_record(moved), ledger.encode_pointer(moved, 0)
     assert newest(record, {}, AT) == newest(None, {AT: pointer}, AT) == moved
     with pytest.raises(NotAnEntry, match="has moved to topic"):
@@ -172,19 +172,19 @@ def test_what_is_not_an_entry_is_neither_read_as_one_nor_as_none(text: str) -> N
     with pytest.raises(NotAnEntry):
         ledger.decode_committed(OffsetAndMetadata(offset=42, metadata=text))
     last = newest(text.encode(), {}, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert text[:20] in last.description
 
 
 def test_long_foreign_metadata_is_shown_in_part() -> None:
     last = newest(None, {AT: OffsetAndMetadata(offset=1, metadata="x" * 4_000)}, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert len(last.description) < 1_000
 
 
 def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
     last = newest(b'{"v":4}', {}, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert "version 4" in last.description
 
 
@@ -220,7 +220,7 @@ def test_a_later_commit_of_another_query_with_a_lower_batch_holds_too() -> None:
 
 def test_two_that_claim_to_be_the_same_commit_and_differ_are_unreadable() -> None:
     last = newest(ledger.encode_record(entry(5, batch_id=5)), {AT: ledger.encode_pointer(entry(5, batch_id=6), 0)}, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
 
 
 def test_an_entry_of_version_1_counts_wherever_it_was_kept() -> None:
@@ -238,7 +238,7 @@ def test_of_a_querys_entries_of_version_1_at_two_topics_the_later_batch_counts()
 
 def test_entries_of_version_1_of_two_queries_are_unreadable_since_nothing_tells_the_later() -> None:
     last = newest(None, {TopicPartition("a", 0): v1(41), TopicPartition("b", 0): v1(7, "other")}, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert "unknown which one is the last" in last.description
 
 
@@ -253,12 +253,12 @@ OTHER, THIRD, OUT = (TopicPartition(topic, 0) for topic in ("other-ledger", "thi
 RESET = OffsetAndMetadata(offset=0)  # what kafka-consumer-groups --reset-offsets leaves
 
 
-def pointer(one: LedgerEntry | Moved) -> OffsetAndMetadata:
+def pointer(one: LedgerEntry | MovedLedger) -> OffsetAndMetadata:
     return ledger.encode_pointer(one, 0)
 
 
-def to(place: TopicPartition, serial: int) -> Moved:
-    return Moved(serial=serial, topic=place.topic)
+def to(place: TopicPartition, serial: int) -> MovedLedger:
+    return MovedLedger(serial=serial, topic=place.topic)
 
 
 @pytest.mark.parametrize("elsewhere", [3, 8])
@@ -292,7 +292,7 @@ def test_pointers_that_were_reset_give_way_to_the_record_however_many_they_are()
 @pytest.mark.parametrize("committed", [{AT: RESET}, {OTHER: RESET}, {AT: RESET, OTHER: RESET, OUT: RESET}])
 def test_a_pointer_that_was_reset_is_not_taken_for_no_entry(committed: dict[TopicPartition, OffsetAndMetadata]) -> None:
     last = newest(None, committed, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert "offset 0, metadata ''" in last.description
 
 
@@ -301,7 +301,7 @@ def test_an_entry_elsewhere_may_be_older_than_what_a_reset_pointer_led_to(broken
     valid = OTHER if broken is THIRD else THIRD
     committed = {broken: RESET, valid: pointer(entry(9))}
     last = newest(None, committed, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert last.serial == 9
 
 
@@ -309,7 +309,7 @@ def test_an_entry_elsewhere_may_be_older_than_what_a_reset_pointer_led_to(broken
 def test_an_entry_of_a_later_version_is_refused_wherever_it_is(place: TopicPartition) -> None:
     newer = OffsetAndMetadata(offset=1, metadata='{"v":4,"serial":1}')
     last = newest(ledger.encode_record(ENTRY), {OUT: RESET, AT: RESET, place: newer}, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert "version 4" in last.description
     assert not ledger.is_lost(newer)
     assert ledger.is_lost(RESET)
@@ -317,7 +317,7 @@ def test_an_entry_of_a_later_version_is_refused_wherever_it_is(place: TopicParti
 
 def test_a_broken_record_is_refused_whatever_the_pointers_say_and_the_next_serial_is_above_theirs() -> None:
     last = newest(b"junk", {AT: pointer(ENTRY), OUT: pointer(to(AT, 99))}, AT)
-    assert isinstance(last, Unreadable)
+    assert isinstance(last, UnreadableEntry)
     assert last.serial == 99
 
 
@@ -325,7 +325,7 @@ def test_an_unsigned_pointer_gives_way_to_a_signed_record_and_an_unsigned_record
     signer = Signer("orders", ["key"])
     forged = pointer(entry(99))
     assert newest(ledger.encode_record(ENTRY, signer), {AT: forged}, AT, signer) == ENTRY
-    assert isinstance(newest(ledger.encode_record(ENTRY), {}, AT, signer), Unreadable)
+    assert isinstance(newest(ledger.encode_record(ENTRY), {}, AT, signer), UnreadableEntry)
 
 
 def test_every_other_place_that_does_not_lead_here_misleads() -> None:

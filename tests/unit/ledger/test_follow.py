@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.entry import LedgerEntry, Moved, Unreadable
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.topic import follow
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -26,22 +26,24 @@ def entry(serial: int) -> LedgerEntry:
 
 
 def followed(
-    records: Mapping[TopicPartition, bytes], found: LedgerEntry | Moved | Unreadable | None, at: TopicPartition
-) -> tuple[LedgerEntry | Unreadable | None, list[TopicPartition]]:
+    records: Mapping[TopicPartition, bytes],
+    found: LedgerEntry | MovedLedger | UnreadableEntry | None,
+    at: TopicPartition,
+) -> tuple[LedgerEntry | UnreadableEntry | None, list[TopicPartition]]:
     """With the topics of these records; others do not exist."""
 
     return follow(NO_CLUSTER, "q", found, at, lambda kept: records.get(kept.at))
 
 
-def records(**places: LedgerEntry | Moved) -> dict[TopicPartition, bytes]:
+def records(**places: LedgerEntry | MovedLedger) -> dict[TopicPartition, bytes]:
     return {TopicPartition(f"ledger-{name}", 0): ledger.encode_record(each) for name, each in places.items()}
 
 
-def moved(serial: int, place: TopicPartition) -> Moved:
-    return Moved(serial=serial, topic=place.topic)
+def moved(serial: int, place: TopicPartition) -> MovedLedger:
+    return MovedLedger(serial=serial, topic=place.topic)
 
 
-@pytest.mark.parametrize("found", [None, entry(3), Unreadable(description="x", digest="d")])
+@pytest.mark.parametrize("found", [None, entry(3), UnreadableEntry(description="x", digest="d")])
 def test_what_does_not_lead_on_is_the_answer(found: Any) -> None:
     assert followed({}, found, A) == (found, [A])
 
@@ -63,20 +65,20 @@ def test_from_place_to_place_it_leads_to_the_entry() -> None:
 )
 def test_where_the_entry_is_lost_on_the_way_none_is_made_up(there: dict[TopicPartition, bytes]) -> None:
     found, _ = followed(there, moved(4, B), A)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableEntry)
     assert "its entry is not there: the topic was deleted, or its records were" in found.description
     assert found.serial >= 4
 
 
 def test_a_place_that_is_said_to_be_here_and_has_no_such_entry_is_lost() -> None:
     found, passed = followed({}, moved(9, A), A)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableEntry)
     assert (found.serial, passed) == (9, [A])
 
 
 def test_what_cannot_be_read_there_is_refused_and_its_serial_is_not_below_what_led_there() -> None:
     found, passed = followed({B: b"junk"}, moved(4, B), A)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableEntry)
     assert (found.serial, passed) == (4, [A, B])
 
 
@@ -87,7 +89,7 @@ class Books:
     records: dict[TopicPartition, bytes] = field(default_factory=dict)
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
-    def look(self, at: TopicPartition) -> tuple[LedgerEntry | Unreadable | None, list[TopicPartition]]:
+    def look(self, at: TopicPartition) -> tuple[LedgerEntry | UnreadableEntry | None, list[TopicPartition]]:
         return followed(self.records, ledger.newest(self.records.get(at), self.committed, at), at)
 
     def commit(self, at: TopicPartition, one: LedgerEntry, passed: list[TopicPartition]) -> None:

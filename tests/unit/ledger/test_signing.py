@@ -8,10 +8,10 @@ import pytest
 
 from spark_kafka_eos.ledger.entry import (
     LedgerEntry,
-    Moved,
+    MovedLedger,
     NotAnEntry,
     SourceProgress,
-    Unreadable,
+    UnreadableEntry,
     Written,
     decode_committed,
     decode_record,
@@ -44,7 +44,7 @@ FIELDS = sorted(json.loads(SIGNED).keys() - {"v"})
 
 def verdict(record, signer=SIGNER, committed=()):
     found = newest(record, dict(committed), AT, signer)
-    assert not isinstance(found, Moved)
+    assert not isinstance(found, MovedLedger)
     return decide(found, BATCH)
 
 
@@ -64,7 +64,7 @@ def test_who_has_no_key_reads_signed_entries_too():
         encode_record(ENTRY),
         encode_record(ENTRY, Signer("mine", [NEW])),
         encode_record(ENTRY, Signer("other's", [OLD])),
-        encode_record(Moved(serial=4, topic="elsewhere")),
+        encode_record(MovedLedger(serial=4, topic="elsewhere")),
         SIGNED.replace(b'"mac":"', b'"mac":"0'),
         SIGNED.replace(b'"mac"', b'"Mac"'),
         SIGNED.replace(b'"mac":"', b'"mac":null,"x":"'),
@@ -102,8 +102,8 @@ def test_a_field_that_was_added_is_noticed():
 def test_a_pointer_that_somebody_else_commits_does_not_hide_the_record():
     forged = encode_pointer(LedgerEntry(query_id="q", batch_id=99, digest="x", serial=99), 0)
     assert newest(SIGNED, {AT: forged}, AT, SIGNER) == ENTRY
-    assert isinstance(newest(None, {AT: forged}, AT, SIGNER), Unreadable), "alone, it is no entry"
-    assert isinstance(newest(encode_record(ENTRY), {AT: encode_pointer(ENTRY, 0, SIGNER)}, AT, SIGNER), Unreadable)
+    assert isinstance(newest(None, {AT: forged}, AT, SIGNER), UnreadableEntry), "alone, it is no entry"
+    assert isinstance(newest(encode_record(ENTRY), {AT: encode_pointer(ENTRY, 0, SIGNER)}, AT, SIGNER), UnreadableEntry)
 
 
 def test_a_key_is_replaced_by_a_new_one_before_the_old_one():

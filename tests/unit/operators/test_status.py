@@ -99,7 +99,7 @@ def test_the_two_copies_say_together_which_one_counts(
 def test_what_is_not_an_entry_is_said_to_be_refused() -> None:
     found = copies_of(b"junk", {}, AT)
     assert found.agreement.startswith("The query will be refused: the ledger contains something that is not an entry")
-    assert isinstance(entry_of(b"junk"), ledger.Unreadable)
+    assert isinstance(entry_of(b"junk"), ledger.UnreadableEntry)
 
 
 def test_copies_that_contradict_each_other_are_said_to_be_refused() -> None:

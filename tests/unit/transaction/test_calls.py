@@ -9,14 +9,14 @@ import pytest
 
 from spark_kafka_eos.errors import CommitOutcomeUnknown, IllegalTransactionState, InvalidRow, LedgerRefused
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.transaction.calls import Call, Calls, calls_of
+from spark_kafka_eos.transaction.calls import WriterCall, WriterCalls, calls_of
 
-BATCH = Call(run_id="r", query_id="q", batch_id=7)
+BATCH = WriterCall(run_id="r", query_id="q", batch_id=7)
 
 
 @pytest.fixture
-def calls() -> Calls:
-    return Calls(repeatable=False)
+def calls() -> WriterCalls:
+    return WriterCalls(repeatable=False)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def told() -> list[str]:
 def enter(calls, told):
     """`enter(call)`: a call that commits; with an error one that ends in it, before or after a commit was sent."""
 
-    def enter(call: Call = BATCH, error: BaseException | None = None, *, committing: bool = False) -> None:
+    def enter(call: WriterCall = BATCH, error: BaseException | None = None, *, committing: bool = False) -> None:
         with calls.enter(call, incomplete=lambda _: told.append("incomplete")) as attempt:
             if committing:
                 attempt.commit_begins()
@@ -39,7 +39,7 @@ def enter(calls, told):
     return enter
 
 
-def refused(enter, call: Call = BATCH) -> IllegalTransactionState:
+def refused(enter, call: WriterCall = BATCH) -> IllegalTransactionState:
     with pytest.raises(IllegalTransactionState) as raised:
         enter(call)
     return raised.value
@@ -213,7 +213,7 @@ def test_at_least_once_a_batch_may_be_written_twice_and_each_writer_is_for_itsel
 
 
 def test_at_least_once_calls_go_one_at_a_time_and_no_batch_is_incomplete_for_good(told):
-    calls = Calls(repeatable=True)
+    calls = WriterCalls(repeatable=True)
     with (
         calls.enter(BATCH, incomplete=lambda _: None),
         pytest.raises(IllegalTransactionState, match="still running"),
