@@ -42,7 +42,7 @@ Not obvious:
    redo.
 3. The broker detects duplicates by epoch and sequence, never by content. It would acknowledge and drop the other data
    of a second attempt. So an append task that is not a first attempt appends nothing.
-4. Nothing sends InitProducerId before it has looked whose the transactional.id is and what is committed: it would fence
+4. Nothing sends InitProducerId before it has asked who owns the transactional.id and what is committed: it would fence
    a live owner. The ledger is read again after it, unless the epoch shows that nobody could commit in between.
 5. An unanswered EndTxn(commit) is sent again as a commit and never followed by an abort (KAFKA-17754).
 6. The batch's own transaction writes the ledger's record and its pointer. Both have a serial number, and the later one

@@ -127,7 +127,7 @@ def _stage_attempt_accepted() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_fence() -> Iterator[None]:
     """TV1's next epoch does not shut the last one out of the partitions; to be found without verification."""
-    with mock.patch.object(Fence, "span", return_value=None):
+    with mock.patch.object(Fence, "apply", return_value=None):
         yield
 
 

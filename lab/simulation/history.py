@@ -16,14 +16,14 @@ from lab.simulation.coordinator import Coordinator
 from lab.simulation.expiry import stand_still
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import Network
-from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, Way, contents_of
+from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, WritePath, contents_of
 from lab.simulation.world import Process, Stuck, World
 from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
 _SLOW_MARKER_S = 20.0
-_WAYS: Sequence[Way] = ("driver", "driver", "executors", "executors", "executors", "sink", "batch writes")
-_WAYS_IF_LATE: Sequence[Way] = ("driver", "executors", "sink", "sink", "sink", "batch writes")  # it knows least
+_WAYS: Sequence[WritePath] = ("driver", "driver", "executors", "executors", "executors", "sink", "batch writes")
+_WAYS_IF_LATE: Sequence[WritePath] = ("driver", "executors", "sink", "sink", "sink", "batch writes")  # it knows least
 _RESTART_S = (0.0, 0.01, 1.0, 30.0)
 _MOST_RUNS = 40
 
@@ -56,7 +56,7 @@ class _Life:
         chance = world.random
         world.allow(faults=chance.randrange(1, 9), share=chance.choice((0.02, 0.05, 0.1, 0.2)))
         self.records = chance.randrange(2, 4)
-        self.way: Way = chance.choice(_WAYS_IF_LATE if conditions.late else _WAYS)
+        self.way: WritePath = chance.choice(_WAYS_IF_LATE if conditions.late else _WAYS)
         self.spoils_checkpoint = chance.random() < 0.25
         self.conditions = conditions
         self.kafka = ModelKafka(

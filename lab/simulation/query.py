@@ -64,8 +64,8 @@ class Row(NamedTuple):
 
 
 # The writer's two append modes, the sink, and a job of batch writes with `txnAppId`.
-Way = Literal["driver", "executors", "sink", "batch writes"]
-Layout = Mapping[TopicPartition, tuple[tuple[Row, ...], ...]]  # the blocks of each output partition
+WritePath = Literal["driver", "executors", "sink", "batch writes"]
+BlockRows = Mapping[TopicPartition, tuple[tuple[Row, ...], ...]]  # of each output partition, its blocks
 # By the bytes after a record batch's header.
 _rows: dict[bytes, tuple[Row, ...]] = {}
 _others: dict[bytes, tuple[Any, ...]] = {}
@@ -180,7 +180,7 @@ class SimulatedDriver:
         checkpoint: Checkpoint,
         *,
         number: int,
-        way: Way,
+        way: WritePath,
         resumes: bool,
         records: int,
         claims: list[Claim],
@@ -314,7 +314,7 @@ class SimulatedDriver:
 
         staged = None
         if self._way != "executors":
-            reports = _staged(self._layout(batch))
+            reports = _staged(self._block_rows(batch))
             staged = StagedWrite(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
         said, report = "", None
         try:
@@ -336,7 +336,7 @@ class SimulatedDriver:
                 Claim(who=self.process.name, batch=batch, said=said, identities=tuple(identities), report=report)
             )
 
-    def _layout(self, batch: MicroBatch) -> Layout:
+    def _block_rows(self, batch: MicroBatch) -> BlockRows:
         """The partition of each row: random each time, as after a shuffle that is recomputed."""
         chance = self._world.random
         blocks: dict[TopicPartition, list[tuple[Row, ...]]] = {}
@@ -363,7 +363,7 @@ class SimulatedDriver:
     def _append_stage(self, identity: ProducerIdentity, batch: MicroBatch) -> Appended:
         """One job with a task per slot, which is retried as Spark does."""
         self._stages += 1
-        layout, again = self._layout(batch), 0
+        block_rows, again = self._block_rows(batch), 0
         failed = 0
         reports: dict[int, AppendReport] = {}
         world = self._world
@@ -371,19 +371,19 @@ class SimulatedDriver:
             if world.strikes(often=3):
                 kind = world.random.choice(("executor lost", "speculative copy", "stage again"))
                 world.fault(kind, f"slot {slot}")
-                self._straggle(identity, batch, layout, slot)
+                self._straggle(identity, batch, block_rows, slot)
                 if kind == "stage again":
                     again, failed = again + 1, 0
-                    layout = self._layout(batch) if world.chance(0.7) else layout
-                    reports[slot] = self._task(identity, batch, layout, slot, attempt=0)
+                    block_rows = self._block_rows(batch) if world.chance(0.7) else block_rows
+                    reports[slot] = self._task(identity, batch, block_rows, slot, attempt=0)
                 else:
                     failed += kind == "executor lost" and world.chance(0.5)  # the status store may not know it yet
-                    reports[slot] = self._task(identity, batch, layout, slot, attempt=1)
+                    reports[slot] = self._task(identity, batch, block_rows, slot, attempt=1)
                 continue
             attempt = 0
             while slot not in reports:
                 try:
-                    reports[slot] = self._task(identity, batch, layout, slot, attempt=attempt)
+                    reports[slot] = self._task(identity, batch, block_rows, slot, attempt=attempt)
                 except Killed as killed:
                     if killed.process is self.process or self.process.dead:
                         raise
@@ -392,7 +392,7 @@ class SimulatedDriver:
         return judge(list(reports.values()), lambda ids: dict.fromkeys(ids, stage))
 
     def _task(
-        self, identity: ProducerIdentity, batch: MicroBatch, layout: Layout, slot: int, *, attempt: int
+        self, identity: ProducerIdentity, batch: MicroBatch, block_rows: BlockRows, slot: int, *, attempt: int
     ) -> AppendReport:
         """A task attempt in the executor of this slot, while the driver waits."""
         executor, cluster = self._tasks.get(slot, (None, None))
@@ -400,15 +400,15 @@ class SimulatedDriver:
             executor = Process(self._world, f"task {slot} of {self.process.name}", inside=self.process)
             cluster = self._cluster(executor)
             self._tasks[slot] = executor, cluster
-        return self._attempt(cluster, identity, batch, layout, slot, attempt)
+        return self._attempt(cluster, identity, batch, block_rows, slot, attempt)
 
-    def _straggle(self, identity: ProducerIdentity, batch: MicroBatch, layout: Layout, slot: int) -> None:
+    def _straggle(self, identity: ProducerIdentity, batch: MicroBatch, block_rows: BlockRows, slot: int) -> None:
         """A first attempt that Spark has given up, but that continues nevertheless."""
         self._stragglers += 1
 
         def run() -> None:
             try:
-                self._attempt(cluster, identity, batch, layout, slot, 0)
+                self._attempt(cluster, identity, batch, block_rows, slot, 0)
             except KafkaEosError as error:
                 self._world.note(f"straggler: {error.what}")
 
@@ -423,14 +423,14 @@ class SimulatedDriver:
         cluster: Cluster,
         identity: ProducerIdentity,
         batch: MicroBatch,
-        layout: Layout,
+        block_rows: BlockRows,
         slot: int,
         attempt: int,
     ) -> AppendReport:
         return append_attempt(
             cluster,
             identity,
-            _shuffled(layout, slot),
+            _shuffled(block_rows, slot),
             stage_id=self._stages,
             slot=slot,
             attempt=attempt,
@@ -439,22 +439,22 @@ class SimulatedDriver:
         )
 
 
-def _blocks(layout: Layout) -> list[Block]:
+def _blocks(block_rows: BlockRows) -> list[Block]:
     """The blocks of the only encode task."""
-    rows = [(tp, number, some) for tp, blocks in layout.items() for number, some in enumerate(blocks)]
+    rows = [(tp, number, some) for tp, blocks in block_rows.items() for number, some in enumerate(blocks)]
     return [
         Block(partition=tp, task=0, number=number, records=len(some), data=bytearray(block_of(some)))
         for tp, number, some in rows
     ]
 
 
-def _shuffled(layout: Layout, slot: int) -> Iterator[Block | EncodeReport]:
+def _shuffled(block_rows: BlockRows, slot: int) -> Iterator[Block | EncodeReport]:
     """The shuffled rows of a slot: the encode task's report of its partition's blocks, and these."""
-    blocks = [block for block in _blocks(layout) if block.partition.partition == slot]
+    blocks = [block for block in _blocks(block_rows) if block.partition.partition == slot]
     yield EncodeReport(task=0, blocks=tuple(encoded(block) for block in blocks))
     yield from blocks
 
 
-def _staged(layout: Layout) -> Sequence[EncodeReport]:
-    blocks = _blocks(layout)
+def _staged(block_rows: BlockRows) -> Sequence[EncodeReport]:
+    blocks = _blocks(block_rows)
     return [EncodeReport(task=0, blocks=tuple(encoded(block, data=bytes(block.data)) for block in blocks))]

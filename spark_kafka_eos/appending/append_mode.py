@@ -31,8 +31,8 @@ SMALL_BYTES = 1_000_000
 FIRST_BYTES_PER_OFFSET = 1_000.0
 
 
-# What an append task is worth starting for. A coordinator adds partitions to a transaction for one task after the
-# other, 4 ms each with TV2 (PERFORMANCE.md, "Scale"), in which a task sends about half of this.
+# The bytes for which an append task is worth its start. A coordinator adds partitions to a transaction for one task
+# after the other, 4 ms each with TV2 (PERFORMANCE.md, "Scale"), in which a task sends about half of this.
 _BYTES_PER_TASK = 4_000_000
 
 
@@ -48,7 +48,7 @@ class SessionKind:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The append mode and its reason. `small`: the blocks must fit into the tasks' results, and are expected to.
-    `tasks`: the most append tasks that the batch is worth; None if that is not known.
+    `tasks`: how many append tasks are worth their start, at most; None if that is not known.
     """
 
     mode: Mode

@@ -24,7 +24,8 @@ Counts = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendReport:
-    """What one append task tells the driver. `slot` is its TaskContext's partition id, `attempt` its attempt number.
+    """What one append task reports to the driver. `slot` is its TaskContext's partition id, `attempt` its attempt
+    number.
 
     The record counts are per partition: `encoded` by the encode tasks that reported to this task, `sent` by this task,
     `acked` by the brokers. `dead_letters` of those encode tasks are counted by cause. `milliseconds` has the time of

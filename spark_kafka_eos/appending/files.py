@@ -1,7 +1,6 @@
 """Files in the checkpoint's file system: a plain path, `file:`, `dbfs:`, or any URI that pyarrow.fs or fsspec supports.
 
-Local files, the common case, do not need pyarrow. Each commit of the sink is a new process, in which importing pyarrow
-would take more time than everything else.
+Local files, the common case, do not need pyarrow: the first commit of a process would wait for its import.
 """
 
 from __future__ import annotations

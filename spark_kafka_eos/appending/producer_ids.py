@@ -2,7 +2,7 @@
 
 Every attempt to write a batch has an epoch of its own, so its sequences start at 0 and no late request of an earlier
 attempt is taken for one of its own. Its producer id is that of the attempt before: brokers remember each id in each
-partition for `producer.id.expiration.ms` (a day), so a new one for each batch would be a burden to them.
+partition for `producer.id.expiration.ms` (a day), so a new one for each batch would fill their memory.
 
 Who writes takes an id and gives it back. Two that write at the same time have different ids, because the later epoch of
 an id fences the earlier one. The ids belong to the process, not to a writer: a sink has a new one for each batch. A
@@ -35,8 +35,8 @@ def take(cluster: Cluster) -> ProducerIdentity:
 
 
 def give_back(cluster: Cluster, identity: ProducerIdentity) -> None:
-    """Let others have the producer id. Its taker sends nothing more under this epoch, and what is still on its way is a
-    repetition, as at-least-once allows.
+    """Make the producer id available to others. Its taker sends nothing more under this epoch, and what is still on its
+    way is a repetition, as at-least-once allows.
     """
     _of(cluster).append(identity)
 

@@ -1,7 +1,7 @@
 """Decides what to send next, and what a response means: the order of record batches in each partition, with retries.
 
 It has no sockets and no clock. The caller reports what happened (`queued`, `sent`, `answered`, `lost`) and performs
-what the plan returns: send a `Request`, keep an `Ack`, perform a `Recover` before the next attempt, raise an error.
+what the plan returns: send a `SendRequest`, keep an `Ack`, perform a `Recover` before the next attempt, raise an error.
 
 The bytes of a batch do not change after it was sent: a retry has the same sequence number, so the broker recognizes it
 (KIP-98, "idempotent producer"). There is one exception, where idempotence is only requested:

@@ -13,9 +13,9 @@ removed when a later batch is committed: those that were there before that commi
 another one still needs. A late driver commits nothing, so it removes nothing but its own folder. And the successor's
 batch ids are never lower, unless a lost checkpoint lets them begin at 0 again. Then its folders are either later than
 the commit, and stay, or its batch was planned before the commit, and is refused: it does not start where the committed
-batch ended. What attempts at the same batch left behind may be removed by the
-transactional.id's owner, if it was there before the owner's InitProducerId, which fenced them. Cleaning only saves disk
-space, so it never fails: it logs what it could not remove.
+batch ended. What attempts at the same batch left behind may be removed by the transactional id's owner, if it was there
+before the owner's InitProducerId, which fenced them. Cleaning only saves disk space, so it never fails: it logs what it
+could not remove.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Dead letters: records that cannot be decoded or written, aside in a topic of their own. Why a record may be one, how
-they are counted, and how many a batch may have.
+"""Why a record may be a dead letter, how dead letters are counted, and how many a batch may have.
 
 Spark loads this in each process that commits a batch of the sink, so it needs neither NumPy nor Arrow.
 """

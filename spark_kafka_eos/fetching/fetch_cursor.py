@@ -1,4 +1,4 @@
-"""One range while it is read (`fetching.fetch_plan`), and the errors that say why it cannot be read on."""
+"""One range while it is read (`fetching.fetch_plan`), and the errors that say why reading cannot go on."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_kafka_eos.model import TopicPartition
 
-# What a record is taken to weigh until the first response tells; and how much more than the estimate is asked for, so
+# The assumed size of a record until the first response shows it; and how much more than the estimate is asked for, so
 # that a range rarely needs one more round trip, yet a small range of a large topic does not fetch megabytes in vain.
 _BYTES_PER_OFFSET = 128.0
 _SURPLUS, _SURPLUS_BYTES = 1.25, 65_536

@@ -1,4 +1,4 @@
-"""The verdict on what an option names: a streaming query's micro-batches, or a batch write. Pure."""
+"""The verdict on a micro-batch or a batch write, with the sink's options applied. Pure."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ class Diagnosis:
     """Both sides, and the sink's verdict on them.
 
     `entry` is what the ledger has, `owner` what the coordinator says of the transactional.id, None if it does not know
-    it. `batch` is the next batch of the query, None without a checkpoint or if nothing is
-    planned in it; then there is no `verdict`. `planned`: Spark has planned it, so its offsets and its digest are known,
-    and the words of a refusal are those of its message.
+    it. `batch` is the next batch of the query, None without a checkpoint or if nothing is planned; then there is no
+    `verdict`. `planned`: Spark has planned it, so its offsets and its digest are known, and a refusal lists the same
+    values of `resolve` as its message.
     """
 
     entry: LedgerEntry | UnreadableEntry | None

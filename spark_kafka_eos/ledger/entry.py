@@ -16,8 +16,8 @@
 `serial` increases by one with each commit, so the later of the two is known if one was lost.
 
 A place that the ledger has left (another `ledgerTopic`; partition 0 of an output topic, where version 1 kept its
-pointer) holds {"v": 3, "serial": n, "moved": topic} instead of an entry. Whoever looks there is led on, and a release
-that does not know this version refuses.
+pointer) holds {"v": 3, "serial": n, "moved": topic} instead of an entry. A reader goes on in that topic, and a
+release that does not know this version refuses.
 
 Earlier versions are read: 2 has no "run", "after", "outputs", "from", "topics", "epochs" and "writes"; 1 was only in
 the group, for partition 0 of an output topic, offset = batch id + 1, without serial and sources.

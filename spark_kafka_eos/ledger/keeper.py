@@ -117,8 +117,8 @@ class LedgerKeeper:
         return self._entry
 
     def glance(self) -> CommittedEntry:
-        """The last committed entry, for one who is about to take the transactional.id: it waits for nobody's offsets,
-        and creates nothing. `verdict` then uses the entry.
+        """The last committed entry, for a process that is about to take the transactional.id: it does not wait for
+        pending offsets, and creates nothing. `verdict` then uses the entry.
 
         `read` must follow InitProducerId, unless record and pointer agree and nobody can have committed in between.
         """

@@ -3,8 +3,8 @@
 The partition is read uncommitted, up to the high watermark, and control batches decide: many queries have open
 transactions in it, and a read_committed reader would wait for all of them. Not obvious:
 - Below the last stable offset, a record without a marker is committed: compaction has removed the marker.
-- A record that was not written in a transaction counts as committed, and `Records.outside` keeps it: its readers decide
-  what that means.
+- A record that was not written in a transaction counts as committed, and `LedgerRecords.outside` keeps it: its readers
+  decide what that means.
 Source: KIP-98 (control batches, last stable offset), Kafka's LogCleaner.
 """
 

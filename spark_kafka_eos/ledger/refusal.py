@@ -75,7 +75,7 @@ _RETURNED = (
 
 
 def name_of(entry: LedgerEntry | UnreadableEntry | MicroBatch | None) -> str:
-    """A short name for exactly this entry or batch, for the words of `resolve`."""
+    """A short name for exactly this entry or batch, for the values of `resolve`."""
     match entry:
         case None:
             return "none"
@@ -334,7 +334,8 @@ def too_many_destinations(write: MicroBatch, most: int) -> Refuse:
 
 
 def _take_over(entry: LedgerEntry) -> str:
-    """The way out for a query that has a new checkpoint at each start: a word of `resolve` only fits one checkpoint."""
+    """The way out for a query that has a new checkpoint at each start: a value of `resolve` only fits one
+    checkpoint."""
     return (
         f"set takeOverQuery={entry.query_id}, which has an effect until the next commit, also with another checkpoint"
     )

@@ -158,7 +158,8 @@ def follow(
     read: Callable[[LedgerTopic], bytes | None],
     signer: Signer = UNSIGNED,
 ) -> tuple[LedgerEntry | UnreadableEntry | None, list[TopicPartition]]:
-    """The entry that what was `found` in place `at` leads to, and the places that were passed on the way, `at` first.
+    """Follow a moved ledger: the entry to which `found`, read at `at`, leads, and the places that were read, `at`
+    first.
 
     `read` reads the value of a topic's last record; None without a record or a topic.
     """
@@ -202,7 +203,7 @@ class PendingRecord:
 class LedgerReader:
     """The records of `topic` by transactional.id, as of the last `read`: of each id, the last `keep` committed ones.
 
-    `only` leaves out all other ids. It is for those who look on: who owns which id is not their business.
+    `only` leaves out all other ids. It is for readers that own no id, such as `kafka-eos`.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, keep: int = 1, only: str | None = None) -> None:

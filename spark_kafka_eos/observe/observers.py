@@ -1,4 +1,4 @@
-"""Who hears of each micro-batch: the log, and what the options ask for.
+"""What gets the report of each micro-batch: the log, and what the options ask for.
 
 An observer gets the report of every batch, also of one that was skipped or that raised an error. Its own errors are
 logged and never reach the batch, whose outcome is settled by then.

@@ -1,8 +1,8 @@
 """The option `traceDir`: a file of JSON lines for each transactional.id, which is bounded and private to its owner.
 
-A line is a batch's report (`CommitReport.to_json`). When a file reaches
-half of its limit, it replaces its predecessor (`NAME.jsonl.1`) and a new one begins, so the last batches are always
-there. A line is appended with one write, so that processes do not mix theirs.
+A line is a batch's report (`CommitReport.to_json`). When a file reaches half of its limit, it replaces its predecessor
+(`NAME.jsonl.1`) and a new one begins, so the last batches are always there. A line is appended with one write, so that
+processes do not mix theirs.
 """
 
 from __future__ import annotations

@@ -180,7 +180,8 @@ def _coordinators(cluster: Cluster) -> dict[int, tuple[int, int]]:
 
 
 def _sees_every_id(cluster: Cluster) -> bool:
-    """Whether this principal may describe any transactional.id: ListTransactions leaves out the others in silence."""
+    """Whether this principal may describe any transactional.id: ListTransactions leaves out the others without an
+    error."""
     try:
         return not isinstance(describe.transaction(cluster, _ANYBODY, now_ms=0), Unread)
     except KafkaEosError:

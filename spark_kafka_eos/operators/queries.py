@@ -1,4 +1,4 @@
-"""The queries of a cluster, as their ledgers tell: read by those who look on, without any query's help."""
+"""The queries of a cluster, as their ledgers describe them: read without any query's help."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class QueryReader:
     """Reads the state of a cluster's queries; keep it to look again, because it then reads only what is new.
 
     `ledger_topics` are looked through for transactional.ids, and `only` is the one to look for. By default it is the
-    default one, and where the group of `only` points to. `sources` are further
-    clusters that queries read from, by any connection: their ids distinguish them. Of each id, the last `keep`
-    commits are read. Not thread-safe.
+    default one, and where the group of `only` points to. `sources` are further clusters that queries read from, by any
+    connection: their ids distinguish them. Of each id, the last `keep` commits are read. Not thread-safe.
     """
 
     def __init__(

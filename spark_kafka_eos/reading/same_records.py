@@ -1,7 +1,7 @@
 """Whether offsets still mean the records for which they were planned, although Kafka's topics have changed since.
 
-Three facts tell, and the source writes them to the checkpoint with each batch's end (`model.Origin`): the cluster's id
-(KIP-78), each topic's id (KIP-516) and each partition's leader epoch (KIP-320). Not obvious:
+Three facts show it, and the source writes them to the checkpoint with each batch's end (`model.Origin`): the cluster's
+id (KIP-78), each topic's id (KIP-516) and each partition's leader epoch (KIP-320). Not obvious:
 - A leader epoch is that of the leader that returned the end: ListOffsets sends the epoch that we know, and a later
   leader refuses it. So no record before the end has a later epoch.
 - A log can only be truncated when a leader is elected. So leaders are asked about the partitions that have another

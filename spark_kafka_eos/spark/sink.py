@@ -132,7 +132,7 @@ class _Sink(PromptInput):
             self._note_owner(cluster)
 
     def _note_owner(self, cluster: Cluster) -> None:
-        """Note whose the transactional.id is, if only that tells the commit that somebody took it."""
+        """Note who owns the transactional.id, if only that shows the commit that another process took it."""
 
     def _stage(
         self, batches: Iterator[pa.RecordBatch], folder: str, query_id: str | None, batch_id: int | None

@@ -125,7 +125,8 @@ class _Attempts:
                 return "committed", appended
 
     def _written(self, appended: Appended) -> Written:
-        """What the ledger tells people. The sink encodes before it begins, so the steps count, not the clock."""
+        """What the ledger entry says for people. The sink encodes before it begins, so the steps count, not the
+        clock."""
         steps = {**self._recorder.spent("begin"), **appended.milliseconds}
         return Written(
             records=appended.records,

@@ -51,7 +51,7 @@ class Fence:
         name = self._options.transactional_id
         return ProducerIdentity(transactional_id=name, producer_id=facts.producer_id, epoch=facts.epoch)
 
-    def span(self, last: ProducerIdentity, *, was_committed: bool) -> None:
+    def apply(self, last: ProducerIdentity, *, was_committed: bool) -> None:
         """Add every partition and group that stragglers may reach to the transaction of `last`.
 
         InitProducerId of a new producer must follow: it aborts the transaction. Raises ProducerFenced if `last` is no

@@ -86,7 +86,7 @@ class IdempotentWrites:
                 _log.warning("the source offsets are not committed, because a topic no longer exists: %s", error.what)
 
     def _producer_id(self) -> ProducerIdentity:
-        """A producer id that is held, with its next epoch, or a new one; PLAIN if there is none to be had."""
+        """A producer id that is held, with its next epoch, or a new one; PLAIN if there is none."""
         try:
             self._taken = producer_ids.take(self._cluster)
         except BrokerError as error:

@@ -1,4 +1,4 @@
-"""Whether somebody took a transactional.id since one knew whose it was, according to its coordinator.
+"""Whether another process took a transactional.id since its owner was last known, according to its coordinator.
 
 Every InitProducerId raises the epoch, or finally gives another producer id. So it leaves a trace that lasts, and a
 driver that comes back late sees it without sending an InitProducerId of its own, which would abort the transaction of
@@ -24,7 +24,7 @@ _EXHAUSTED = 2**15 - 2  # the last epoch of a producer id in which a transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose a transactional.id was at some time; -1 and -1 if its coordinator did not know it."""
+    """The owner of a transactional.id at some time; -1 and -1 if its coordinator did not know it."""
 
     producer_id: int = -1
     epoch: int = -1

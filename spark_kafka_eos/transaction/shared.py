@@ -9,10 +9,10 @@
 Not obvious:
 - Look before you take. InitProducerId aborts the open transaction of whoever owns the id and fences it. A driver that
   comes back late, after another one took over, must end by itself, without the live one noticing. So nothing sends
-  InitProducerId, or adds anything under the epoch of another owner (the fence), before it has asked whose the id is and
+  InitProducerId, or adds anything under the epoch of another owner (the fence), before it has asked who owns the id and
   what is committed:
-  - A process that holds an epoch knows whose the id must be (`_require_held`).
-  - One that does not, as the sink's commit process, goes by the ledger: if its own run committed the last entry, the id
+  - A process that holds an epoch knows who must own the id (`_require_held`).
+  - One that does not, as the sink's commit process, uses the ledger: if its own run committed the last entry, the id
     must be as that commit left it. If another run did, and this one had committed before it, another driver has taken
     over. Otherwise this run starts, and takes the id. A batch write has no earlier commit, but knows whose the id was
     when it was planned (`planned_under`); so does a replay of dead letters.
@@ -101,7 +101,7 @@ _ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was wh
 
 
 def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
-    """Whose the id is now; None if the coordinator does not tell."""
+    """Who owns the id now; None if the coordinator does not say."""
     return _owner(_described(cluster, transactional_id))
 
 
@@ -148,8 +148,8 @@ class SharedTransaction:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
-        every batch is written. `planned_under` is whose the id was when the write was planned, None if that is not
-        known. `unsure`: requests of this process may have raised the epoch since its last commit. `clock` is for tests.
+        every batch is written. `planned_under` is the owner when the write was planned, None if that is not known.
+        `unsure`: requests of this process may have raised the epoch since its last commit. `clock` is for tests.
         """
         self._options = options
         self._cluster = cluster
@@ -208,7 +208,7 @@ class SharedTransaction:
             _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
 
     def anew(self) -> SharedTransaction:
-        """What goes on in this process after an error: this object, if it knows whose the id is. Otherwise another one,
+        """What goes on in this process after an error: this object, if it knows who owns the id. Otherwise another one,
         which knows that requests of this process may have raised the epoch.
         """
         state, known = self._transaction.state, (State.UNINITIALISED, State.READY, State.COMMITTED)
@@ -346,7 +346,7 @@ class SharedTransaction:
         return verdict
 
     def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _Facts, _ReadUnder]:
-        """The verdict on `batch` for a process that holds no epoch, whose the id is, and under whose epoch the ledger
+        """The verdict on `batch` for a process that holds no epoch, who owns the id, and under whose epoch the ledger
         was read. Raises ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
         """
         facts, glance, verdict = self._looked(batch)
@@ -359,7 +359,7 @@ class SharedTransaction:
         return verdict, facts, None
 
     def _looked(self, batch: MicroBatch) -> tuple[_Facts, CommittedEntry, verdicts.Verdict]:
-        """Whose the id is, what is committed, and the verdict on that.
+        """Who owns the id, what is committed, and the verdict on that.
 
         A commit may come between the answers, and then they do not fit together. What is written is decided on again,
         and what is committed stays so. But a refusal only counts if the owner did not change meanwhile.
@@ -480,13 +480,13 @@ class SharedTransaction:
             raise self._overtaken(facts, ", since this driver's InitProducerId, which was not answered")
 
     def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
-        """Whose the id is as far as this process knows, None if it does not."""
+        """The owner as far as this process knows, None if it does not."""
         if self._identity is not None:
             return Owner(producer_id=self._identity.producer_id, epoch=self._identity.epoch)
         return None if looked is None else _owner(*looked)
 
     def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> Owner | None:
-        """Apply the fence, and return whose the id was. The next InitProducerId is that of a new producer."""
+        """Apply the fence, and return the owner before it. The next InitProducerId is that of a new producer."""
         facts = self._facts()
         if looked is not None and not _same(*looked, facts):
             raise _OwnerChanged
@@ -495,7 +495,7 @@ class SharedTransaction:
             if held is not None and taken_from(held, facts) and not is_given_up(held, facts):
                 raise self._overtaken(facts)
             try:
-                self._fence.span(last, was_committed=facts.state == "CompleteCommit")
+                self._fence.apply(last, was_committed=facts.state == "CompleteCommit")
             except ProducerFenced:
                 if held is not None:
                     raise
