@@ -75,7 +75,7 @@ def _ledger_before_init() -> Iterator[None]:
 
     with (
         mock.patch.object(SharedTransaction, "_initialise", read_first),
-        mock.patch.object(LedgerKeeper, "_confirm_told", return_value=None),
+        mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
     ):
         yield
 
@@ -188,7 +188,7 @@ def _look_always_counts() -> Iterator[None]:
 
     with (
         mock.patch.object(SharedTransaction, "_initialise", counts),
-        mock.patch.object(LedgerKeeper, "_confirm_told", return_value=None),
+        mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
     ):
         yield
 

@@ -48,7 +48,7 @@ class Files(Protocol):
         """Remove a subdirectory with its content. Does nothing if it does not exist."""
 
     def space(self) -> Space | None:
-        """The space where the directory is or will be created; None if the file system does not tell."""
+        """The space where the directory is or will be created; None if the file system does not report it."""
 
 
 @dataclass(frozen=True, slots=True)

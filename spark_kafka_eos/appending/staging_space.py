@@ -5,8 +5,8 @@ A part always stays free. A task asks for the free space before it writes, and a
 all tasks together cannot use up that part in between. That costs nothing, and what other programs write meanwhile
 counts.
 
-Source: statvfs(3). File systems that are not mounted (object stores) do not tell their size, and some mounted ones say
-0; there is no limit then.
+Source: statvfs(3). File systems that are not mounted (object stores) do not report their size, and some mounted ones
+say 0; there is no limit then.
 """
 
 from __future__ import annotations

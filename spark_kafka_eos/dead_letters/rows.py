@@ -28,7 +28,7 @@ NUMBER = "row number"  # an int64 column that the encoder adds: the order of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterTopic:
-    """The topic for dead letters, and what their headers tell of the batch."""
+    """The topic for dead letters, and what their headers say of the batch."""
 
     topic: str
     query_id: str | None = None

@@ -222,7 +222,7 @@ def newest(
             found.append((place, _decode_committed(committed[place], signer)))
         except NotAnEntry as error:
             doubts.append(error)
-    # An operator's reset of the group's offsets breaks its pointers only. What is here, or leads on, tells more than
+    # An operator's reset of the group's offsets breaks its pointers only. What is here, or leads on, says more than
     # they did; but an entry elsewhere may be older than what a broken pointer led to.
     healed = not record_is_broken and any(place == at or isinstance(each, MovedLedger) for place, each in found)
     newer = [each for each in doubts if isinstance(each, NewerEntry)]

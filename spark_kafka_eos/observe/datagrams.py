@@ -133,13 +133,13 @@ class Collector:
         self._batches.setdefault((query, batch), {})[found] = None
 
 
-def tell(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:
+def send_tallies(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:
     """Send a task's statistics to the collector. A process logs only one failure."""
     fields = ([query_id, batch_id, *t.partition, t.start, t.end, t.bytes, t.aborted] for t in tallies)
     _send(address_and_key, fields)
 
 
-def tell_outcome(address_and_key: str, outcome: BatchOutcome) -> None:
+def send_outcome(address_and_key: str, outcome: BatchOutcome) -> None:
     """Send a batch's outcome to the collector. A process logs only one failure."""
     _send(address_and_key, [asdict(outcome)])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.dead_letters.causes import shown
 from spark_kafka_eos.observe import trace_file
-from spark_kafka_eos.observe.datagrams import tell_outcome
+from spark_kafka_eos.observe.datagrams import send_outcome
 from spark_kafka_eos.observe.tallies import BatchOutcome
 from spark_kafka_eos.options import SinkOptions
 
@@ -62,7 +62,7 @@ def observer(options: SinkOptions, collector: str | None = None) -> Observer:
     if options.dead_letter_topic is not None:
         observers.append(functools.partial(log_dead_letters, options.dead_letter_topic))
     if collector is not None:
-        observers.append(functools.partial(tell_report, collector, options))
+        observers.append(functools.partial(send_report, collector, options))
     if options.trace_dir is not None:
         # Without a ledger, an id may be a random one, and each would have a file.
         name = options.transactional_id if options.ledger_topic else UNNAMED
@@ -91,9 +91,9 @@ def _write_trace(folder: Path, name: str, report: CommitReport) -> None:
     trace_file.append(folder, name, report.to_json())
 
 
-def tell_report(collector: str, options: SinkOptions, report: CommitReport) -> None:
+def send_report(collector: str, options: SinkOptions, report: CommitReport) -> None:
     """An observer, given the collector's address and key (`observe.datagrams`)."""
-    tell_outcome(collector, outcome_of(report, options.transactional_id, time.time()))
+    send_outcome(collector, outcome_of(report, options.transactional_id, time.time()))
 
 
 def outcome_of(report: CommitReport, transactional_id: str, now: float) -> BatchOutcome:

@@ -1,7 +1,7 @@
 """Which release of Kafka a broker runs, as far as it says, and the known bugs of its transactions.
 
-A broker does not tell its version. It tells the newest metadata.version that it supports (KIP-584), which is the same
-for all patch releases of a minor release. `docs/brokers.md` has the table of bugs.
+A broker does not report its version. It reports the newest metadata.version that it supports (KIP-584), which is the
+same for all patch releases of a minor release. `docs/brokers.md` has the table of bugs.
 
 Sources: org.apache.kafka.server.common.MetadataVersion; Kafka's issues, and for the releases with the fix the published
 jars of 4.0.0 to 4.4.0.

@@ -78,7 +78,7 @@ SERVICES = (
 
 
 def recognised(hosts: Iterable[str], cluster_id: str) -> Service | None:
-    """The service behind these brokers, if their names or the cluster's id tell."""
+    """The service behind these brokers, if their names or the cluster's id show it."""
     hosts = tuple(hosts)
     for service in SERVICES:
         if service.hosts and any(host.lower().endswith(service.hosts) for host in hosts):

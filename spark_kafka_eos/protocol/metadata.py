@@ -1,6 +1,6 @@
 """A topic's description, as a broker knows it, and which of two descriptions is right: brokers learn of changes late.
 
-A broker that is isolated or has just started describes topics as they once were. Two facts tell old from new: a
+A broker that is isolated or has just started describes topics as they once were. Two facts distinguish old from new: a
 leader's epoch only grows (KIP-101), and a topic never loses a partition. Both hold for one topic id (KIP-516). Between
 two ids, the caller decides. Java's client compares epochs as well (Metadata, KIP-320).
 """

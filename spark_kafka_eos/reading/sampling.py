@@ -62,7 +62,7 @@ def _look(
     if not at:
         return {}
     each = max(_FEWEST_BYTES, min(_BYTES, _ALL_BYTES // len(at)))
-    # A header tells the size of its record batch, so that large ones need not come.
+    # A header has the size of its record batch, so that large ones need not come.
     fetcher = Fetcher(cluster, isolation_level=isolation_level, max_partition_fetch_bytes=each, headers_only=True)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
     return {

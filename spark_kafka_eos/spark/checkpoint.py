@@ -165,7 +165,7 @@ def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]
 
 
 def _first_starts(first_start: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object]:
-    """The sources' offsets at the start of batch 0, as recorded with its end or else as the plan tells.
+    """The sources' offsets at the start of batch 0, as recorded with its end or else as the plan has them.
 
     Empty if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
     """

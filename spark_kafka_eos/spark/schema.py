@@ -4,8 +4,8 @@ All columns are nullable, as in the built-in source, although only keys, values 
 save executors 11 % of their CPU (rows of 100 bytes), but a stateful query could not return to the built-in source:
 Spark accepts NOT NULL where the state was nullable, but not vice versa. A user's schema(…) may declare NOT NULL.
 
-A reader's schema(…) may select columns. Spark does not tell a Python source which columns a query uses, so unused ones
-are decoded, sent to the JVM and copied into every row unless the user selects the others.
+A reader's schema(…) may select columns. Spark does not pass a Python source the columns that a query uses, so unused
+ones are decoded, sent to the JVM and copied into every row unless the user selects the others.
 """
 
 from __future__ import annotations

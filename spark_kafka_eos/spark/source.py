@@ -187,7 +187,7 @@ def _read_and_tell(
     ranges: Sequence[OffsetRange], options: SourceOptions, context: TaskContext, collector: str
 ) -> Iterator[pa.RecordBatch]:
     """The same, and report statistics to the driver's progress listener at the end."""
-    from spark_kafka_eos.observe.datagrams import tell
+    from spark_kafka_eos.observe.datagrams import send_tallies
     from spark_kafka_eos.protocol.cluster import shared_cluster
     from spark_kafka_eos.reading.read_stats import Tally
     from spark_kafka_eos.reading.records import read
@@ -196,4 +196,4 @@ def _read_and_tell(
     yield from read(ranges, options, shared_cluster(options.client), tally)
     query_id, batch_id = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
     if query_id is not None and batch_id is not None:  # not for a batch read of the same session
-        tell(collector, query_id, int(batch_id), tally.ranges)
+        send_tallies(collector, query_id, int(batch_id), tally.ranges)

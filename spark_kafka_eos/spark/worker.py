@@ -1,4 +1,4 @@
-"""Spark's Python workers, which run one task after another: their setup, and what the driver tells them."""
+"""Spark's Python workers, which run one task after another: their setup, and what the driver passes to them."""
 
 from __future__ import annotations
 

@@ -557,7 +557,7 @@ class SharedTransaction:
         said = error.replaced(committed="nothing" if is_over else self._transaction.committed)
         timeout, took = self._options.transaction_timeout_ms, self._clock() - self._appending_since
         if self._transaction.state in _MAY_BE_OPEN and took * 1e3 > timeout:
-            # The coordinator also fences after a timeout, and the error does not tell the two apart.
+            # The coordinator also fences after a timeout, and the error does not distinguish the two.
             action = (
                 f"This attempt took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if no other "
                 f"query uses this transactional.id, restart the query, if necessary with a longer timeout. "

@@ -316,7 +316,7 @@ def test_partitions_share_the_buffer_without_a_search_among_all_of_them_for_each
             reads += name == "bytes"
             return super().__getattribute__(name)
 
-    monkeypatch.setattr(blocks, "_Pending", Counted)
+    monkeypatch.setattr(blocks, "_PendingRows", Counted)
     partitions = 500
     where = EncodeSettings(topic="t", targets={"t": Target(partitions=partitions)}, max_buffered_bytes=1_000)
     encoder = BlockEncoder(where, 0, lambda _: Target(partitions=1), lambda: 7)

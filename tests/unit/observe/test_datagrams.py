@@ -16,7 +16,7 @@ import pytest
 
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.observe import datagrams as module
-from spark_kafka_eos.observe.datagrams import Collector, tell, tell_outcome
+from spark_kafka_eos.observe.datagrams import Collector, send_outcome, send_tallies
 from spark_kafka_eos.observe.tallies import BatchOutcome, RangeTally
 
 TALLY = RangeTally(partition=TopicPartition("orders", 3), start=10, end=25, bytes=1_234, aborted=5)
@@ -37,7 +37,7 @@ def _a_process_of_its_own():
 
 def test_what_a_task_reports_can_be_taken_once(collector):
     other = replace(TALLY, start=25, end=30)
-    tell(collector.address_and_key, "query", 7, [TALLY, other])
+    send_tallies(collector.address_and_key, "query", 7, [TALLY, other])
     assert collector.take("another", 7) == []
     assert collector.take("query", 6) == []
     assert collector.take("query", 7) == [TALLY, other]
@@ -47,12 +47,12 @@ def test_what_a_task_reports_can_be_taken_once(collector):
 def test_a_datagram_that_is_sent_again_counts_once_and_takes_no_memory(collector):
     """Datagrams are signed, but anybody in between can record them."""
     for _ in range(3):
-        tell(collector.address_and_key, "query", 7, [TALLY] * 50)
+        send_tallies(collector.address_and_key, "query", 7, [TALLY] * 50)
         collector.take("another", 0)
     assert collector.take("query", 7) == [TALLY]
-    tell(collector.address_and_key, "query", 8, [TALLY])
+    send_tallies(collector.address_and_key, "query", 8, [TALLY])
     for batch in range(8):  # were they kept, they would displace batch 8
-        tell(collector.address_and_key, "query", batch, [TALLY])
+        send_tallies(collector.address_and_key, "query", batch, [TALLY])
     collector.take("another", 1)
     assert list(collector._batches) == [("query", 8)]
     assert collector.take("query", 8) == [TALLY]
@@ -73,7 +73,7 @@ def test_a_batchs_outcome_arrives_at_once_and_is_noted_once_even_if_it_is_sent_a
     next_one = replace(outcome, batch_id=8)
     try:
         for told in (outcome, outcome, next_one):
-            tell_outcome(collector.address_and_key, told)
+            send_outcome(collector.address_and_key, told)
         assert [arrived.get(timeout=30), arrived.get(timeout=30)] == [outcome, next_one]
         assert collector.take("query", 7) == []
     finally:
@@ -86,8 +86,8 @@ def test_an_outcome_with_another_key_is_not_noted(collector):
     collector._committed = arrived.append
     address = collector.address_and_key.rpartition(":")[0]
     outcome = BatchOutcome(query_id="q", batch_id=7, transactional_id="t", outcome="committed", ended_at=1.5)
-    tell_outcome(f"{address}:{'0' * 64}", outcome)
-    tell(collector.address_and_key, "query", 7, [TALLY])
+    send_outcome(f"{address}:{'0' * 64}", outcome)
+    send_tallies(collector.address_and_key, "query", 7, [TALLY])
     while not collector.take("query", 7):
         pass
     assert arrived == []
@@ -150,7 +150,7 @@ def test_it_listens_in_a_process_with_many_open_files():
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     try:
-        tell(opened.address_and_key, "query", 7, [TALLY])
+        send_tallies(opened.address_and_key, "query", 7, [TALLY])
         assert opened._thread.is_alive()
         assert opened.take("query", 7) == [TALLY]
     finally:
@@ -159,8 +159,8 @@ def test_it_listens_in_a_process_with_many_open_files():
 
 def test_unsigned_datagrams_do_not_count(collector):
     where, _, key = collector.address_and_key.rpartition(":")
-    tell(f"{where}:{'0' * len(key)}", "query", 7, [TALLY])
-    tell(collector.address_and_key, "query", 7, [TALLY])
+    send_tallies(f"{where}:{'0' * len(key)}", "query", 7, [TALLY])
+    send_tallies(collector.address_and_key, "query", 7, [TALLY])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         for datagram in (b"", b"x" * 40):
             stranger.sendto(datagram, ("127.0.0.1", int(where.rpartition(":")[2])))
@@ -169,7 +169,7 @@ def test_unsigned_datagrams_do_not_count(collector):
 
 def test_batches_that_are_never_asked_for_are_forgotten(collector):
     for batch in range(100):
-        tell(collector.address_and_key, "query", batch, [TALLY])
+        send_tallies(collector.address_and_key, "query", batch, [TALLY])
         collector.take("another", 0)  # what has arrived is read
     assert collector.take("query", 35) == []
     assert collector.take("query", 36) == [TALLY]
@@ -178,7 +178,7 @@ def test_batches_that_are_never_asked_for_are_forgotten(collector):
 def test_a_host_without_an_address_is_logged_once_and_fails_no_task(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            tell("host.invalid:1:abc", "query", 7, [TALLY])
+            send_tallies("host.invalid:1:abc", "query", 7, [TALLY])
     [said] = caplog.messages
     assert "host.invalid:1" in said and "abc" not in said
 
@@ -188,6 +188,6 @@ def test_a_collector_that_is_gone_is_logged_once_and_fails_no_task(caplog):
     gone.close()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            tell(gone.address_and_key, "query", 7, [TALLY] * 5)
+            send_tallies(gone.address_and_key, "query", 7, [TALLY] * 5)
     [said] = caplog.messages
     assert "Connection refused" in said
