@@ -42,8 +42,6 @@ from typing import Literal, Self
 
 Committed = Literal["nothing", "everything", "unknown", "acknowledged"]
 
-RUNBOOK = "docs/runbook.md"  # has a section for each class, named as it
-
 _COMMITTED = {
     "nothing": "Nothing was committed.",
     "everything": "The transaction was committed.",
@@ -54,7 +52,7 @@ _COMMITTED = {
 
 
 class KafkaEosError(Exception):
-    """What happened, whether anything was committed, what to do, and the runbook's section.
+    """What happened, whether anything was committed, what to do, and the command that shows more.
 
     `what` is a sentence without its full stop. `committed` refers to the current micro-batch (or batch write). It is
     None for the source's errors, because only the sink knows, and it may be somebody else's.
@@ -67,13 +65,13 @@ class KafkaEosError(Exception):
         self.committed: Committed | None = committed
 
     def __str__(self) -> str:
-        parts = (f"{self.what}.", self._commit_note(), self.action, f"See {self.runbook}")
+        parts = (f"{self.what}.", self._commit_note(), self.action, f"More: {self.runbook}")
         return " ".join(part for part in parts if part)
 
     @property
     def runbook(self) -> str:
-        """The runbook's section for this class, as a path in this repository."""
-        return f"{RUNBOOK}#{type(self).__name__.lower()}"
+        """The command that shows the runbook's section for this class."""
+        return f"kafka-eos explain {type(self).__name__}"
 
     def _commit_note(self) -> str:
         return "" if self.committed is None else _COMMITTED[self.committed]

@@ -10,7 +10,7 @@ from spark_kafka_eos.cli.top_screen import Top
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.status import Commit, PartitionLag, QueryStatus, SourceLag
+from spark_kafka_eos.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
 from spark_kafka_eos.operators.survey import ProducerState, Survey, TransactionListing
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
 
@@ -100,7 +100,7 @@ def _producer(partition: TopicPartition, producer_id: int, epoch: int, *, at: in
 def _query(name: str, batch: int, *, seconds: int, unread: int, held: int) -> QueryStatus:
     entry = LedgerEntry(query_id="8c1f09aa", batch_id=batch, digest="")
     at_ms = NOW_MS - seconds * 1_000
-    commit = Commit(
+    commit = RecordedEntry(
         record=LedgerRecord(offset=batch, timestamp_ms=at_ms, value=b"", producer_id=1, epoch=1), entry=entry
     )
     lag = PartitionLag(committed=0, earliest=0, marks=Marks(last_stable_offset=unread, high_watermark=unread + held))

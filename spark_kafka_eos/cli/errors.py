@@ -29,7 +29,7 @@ FAILED, USAGE, NOT_CHECKED, INTERRUPTED = 1, 2, 3, 130
 
 def show(error: KafkaEosError) -> None:
     """Print a short message to standard error. It does not say what was committed: commands write no query's output."""
-    text = " ".join(part for part in (f"{error.what}.", error.action, f"See {error.runbook}") if part)
+    text = " ".join(part for part in (f"{error.what}.", error.action, f"More: {error.runbook}") if part)
     Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]Error:[/]", Text(text))
 
 

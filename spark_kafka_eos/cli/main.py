@@ -65,6 +65,7 @@ COMMANDS = {
         name="exporter",
         extra=Extra(name="metrics", packages=("prometheus_client",), purpose="Serve metrics for Prometheus."),
     ),
+    "explain": Command(module="explain", name="explain"),
     "preflight": Command(module="preflight", name="preflight"),
     "query": Command(module="query", name="query"),
     "top": Command(

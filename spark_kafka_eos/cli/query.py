@@ -35,7 +35,7 @@ from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
 from spark_kafka_eos.operators.queries import QueryReader
-from spark_kafka_eos.operators.status import Commit, Copies, PartitionLag, QueryStatus, SourceLag
+from spark_kafka_eos.operators.status import Copies, PartitionLag, QueryStatus, RecordedEntry, SourceLag
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import LEDGER_GROUP
 from spark_kafka_eos.options.table import LEDGER_TOPIC
@@ -372,9 +372,9 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
     match one.last:
         case None:
             yield "last commit", "none"
-        case Commit(entry=UnreadableEntry(description=description)):
+        case RecordedEntry(entry=UnreadableEntry(description=description)):
             yield "last commit", description
-        case Commit(entry=LedgerEntry() as entry, record=LedgerRecord(timestamp_ms=at_ms)):
+        case RecordedEntry(entry=LedgerEntry() as entry, record=LedgerRecord(timestamp_ms=at_ms)):
             yield "last commit", f"{_ago(now_ms - at_ms)}, {moment(at_ms)} UTC, number {entry.serial}"
             yield "batch", f"{entry.batch_id} of query {entry.query_id}"
             if entry.incomplete:
@@ -539,7 +539,7 @@ def _partition_json(lag: PartitionLag, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _commit_json(commit: Commit) -> dict[str, Any]:
+def _commit_json(commit: RecordedEntry) -> dict[str, Any]:
     record = commit.record
     place = {"offset": record.offset, "at_ms": record.timestamp_ms}
     return {**place, "producer_id": record.producer_id, "epoch": record.epoch, **_entry_json(commit.entry)}

@@ -12,7 +12,15 @@ from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.operators.open_transactions import described, listed
-from spark_kafka_eos.operators.status import Commit, Copies, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
+from spark_kafka_eos.operators.status import (
+    Copies,
+    PartitionLag,
+    QueryStatus,
+    RecordedEntry,
+    SourceLag,
+    copies_of,
+    entry_of,
+)
 from spark_kafka_eos.operators.unread import Bounds, bounds, first_times
 from spark_kafka_eos.options.sink import LEDGER_GROUP
 from spark_kafka_eos.options.table import LEDGER_TOPIC
@@ -176,12 +184,12 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     return replace(status, sources=lags)
 
 
-def _commits(records: Iterable[LedgerRecord]) -> Iterator[Commit]:
+def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
     """The commits among the records, without those of a ledger that has moved to another topic."""
     for record in records:
         entry = None if record.value is None else entry_of(record.value)
         if entry is not None and not isinstance(entry, MovedLedger):
-            yield Commit(record=record, entry=entry)
+            yield RecordedEntry(record=record, entry=entry)
 
 
 def _bounds(

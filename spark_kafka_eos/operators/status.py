@@ -17,7 +17,7 @@ from spark_kafka_eos.protocol.facts import Marks, TransactionFacts, Unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class RecordedEntry:
     """A record of the ledger topic, sent just before the batch's EndTxn, and the entry that is in it."""
 
     record: LedgerRecord
@@ -84,13 +84,13 @@ class QueryStatus:
 
     transactional_id: str
     ledger_topic: str
-    commits: tuple[Commit, ...] = ()
-    pending: Commit | None = None
+    commits: tuple[RecordedEntry, ...] = ()
+    pending: RecordedEntry | None = None
     sources: tuple[SourceLag | None, ...] = ()
     owner: TransactionFacts | Unread | None = None
 
     @property
-    def last(self) -> Commit | None:
+    def last(self) -> RecordedEntry | None:
         """The last commit."""
         return self.commits[-1] if self.commits else None
 

@@ -245,7 +245,7 @@ def test_a_replay_that_comes_back_late_ends_and_the_live_one_does_not_notice(asi
     with Held(aside, tmp_path / "late", point) as late, Held(aside, tmp_path / "live", "half appended") as live:
         exit_code, said = late.release()
         assert exit_code != 0
-        assert "runbook.md#producerfenced" in said
+        assert "kafka-eos explain ProducerFenced" in said
         exit_code, said = live.release()
         assert exit_code == 0, said
     assert [value for _, _, value, _ in aside.returned()] == values

@@ -58,6 +58,9 @@ def test_a_commands_extra_installs_the_packages_that_the_command_needs():
             assert {named(of_package[package][0]) for package in command.extra.packages} <= installed, name
 
 
+EXPLAINED = {"spark_kafka_eos/cli/runbook.md"}  # of docs/, for `kafka-eos explain`
+
+
 def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
     build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True, capture_output=True, timeout=60)
@@ -67,7 +70,9 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
         ["git", "-C", ROOT, "ls-files", "spark_kafka_eos", "pyspark_kafka_eos"],
         check=True, capture_output=True, text=True,
     ).stdout.split()  # fmt: skip
-    assert packed == {name for name in tracked if (ROOT / name).is_file()}
+    version = wheel.name.split("-")[1]
+    scripts = {f"spark_kafka_eos-{version}.data/scripts/kafka-eos-python"}
+    assert packed == {name for name in tracked if (ROOT / name).is_file() and "/bin/" not in name} | scripts | EXPLAINED
     assert {"spark_kafka_eos/py.typed", "spark_kafka_eos/testing/jars.sha256"} <= packed
 
 

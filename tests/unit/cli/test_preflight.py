@@ -104,7 +104,7 @@ def test_a_source_cluster_without_a_topic_of_it_is_a_usage_error():
 @pytest.mark.parametrize("error", [BrokerUnreachable("no broker answers"), AuthenticationFailed("wrong password")])
 def test_what_could_not_be_checked_is_neither_a_success_nor_a_query_that_would_not_start(error):
     done = run(*GIVEN, "--json", on=Clusters(error=error))
-    assert (done.exit_code, done.stdout, done.stderr) == (3, "", f"Error: {error.what}. See {error.runbook}\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "", f"Error: {error.what}. More: {error.runbook}\n")
 
 
 @pytest.mark.parametrize(

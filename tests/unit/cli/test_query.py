@@ -12,7 +12,7 @@ from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, Written
 from spark_kafka_eos.ledger.verdicts import decide
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.operators.status import Commit, QueryStatus
+from spark_kafka_eos.operators.status import QueryStatus, RecordedEntry
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from tests.batches import reads, record
@@ -39,7 +39,7 @@ def cells(text):
 
 
 def query(entry, owner):
-    commit = Commit(record=record(at_ms=NOW - 7_200_000), entry=entry)
+    commit = RecordedEntry(record=record(at_ms=NOW - 7_200_000), entry=entry)
     return QueryStatus(transactional_id=LONG, ledger_topic="l", commits=(commit,), owner=owner)
 
 

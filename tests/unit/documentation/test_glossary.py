@@ -31,11 +31,6 @@ PLAIN = """
     Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target TooLargeToTravel Wait
 """
 
-# Classes and type aliases that share a name, and why. A class may not, without a reason.
-SHARED = {
-    "Commit": "the barrier's answer that a batch may be committed, and a commit that the ledger topic has",
-}
-
 # What the code, its texts and the pages do not say, and what they say instead.
 NOT_USED = {
     "told": "says, reports, is passed, is distinguished",
@@ -99,11 +94,7 @@ def wrong_words(text: str) -> list[str]:
 
 
 def test_a_class_name_has_one_meaning():
-    assert {name: files for name, files in names().items() if len(files) > 1 and name not in SHARED} == {}
-
-
-def test_a_name_that_is_shared_for_a_reason_still_is():
-    assert [name for name in SHARED if len(names()[name]) < 2] == []
+    assert {name: files for name, files in names().items() if len(files) > 1} == {}
 
 
 def test_the_glossary_has_each_term_once():

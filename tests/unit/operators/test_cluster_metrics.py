@@ -8,7 +8,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators import cluster_metrics as m
 from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, MOST_IDS, MOST_PARTITIONS, cluster_series, down
-from spark_kafka_eos.operators.status import Commit, PartitionLag, QueryStatus, SourceLag
+from spark_kafka_eos.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
 from spark_kafka_eos.operators.survey import ProducerState, Survey, TransactionListing
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
 from tests.batches import record
@@ -32,7 +32,7 @@ def query(name="orders", at_ms=NOW, **partitions):
     return QueryStatus(
         transactional_id=name,
         ledger_topic="books",
-        commits=(Commit(record=record(at_ms=at_ms), entry=entry),),
+        commits=(RecordedEntry(record=record(at_ms=at_ms), entry=entry),),
         sources=(None, source),
     )
 

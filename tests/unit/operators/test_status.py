@@ -9,7 +9,7 @@ import pytest
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_eos.operators.status import Commit, PartitionLag, QueryStatus, SourceLag, copies_of, entry_of
+from spark_kafka_eos.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag, copies_of, entry_of
 from spark_kafka_eos.protocol.facts import Marks
 from tests.batches import record
 
@@ -23,8 +23,8 @@ def lag(committed: int, stable: int, high: int, *, earliest: int = 0, oldest: in
     return PartitionLag(committed=committed, earliest=earliest, marks=marks, oldest_unread_ms=oldest)
 
 
-def commit(serial: int) -> Commit:
-    return Commit(record=record(), entry=replace(ENTRY, serial=serial))
+def commit(serial: int) -> RecordedEntry:
+    return RecordedEntry(record=record(), entry=replace(ENTRY, serial=serial))
 
 
 def status(*sources: SourceLag | None) -> QueryStatus:

@@ -80,7 +80,7 @@ def test_errors_stop_the_query_all_in_one_message():
     assert str(caught.value) == (
         "the preflight found 2 errors:\n- topic a: does not exist. Create it\n- topic b: does not exist. Create it. "
         "Nothing was committed. Fix this and restart; with preflight=false, the query starts in spite of it. "
-        "See docs/runbook.md#preflightfailed"
+        "More: kafka-eos explain PreflightFailed"
     )
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 

@@ -96,7 +96,7 @@ def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(rea
     for call in (lambda: reader.latestOffset(START, ReadAllAvailable()), lambda: reader.partitions(START, END)):
         with pytest.raises(DataLoss) as raised:
             call()
-        said = "orders-0 from 0 to 5 is gone. Set failOnDataLoss=false. See docs/runbook.md#dataloss"
+        said = "orders-0 from 0 to 5 is gone. Set failOnDataLoss=false. More: kafka-eos explain DataLoss"
         assert str(raised.value) == said
         assert raised.value.committed is None
 

@@ -52,7 +52,7 @@ def test_a_second_call_for_a_batch_that_is_settled_is_refused_and_says_what_is_c
         "a second call for batch 7 of query q in the same run: the first call completed. The transaction was "
         "committed. It contains the first call's rows. This call's DataFrames are not written. Write all DataFrames of "
         "a batch in ONE `with writer.transaction(batch_df, batch_id)` block. "
-        "See docs/runbook.md#illegaltransactionstate"
+        "More: kafka-eos explain IllegalTransactionState"
     )
     assert told == ["incomplete"]
 
