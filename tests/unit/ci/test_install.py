@@ -15,11 +15,8 @@ from tests.pages import ROOT
 
 def commands(page: str) -> str:
     """The block of the page that installs the package."""
-    [block] = [
-        text
-        for text in re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-        if "pip" in text
-    ]
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    block: str = next(text for text in blocks if "pip" in text)
     return block
 
 
