@@ -1,16 +1,21 @@
 """The table knows every option once, and answers for those it does not know."""
 
+import ast
 import logging
 import pickle
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+import spark_kafka_eos
 from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import ClientOptions, SinkOptions, SourceOptions, table
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
 from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, take
+
+PACKAGE = Path(spark_kafka_eos.__file__).parent
 
 
 def test_every_name_occurs_only_once():
@@ -47,6 +52,18 @@ def test_every_option_has_a_field_of_its_name(kind, side, otherwise):
 )
 def test_every_field_has_an_option_of_its_name(kind, sides, otherwise):
     assert {field.name for field in fields(kind)} - otherwise <= {row.field for row in OPTIONS if row.side in sides}
+
+
+def test_every_field_is_read_outside_of_the_options():
+    read = {
+        node.attr
+        for path in PACKAGE.rglob("*.py")
+        if path.parent.name != "options"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    kinds = (ClientOptions, SourceOptions, SinkOptions)
+    assert {field.name for kind in kinds for field in fields(kind)} - read == set()
 
 
 def test_every_row_has_a_field_of_its_own_and_a_help_that_is_a_sentence():
