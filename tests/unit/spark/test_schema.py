@@ -7,8 +7,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.records import arrow_schema
-from spark_kafka_eos.spark.schema import selected, source_schema
+from spark_kafka_eos.spark.schema import selected, selecting, source_schema
 
 BUILT_IN = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
@@ -46,6 +47,14 @@ def test_a_schema_chooses_columns_in_its_own_order() -> None:
 
 def test_the_whole_schema_chooses_nothing() -> None:
     assert selected(source_schema(include_headers=True), include_headers=True) == ((), ())
+
+
+def test_a_schema_may_select_headers_only_if_the_options_include_them() -> None:
+    own = StructType([field for field in source_schema(include_headers=True) if field.name in ("value", "headers")])
+    options = {"kafka.bootstrap.servers": "broker.invalid:9092", "subscribe": "orders"}
+    assert selecting(source_options(options | {"includeHeaders": "true"}), own).columns == ("value", "headers")
+    with pytest.raises(ConfigurationError, match="headers"):
+        selecting(source_options(options), own)
 
 
 def test_a_schema_may_say_that_what_every_record_has_is_not_null() -> None:
