@@ -11,6 +11,7 @@ PROGRAM = Path(sys.executable).with_name("kafka-eos")
 NOWHERE = ["--bootstrap-servers", "localhost:1"]
 FAILS = {  # a use of each command that needs no extra, and that ends with a short error
     "dead-letters": (3, ["count", "orders-dead", *NOWHERE]),
+    "explain": (2, ["nothing"]),
     "preflight": (3, [*NOWHERE, "--transactional-id", "orders", "--option", "topic=orders"]),
     "query": (3, ["list", *NOWHERE]),
     "trace": (2, ["nowhere"]),
@@ -38,4 +39,7 @@ for name, command in COMMANDS.items():
         code, shown = run(name, "--help")
         assert code == 3, (name, code, shown)
         assert f'pip install "spark-kafka-eos[{command.extra.name}]"' in shown, shown
+code, shown = run("explain", "LedgerRefused")  # of a page that is in the wheel
+assert code == 0, shown
+assert "kafka-eos query resolve" in shown, shown
 print(f"a plain installation: {len(COMMANDS)} commands work, or say which extra to install")

@@ -15,7 +15,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
-from spark_kafka_eos.cli.errors import FAILED
+from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
     Properties,
@@ -249,6 +249,8 @@ def resolve(
         print(json.dumps(diagnosis_json(found), indent=1))
     else:
         Console(highlight=False).print(diagnosis_view(found, options))
+    if found.verdict is None:
+        raise typer.Exit(NOT_CHECKED)
     if isinstance(found.verdict, Refuse):
         raise typer.Exit(FAILED)
 

@@ -5,12 +5,15 @@ One function for each finding; `ledger.verdicts` decides which one applies.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.words import some
 
 Resolution = Literal["write", "skip", "skip-to", "take-group"]
@@ -46,6 +49,25 @@ class Refuse:
             f"{self.action} To keep this checkpoint and its state, choose what you know to be correct with the sink's "
             f"option `resolve`: {words}."
         ).lstrip()
+
+
+def diagnosis_command(options: SinkOptions) -> str:
+    """The command that shows both sides of a refusal of this query; complete, except for the properties of a secured
+    cluster, whose file only the operator knows.
+    """
+    brokers = ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in options.client.bootstrap_servers
+    )
+    words = ["kafka-eos", "query", "resolve", options.transactional_id, "--bootstrap-servers", brokers]
+    if options.client.security.protocol != "PLAINTEXT":
+        words += ["--properties", "client.properties"]
+    if options.ledger_topic not in ("", LEDGER_TOPIC):
+        words += ["--ledger-topic", options.ledger_topic]
+    if options.txn_app_id is not None:
+        words += ["--option", f"txnAppId={options.txn_app_id}", "--option", f"txnVersion={options.txn_version}"]
+    elif options.checkpoint_location is not None:
+        words += ["--checkpoint-location", options.checkpoint_location]
+    return shlex.join(words)
 
 
 _RESUME = (

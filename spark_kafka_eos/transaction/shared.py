@@ -62,7 +62,7 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.keeper import CommittedEntry, LedgerKeeper
-from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol import describe
@@ -623,7 +623,7 @@ class SharedTransaction:
     def _refused(self, refusal: Refuse, committed: Committed = "nothing") -> LedgerRefused:
         remedy = refusal.remedy
         if refusal.resolutions:
-            remedy += f" `kafka-eos query resolve {self._options.transactional_id}` shows both sides and the choices."
+            remedy += f" `{diagnosis_command(self._options)}` shows both sides and the choices."
         return LedgerRefused(f"{refusal.reason}. {refusal.meaning}", action=remedy, committed=committed)
 
     def _after_commit(self, facts: TransactionFacts, error: KafkaEosError) -> ProducerIdentity | None:

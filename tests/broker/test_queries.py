@@ -411,7 +411,11 @@ def test_the_driver_is_refused_for_the_reason_and_with_the_words_that_the_comman
         query.transaction.begin(batch)
     words = re.findall(r"^resolve='(.*)'$", shown, re.MULTILINE)
     assert words == re.findall(r"resolve='(.*?)'", str(refused.value)) != []
-    assert f"`kafka-eos query resolve {query.options.transactional_id}`" in str(refused.value)
+    arguments = shlex.split(re.findall(r"`(kafka-eos query resolve [^`]+)`", str(refused.value))[0])
+    assert arguments[3] == query.options.transactional_id
+    assert (
+        arguments[arguments.index("--bootstrap-servers") + 1] == query.options.client.librdkafka()["bootstrap.servers"]
+    )
 
 
 def test_a_batch_that_is_not_refused_is_said_to_be_written_or_skipped(copy, command, checkpoint):
@@ -421,8 +425,8 @@ def test_a_batch_that_is_not_refused_is_said_to_be_written_or_skipped(copy, comm
     shown = command("resolve", name, "--checkpoint-location", location)
     assert "comes next, and is not planned yet" in " ".join(shown.split())
     assert "The batch would be written: batch 0 is committed, and this is the next one." in " ".join(shown.split())
-    assert "give --checkpoint-location" in command("resolve", name)
-    assert "no batch is planned" in command("resolve", name, "--checkpoint-location", f"{location}/nothing")
+    assert "give --checkpoint-location" in command("resolve", name, code=3)
+    assert "no batch is planned" in command("resolve", name, "--checkpoint-location", f"{location}/nothing", code=3)
 
 
 def test_a_repeatable_batch_write_is_explained_by_its_version(copy, command):

@@ -728,7 +728,7 @@ def test_the_ledger_has_what_the_committed_attempt_wrote_and_how_long_its_steps_
 
 
 def test_the_command_that_explains_a_refusal_is_named_by_it(kafka):
-    with pytest.raises(LedgerRefused, match="`kafka-eos query resolve id` shows both sides"):
+    with pytest.raises(LedgerRefused, match="`kafka-eos query resolve id --bootstrap-servers [^`]+` shows both sides"):
         settled(OPTIONS, kafka, sourced(7, SOURCE))
 
 
