@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from spark_kafka_eos.auth import jaas, kerberos, msk_iam, tls
+from spark_kafka_eos.auth.extensions import camel_case, sasl_extension
 from spark_kafka_eos.auth.secret import Secret
+from spark_kafka_eos.auth.security import MECHANISMS, MSK_IAM
 from spark_kafka_eos.auth.tokens import TokenEndpoint, TokenProvider
 from spark_kafka_eos.errors import ConfigurationError
-
-MSK_IAM = "AWS_MSK_IAM"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", MSK_IAM)
 
 _JAAS = "kafka.sasl.jaas.config"
 _URL = "kafka.sasl.oauthbearer.token.endpoint.url"
@@ -217,26 +216,3 @@ def _extensions(login: _Login) -> tuple[tuple[str, str], ...]:
         )
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
-
-
-def sasl_extension(name: str, value: str) -> tuple[str, str]:
-    """One SASL extension (KIP-342, RFC 7628 section 3.1): letters as the name, printable text as the value."""
-    if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not value.isprintable():
-        meant = camel_case(name)
-        hint = f"; did you mean {meant}?" if meant != name and meant.isalpha() else ""
-        raise ValueError(
-            f"SASL extension {name!r} needs a name of letters, other than auth, and a printable value{hint}"
-        )
-    return name, value
-
-
-def camel_case(name: str) -> str:
-    """`identity_pool_id` -> `identityPoolId`, as Confluent Cloud's extensions are named; also from `-` and `.`."""
-    first, *others = re.split("[_.-]", name)
-    return first + "".join(word.title() for word in others)
-
-
-def sasl_extensions(value: str) -> tuple[tuple[str, str], ...]:
-    """Comma-separated `name=value` pairs."""
-    pairs = (pair.strip().partition("=") for pair in value.split(","))
-    return tuple(sasl_extension(name, content) for name, _, content in pairs)

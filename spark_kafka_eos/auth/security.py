@@ -1,18 +1,19 @@
-"""Authentication and encryption: Kafka's `security.*`, `sasl.*` and `ssl.*` properties as one value."""
+"""Authentication and encryption as one value, which each connection has. Most need nothing else of this room."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from spark_kafka_eos.auth import msk_iam, sasl, tls
-from spark_kafka_eos.auth.kerberos import Kerberos
 from spark_kafka_eos.auth.secret import Secret
-from spark_kafka_eos.auth.tokens import TokenEndpoint, TokenProvider
-from spark_kafka_eos.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.auth.kerberos import Kerberos
+    from spark_kafka_eos.auth.tokens import TokenEndpoint, TokenProvider
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MSK_IAM = "AWS_MSK_IAM"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", MSK_IAM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,8 @@ class Security:
             return (
                 f"principal {self.kerberos.principal!r}" if self.kerberos.principal else "the Kerberos ticket's owner"
             )
-        if isinstance(self.token_source, TokenProvider):
-            aws = self.token_source.function == msk_iam.FUNCTION
-            return "the AWS credentials" if aws else f"the token of {self.token_source.function}"
+        if self._function is not None:
+            return "the AWS credentials" if self._is_aws else f"the token of {self._function}"
         return f"user {self.username!r}"
 
     @property
@@ -65,11 +65,24 @@ class Security:
         """What to check if a broker rejects it."""
         if self.kerberos is not None:
             return "Check kafka.sasl.kerberos.service.name, and the broker's log for the reason."
-        if isinstance(self.token_source, TokenProvider) and self.token_source.function == msk_iam.FUNCTION:
+        if self._is_aws:
             return "Check that the IAM policy allows kafka-cluster:Connect, and that the region is the cluster's."
         if self.token_source is not None:
             return "Check the broker's log for the reason (issuer, audience, scope, signature)."
         return "Check the user name and the password."
+
+    @property
+    def _function(self) -> str | None:
+        """The function that provides tokens, if one does."""
+        from spark_kafka_eos.auth.tokens import TokenProvider  # of few connections
+
+        return self.token_source.function if isinstance(self.token_source, TokenProvider) else None
+
+    @property
+    def _is_aws(self) -> bool:
+        from spark_kafka_eos.auth.msk_iam import FUNCTION  # of few connections
+
+        return self._function == FUNCTION
 
     def librdkafka(self) -> dict[str, str | int | float | bool]:
         """The librdkafka configuration. It contains secrets in plain text: never log it."""
@@ -79,7 +92,7 @@ class Security:
             user, secret = ("sasl.username", "sasl.password")
             for source in (self.token_source, self.kerberos):
                 config |= {} if source is None else source.librdkafka()
-            if isinstance(self.token_source, TokenEndpoint):
+            if self.token_source is not None and self._function is None:
                 user, secret = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret")
             config |= {user: self.username, secret: _revealed(self.password)}
         if self.uses_tls:
@@ -98,23 +111,3 @@ class Security:
 
 def _revealed(secret: Secret | None) -> str | None:
     return None if secret is None else secret.reveal()
-
-
-def security(given: Mapping[str, object]) -> Security:
-    """Build from the properties in `given` (field of the option table -> parsed value).
-
-    Raises ConfigurationError if they conflict or are incomplete. Credentials or certificates that the protocol would
-    not use count as a conflict, because the connection would be less secure than the user believes.
-    """
-    protocol = given.get("security_protocol", "PLAINTEXT")
-    who, certificates = sasl.sasl(given), tls.trust(given) | tls.identity(given)
-    if protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-        sasl.require(who, protocol)
-    elif who.keys() & {"password", "token_source", "kerberos"}:
-        raise ConfigurationError(
-            "kafka.security.protocol", f"credentials are set, but {protocol} does not authenticate"
-        )
-    if certificates and protocol not in ("SSL", "SASL_SSL"):
-        raise ConfigurationError("kafka.security.protocol", f"certificates are set, but {protocol} does not use TLS")
-    check = given.get("ssl_endpoint_identification_algorithm", "https") == "https"
-    return Security(protocol=protocol, check_hostname=check, **who, **certificates)  # type: ignore[arg-type]

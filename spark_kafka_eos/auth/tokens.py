@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_kafka_eos.auth.extensions import Extensions
 from spark_kafka_eos.auth.secret import Secret
 
-Extensions = tuple[tuple[str, str], ...]
 _NO_TEXT = Secret("")
 
 

@@ -10,7 +10,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options.java_regex import to_python
 
 EARLIEST, LATEST = -2, -1  # as in the built-in source's JSON
 
@@ -37,14 +36,13 @@ class Limit:
         return ",".join([*shown, *([] if self.share is None else [f"{100 * self.share:g}%"])])
 
 
-_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-_ADDRESS = re.compile(
-    r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})"
-)
-_LATEST_MINUS = re.compile(r"latest-(?P<offsets>[1-9][0-9]{0,17})")
-_DURATION = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?")
-_SIZE = re.compile(r"(?P<count>\d+)\s*(?P<unit>[kmgt]b?|b)?")
-_LIMIT = re.compile(r"\d+|(?P<share>\d+(?:\.\d+)?)\s*%")
+# Text, which `re` compiles at the first use: a query uses few of them.
+_LEGAL_TOPIC = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"
+_ADDRESS = r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})"
+_LATEST_MINUS = r"latest-(?P<offsets>[1-9][0-9]{0,17})"
+_DURATION = r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?"
+_SIZE = r"(?P<count>\d+)\s*(?P<unit>[kmgt]b?|b)?"
+_LIMIT = r"\d+|(?P<share>\d+(?:\.\d+)?)\s*%"
 _SHIFTS = {"": 0, "b": 0} | {
     f"{unit}{b}": shift for unit, shift in zip("kmgt", (10, 20, 30, 40), strict=True) for b in ("", "b")
 }
@@ -114,7 +112,7 @@ def location(value: str) -> str:
 def topic(value: str) -> str:
     """A legal topic name (Kafka's `Topic.validate`)."""
     name = value.strip()
-    if not _LEGAL_TOPIC.fullmatch(name):
+    if not re.fullmatch(_LEGAL_TOPIC, name):
         raise ValueError(f"{name!r} is not a valid topic name (1 to 249 of the characters a-z A-Z 0-9 . _ -)")
     return name
 
@@ -128,7 +126,7 @@ def limit(value: str) -> Limit:
     """A count, a share in percent, or both: `1000`, `0.5%`, `1000,0.5%`."""
     counts, shares = [], []
     for part in (part.strip() for part in value.split(",")):
-        match = _LIMIT.fullmatch(part)
+        match = re.fullmatch(_LIMIT, part)
         if match is None or (match["share"] is not None and float(match["share"]) > 100):
             raise ValueError(f"{part!r} is neither a count nor a percentage, for example 1000, 1% or 1000,1%")
         if match["share"] is None:
@@ -147,6 +145,8 @@ def cluster_ids(value: str) -> tuple[str, ...]:
 
 def pattern(value: str) -> str:
     """A regular expression for whole topic names in Java's syntax, translated to Python's."""
+    from spark_kafka_eos.options.java_regex import to_python  # most sources name their topics
+
     try:
         return to_python(text(value))
     except ValueError as error:
@@ -157,7 +157,7 @@ def addresses(value: str) -> tuple[tuple[str, int], ...]:
     """Comma-separated `host:port`; a listener prefix (`SSL://`) is dropped, as in the Java client."""
     servers = []
     for part in filter(None, (part.strip() for part in value.split(","))):
-        match = _ADDRESS.fullmatch(part)
+        match = re.fullmatch(_ADDRESS, part)
         if match is None or not 0 < int(match["port"]) < 65_536:
             raise ValueError(f"{part!r} is not host:port")
         servers.append((match["v6"] or match["host"], int(match["port"])))
@@ -208,7 +208,7 @@ def function(value: str) -> str:
 
 def duration_ms(value: str) -> int:
     """Milliseconds from Spark's time format: `500ms`, `30s`, `15m`, `1h`, `1d`; a bare number is milliseconds."""
-    match = _DURATION.fullmatch(value.strip().lower())
+    match = re.fullmatch(_DURATION, value.strip().lower())
     if match is None:
         raise ValueError(f"{value!r} is not a valid duration, for example 30s or 15m")
     return int(match["count"]) * _MILLISECONDS[match["unit"] or "ms"]
@@ -216,7 +216,7 @@ def duration_ms(value: str) -> int:
 
 def size_bytes(value: str) -> int:
     """Bytes from Spark's size format, powers of 1024: `512k`, `64m`, `64mb`, `1g`; a bare number is bytes."""
-    match = _SIZE.fullmatch(value.strip().lower())
+    match = re.fullmatch(_SIZE, value.strip().lower())
     if match is None or not (size := int(match["count"]) << _SHIFTS[match["unit"] or ""]):
         raise ValueError(f"{value!r} is not a valid size, for example 64m or 1g")
     return size
@@ -282,7 +282,7 @@ def _by_partition(value: str, shape: str, minimum: int, what: str) -> dict[Topic
 def starting_offsets(value: str) -> str | LatestMinus | dict[TopicPartition, int]:
     """A keyword for all partitions, or an offset for each (-2 earliest, -1 latest)."""
     word = value.strip().lower()
-    if before_latest := _LATEST_MINUS.fullmatch(word):
+    if before_latest := re.fullmatch(_LATEST_MINUS, word):
         return LatestMinus(int(before_latest["offsets"]))
     match word:
         case "earliest" | "latest" | "committed" | "committed-or-earliest" | "committed-or-latest":

@@ -6,7 +6,6 @@ another name, both are known. Names are case-insensitive: Spark passes them to P
 
 from __future__ import annotations
 
-import difflib
 import functools
 import logging
 import re
@@ -14,9 +13,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from spark_kafka_eos.auth.sasl import MECHANISMS, sasl_extensions
+from spark_kafka_eos.auth.extensions import sasl_extensions
 from spark_kafka_eos.auth.secret import Secret, keys
-from spark_kafka_eos.auth.security import PROTOCOLS
+from spark_kafka_eos.auth.security import MECHANISMS, PROTOCOLS
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
@@ -414,6 +413,8 @@ def _row(given: str, side: Side) -> Option | None:
         say_without_effect(given, reason)
         return None
     ours = {name.lower(): name for row in OPTIONS if row.side in (side, BOTH) for name in (row.name, *row.also)}
+    import difflib  # for this error alone
+
     near = difflib.get_close_matches(lowered, ours, n=1)
     raise ConfigurationError(given, "unknown option", action=f"Did you mean {ours[near[0]]}?" if near else "")
 
