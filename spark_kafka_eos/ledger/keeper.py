@@ -34,6 +34,7 @@ from spark_kafka_eos.model import (
     lowest,
 )
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import MISSING_SOURCE
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
@@ -41,12 +42,6 @@ from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 _log = logging.getLogger(__name__)
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-
-
-MISSING_SOURCE = (
-    "If the source is on another cluster, set sourceClusters. If the topic was deleted, set failOnDataLoss=false on "
-    "the sink, too: its offsets are then not committed."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

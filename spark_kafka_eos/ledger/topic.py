@@ -18,7 +18,6 @@ from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.ledger.create import create_ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, newest, unreadable
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords, RecordLog
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
@@ -72,6 +71,8 @@ class LedgerTopic:
         try:
             self._cluster.refresh([self.at.topic], patience_ms=0)
         except UnknownTopic:
+            from spark_kafka_eos.ledger.create import create_ledger  # once in its life
+
             create_ledger(self._cluster, self.at.topic)
             self._cluster.refresh([self.at.topic])
         self._there = True

@@ -16,6 +16,11 @@ from spark_kafka_eos.options.table import LEDGER_TOPIC, SINK, say_without_effect
 from spark_kafka_eos.options.unused import WriteKind, unused
 
 LEDGER_GROUP = ".ledger"  # after the transactional.id: the group that holds the pointer, and nothing else
+# What to do where a source's topic is not on the sink's cluster.
+MISSING_SOURCE = (
+    "If the source is on another cluster, set sourceClusters. If the topic was deleted, set failOnDataLoss=false on "
+    "the sink, too: its offsets are then not committed."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

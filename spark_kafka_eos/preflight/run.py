@@ -11,11 +11,10 @@ from dataclasses import replace
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, StagingFull, UnknownTopic
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.keeper import MISSING_SOURCE
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import MISSING_SOURCE, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.options.sink import groups as groups_of
-from spark_kafka_eos.options.sink import internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight import checks, message_formats, releases
 from spark_kafka_eos.preflight.abilities import sink_findings, source_findings
 from spark_kafka_eos.preflight.checks import Facts

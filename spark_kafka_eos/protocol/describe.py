@@ -1,6 +1,9 @@
 """Describes the cluster: topics and their replicas, settings, a transactional.id, a group's members.
 
 It is for the preflight, so a missing ACL is a result (`Unread`), not an error. Raises BrokerUnreachable, BrokerError.
+
+Requests of the admin API are imported where they are made: a process of Spark makes one or two of them, and each of
+kafka-python's modules makes the classes of many.
 """
 
 from __future__ import annotations
@@ -8,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka.protocol.admin.configs import DescribeConfigsRequest
-from kafka.protocol.admin.groups import DescribeGroupsRequest, ListGroupsRequest
-from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, UnknownTopic
@@ -125,6 +125,8 @@ def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> Tran
         if error := incomplete("DescribeTransactions", [transactional_id], described):
             raise error
 
+    from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     try:
         response = cluster.call_coordinator("transaction", transactional_id, request, errors)
@@ -163,6 +165,8 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
         if error := incomplete("DescribeGroups", [group_id], [described.group_id for described in response.groups]):
             raise error
 
+    from kafka.protocol.admin.groups import DescribeGroupsRequest
+
     request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
     try:
         described = cluster.call_coordinator("group", group_id, request, errors).groups[0]
@@ -182,6 +186,8 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
 
 
 def _listed_state(cluster: Cluster, group_id: str) -> str:
+    from kafka.protocol.admin.groups import ListGroupsRequest
+
     request = ListGroupsRequest(states_filter=list(_LIVE_STATES), types_filter=[])
     response = cluster.call_coordinator(
         "group", group_id, request, lambda response: [(Subject(group=group_id), response.error_code)]
@@ -223,6 +229,8 @@ def _topic_settings(
 
 
 def _describe_configs(kind: int, resources: Sequence[str], names: Sequence[str]) -> Any:
+    from kafka.protocol.admin.configs import DescribeConfigsRequest
+
     resource_class: Any = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
         resources=[

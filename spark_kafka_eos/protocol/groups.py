@@ -6,7 +6,6 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka.protocol.admin.groups import ListGroupsRequest
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 
@@ -145,6 +144,8 @@ def group_ids(cluster: Cluster) -> list[str]:
 
 def _group_ids(cluster: Cluster, node: int) -> list[str]:
     """The groups that this node coordinates."""
+    from kafka.protocol.admin.groups import ListGroupsRequest  # for operators alone
+
     request = ListGroupsRequest(states_filter=[], types_filter=[])
     response = cluster.call_node(node, request, lambda response: [(f"broker {node}", response.error_code)])
     return [listed.group_id for listed in response.groups]

@@ -3,6 +3,7 @@
 Of the other packages, only the demo, the checker and `registry` import PySpark.
 
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
+sink_commit.py staged_message.py        the sink's commit, and what its tasks tell it
 writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; how it commits a micro-batch
 encode_stage.py                         encodes rows as record batches in Spark tasks
 arrow_stream.py                         `arrow_stream`: records go from read to encode without the JVM
@@ -15,6 +16,6 @@ features.py                             what the installed PySpark can do
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
 progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit
 lineage.py                              LineageListener, for OpenLineage
-checkpoint.py offset_log.py             a micro-batch as Spark's checkpoint has it; without PySpark
+checkpoint.py offset_log.py plans.py    a micro-batch as Spark's checkpoint has it; without PySpark
 worker.py prompt_input.py               setup of each Python worker; its input without delay
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from spark_kafka_eos.appending.files import Files, files_at
@@ -29,24 +29,13 @@ from spark_kafka_eos.model import (
 from spark_kafka_eos.spark.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
 __all__ = [
-    "PlanDigest",
     "ReadFile",
     "keeps_state",
     "micro_batch",
-    "newest_plan",
     "next_batch",
     "next_batch_at",
-    "plan_of",
     "starts_where_the_query_began",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDigest:
-    """A batch's file in the checkpoint, as exact as its `digest`."""
-
-    batch_id: int
-    digest: str
 
 
 # When Spark plans the first batch of a query with a stateful operator, it writes one of these files: in the usual
@@ -85,26 +74,6 @@ def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     if batch.start is None or read("offsets/0") is None:
         return False
     return batch.start == micro_batch(read, 0).start
-
-
-def newest_plan(files: Files, known: int | None = None) -> PlanDigest | None:
-    """The newest plan of the checkpoint; None if it has none. `known` is the number of an earlier plan: the numbers
-    have no gap, so the next ones are tried, which saves listing the folder.
-    """
-    number, newest = known, None
-    while number is not None and (text := files.read_text(f"offsets/{number + 1}")) is not None:
-        number += 1
-        newest = plan_of(number, text)
-    if newest is not None:
-        return newest
-    numbers = [int(name) for name in files.names("offsets") if name.isdigit()]
-    text = files.read_text(f"offsets/{max(numbers)}") if numbers else None
-    return None if text is None else plan_of(max(numbers), text)
-
-
-def plan_of(batch_id: int, text: str) -> PlanDigest:
-    """The plan with this text."""
-    return PlanDigest(batch_id=batch_id, digest=digest(text))
 
 
 def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:

@@ -22,39 +22,33 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_kafka_eos.appending.append import StagedWrite
-from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.files import files_at, through_spark
-from spark_kafka_eos.appending.report import CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging, folder_of_run, staging_of
-from spark_kafka_eos.appending.temporary import TemporaryStaging
-from spark_kafka_eos.errors import CheckpointUnusable, ConfigurationError, StagingLost
-from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch, destination_of
-from spark_kafka_eos.model import MicroBatch
-from spark_kafka_eos.observe.observers import observer
-from spark_kafka_eos.options import ClientOptions, SinkOptions
-from spark_kafka_eos.preflight.loop import refuse_loop
+from spark_kafka_eos.errors import CheckpointUnusable, ConfigurationError
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.spark.checkpoint import PlanDigest, ReadFile, micro_batch, newest_plan, plan_of
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
+from spark_kafka_eos.spark.plans import PlanDigest, newest_plan, plan_of
 from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import check_schema
-from spark_kafka_eos.spark.worker import COLLECTOR, raising_when_ended
-from spark_kafka_eos.transaction.commit import commit_batch, committer
-from spark_kafka_eos.transaction.ownership import Owner
-from spark_kafka_eos.transaction.shared import owner_of
+from spark_kafka_eos.spark.staged_message import StagedMessage
+from spark_kafka_eos.spark.worker import COLLECTOR
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spark_kafka_eos.appending.report import EncodeReport
+    from spark_kafka_eos.model import MicroBatch
+    from spark_kafka_eos.options import ClientOptions, SinkOptions
+    from spark_kafka_eos.spark.offset_log import ReadFile
+    from spark_kafka_eos.transaction.ownership import Owner
 
 _JOB_GROUP = "spark.jobGroup.id"  # StreamExecution sets it to the id of the query's run
 
@@ -65,21 +59,6 @@ def _uuid(text: str | None) -> str | None:
         return str(uuid.UUID(text or ""))
     except ValueError:
         return None
-
-
-@dataclass(frozen=True)
-class StagedMessage(WriterCommitMessage):
-    """A write task's message to the commit: where its blocks are. In a stream also the folder of its files, its query
-    and the run of it (None if Spark does not provide them), the plan that it worked for (None if unknown), and the
-    address and key of the session's listener, which the commit does not know otherwise (`worker.COLLECTOR`).
-    """
-
-    report: EncodeReport
-    folder: str = ""
-    query_id: str | None = None
-    run_id: str | None = None
-    plan: PlanDigest | None = None
-    collector: str | None = field(default=None, repr=False)
 
 
 # What this process has checked. Spark plans a query's micro-batches in one process unless a minute passes between them
@@ -95,15 +74,6 @@ def _preflight(cluster: Cluster, options: SinkOptions, staging: Staging) -> None
     from spark_kafka_eos.preflight.run import preflight
 
     preflight(cluster, options, staging)
-
-
-def pinned(batch: MicroBatch, reports: Sequence[EncodeReport]) -> MicroBatch:
-    """`batch`, starting at its end if it is a query's first one, its start is unknown and it writes nothing. Then only
-    its end matters.
-    """
-    if batch.batch_id or batch.start is not None or any(report.blocks for report in reports):
-        return batch
-    return replace(batch, sources=tuple(source and replace(source, start=source.end) for source in batch.sources))
 
 
 class _Sink(PromptInput):
@@ -144,32 +114,6 @@ class _Sink(PromptInput):
         settings = encode_settings(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
         return stage_rows(batches, self._options.client, settings, self._staging, folder)
 
-    def _commit(
-        self,
-        messages: Sequence[WriterCommitMessage | None],
-        batch: MicroBatch,
-        decide: Decide | None,
-        collector: str | None = None,
-        planned_under: Owner | None = None,
-    ) -> CommitReport:
-        show(self._options.log_level, self._options.log_format)
-        reports = [message.report for message in messages if isinstance(message, StagedMessage)]
-        if len(reports) != len(messages):
-            raise StagingLost(
-                f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no commit message",
-                action="Restart the query or job; it writes the whole batch again.",
-            )
-        batch = pinned(batch, reports)
-        with raising_when_ended(), self._connect(self._options.client) as cluster:
-            return commit_batch(
-                committer(self._options, cluster, decide, planned_under=planned_under),
-                batch,
-                StagedWrite(cluster, self._options, self._staging, lambda: reports, batch.batch_id),
-                max_attempts=self._options.max_attempts,
-                choice=Choice(mode="driver", reason="as the sink always does"),
-                observe=observer(self._options, collector),
-            )
-
 
 class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
     """A streaming query's sink. Raises ConfigurationError unless checkpointLocation is set on the query."""
@@ -206,7 +150,9 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             return
         super().check()
         if read("commits/0") is None and read("offsets/0") is not None:
+            from spark_kafka_eos.preflight.loop import refuse_loop  # of the first batch
             from spark_kafka_eos.preflight.run import check_source_cluster
+            from spark_kafka_eos.spark.checkpoint import micro_batch
 
             batch = micro_batch(read, 0)
             refuse_loop(self._options, batch)
@@ -240,11 +186,11 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
+        from spark_kafka_eos.spark.sink_commit import commit_micro_batch  # here alone: half of what the sink can load
+
         batch = self._micro_batch(messages, batchId)
-        refuse_loop(self._options, batch)
-        collectors = {message.collector for message in messages if isinstance(message, StagedMessage)} - {None}
         earlier = self._staging.folders_before(batchId)
-        report = self._commit(messages, batch, decide_micro_batch(self._options), next(iter(collectors), None))
+        report = commit_micro_batch(self._options, self._connect, self._staging, messages, batch)
         self._clean(messages)
         if report.outcome == "committed":
             self._staging.clean_all(earlier)
@@ -263,6 +209,8 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         """The batch as recorded in the checkpoint of the query that the tasks worked for, by the plan that they worked
         for.
         """
+        from spark_kafka_eos.spark.checkpoint import micro_batch  # of the commit, as `commit_micro_batch`
+
         before = [f"offsets/{batch_id - 1}"] if batch_id else []
         read = self._read_checkpoint("metadata", f"offsets/{batch_id}", also=before)
         batch = micro_batch(read, batch_id)
@@ -325,6 +273,8 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         self._run = folder_of_run(now)
         self._planned_under: Owner | None = None
         shared = options.staging_dir
+        from spark_kafka_eos.appending.temporary import TemporaryStaging  # of a batch write alone
+
         self._staging = Staging(f"{shared}/kafka-eos-staging/batch-writes") if shared else TemporaryStaging(now)
 
     def check(self) -> None:
@@ -335,6 +285,8 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
             raise
 
     def _note_owner(self, cluster: Cluster) -> None:
+        from spark_kafka_eos.transaction.shared import owner_of  # of a batch write alone
+
         if self._options.transactional_id:
             self._planned_under = owner_of(cluster, self._options.transactional_id)
 
@@ -344,12 +296,16 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the whole write or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
-        app_id, version = self._options.txn_app_id, self._options.txn_version
-        reports = [message.report for message in messages if isinstance(message, StagedMessage)]
-        topics = {block.partition.topic for report in reports for block in report.blocks}
-        batch = batch_write(app_id, version, run=self._run, destination=destination_of(self._options, topics))
-        decide = None if app_id is None else decide_batch_write(self._options)
-        self._commit(messages, batch, decide, planned_under=self._planned_under)
+        from spark_kafka_eos.spark.sink_commit import commit_batch_write  # as for a stream
+
+        commit_batch_write(
+            self._options,
+            self._connect,
+            self._staging,
+            messages,
+            run=self._run,
+            planned_under=self._planned_under,
+        )
         self._staging.clean(self._run)
         self._staging.clean_old(time.time())
 

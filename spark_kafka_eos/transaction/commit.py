@@ -23,7 +23,6 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.backoff import Clock
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.recorder import Recorder, phase, recording
-from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from spark_kafka_eos.transaction.ownership import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
@@ -57,6 +56,8 @@ def committer(
 ) -> Committer:
     """The committer for the option `deliveryGuarantee`. `planned_under`, `unsure`: see SharedTransaction."""
     if options.delivery_guarantee == "at-least-once":
+        from spark_kafka_eos.transaction.idempotent import IdempotentWrites  # of few queries
+
         return IdempotentWrites(options, cluster)
     return SharedTransaction(options, cluster, decide, planned_under=planned_under, unsure=unsure)
 

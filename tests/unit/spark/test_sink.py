@@ -32,7 +32,9 @@ from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.spark import sink
-from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter, StagedMessage, pinned
+from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
+from spark_kafka_eos.spark.sink_commit import pinned
+from spark_kafka_eos.spark.staged_message import StagedMessage
 from spark_kafka_eos.wire.encode import encode
 from tests.model_kafka import KafkaModel
 

@@ -1,0 +1,25 @@
+"""What a write task of the sink tells the commit, through Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_kafka_eos.appending.report import EncodeReport
+from spark_kafka_eos.spark.plans import PlanDigest
+
+
+@dataclass(frozen=True)
+class StagedMessage(WriterCommitMessage):
+    """A write task's message to the commit: where its blocks are. In a stream also the folder of its files, its query
+    and the run of it (None if Spark does not provide them), the plan that it worked for (None if unknown), and the
+    address and key of the session's listener, which the commit does not know otherwise (`worker.COLLECTOR`).
+    """
+
+    report: EncodeReport
+    folder: str = ""
+    query_id: str | None = None
+    run_id: str | None = None
+    plan: PlanDigest | None = None
+    collector: str | None = field(default=None, repr=False)
