@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 from spark_kafka_eos.appending import barrier
+from spark_kafka_eos.appending.report import Counts
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
@@ -27,7 +28,7 @@ from spark_kafka_eos.transaction.states import TRANSITIONS, Event, State
 def _no_barrier() -> Iterator[None]:
     """Whatever the append tasks report is committed."""
 
-    def decide(_reports: object, _stages: object, expected: barrier.Counts) -> barrier.Commit:
+    def decide(_reports: object, _stages: object, expected: Counts) -> barrier.Commit:
         return barrier.Commit(records=sum(expected.values()))
 
     with mock.patch.object(barrier, "decide", decide):

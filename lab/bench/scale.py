@@ -31,7 +31,8 @@ from lab.bench.large_cluster import LargeCluster
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import Network
 from lab.simulation.world import Process, World
-from spark_kafka_eos.appending.append import append, append_attempt, judge
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, EncodeReport, encoded

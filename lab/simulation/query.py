@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from lab.simulation.network import Network
 from lab.simulation.world import Killed, Process, World
-from spark_kafka_eos.appending.append import StagedWrite, append_attempt, judge
+from spark_kafka_eos.appending.append import StagedWrite
 from spark_kafka_eos.appending.append_mode import Choice
+from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport, encoded

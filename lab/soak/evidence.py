@@ -14,8 +14,8 @@ from lab.soak.queries import ABORTED, SOURCE, STATEFUL, output
 from spark_kafka_eos.appending.files import files_at
 from spark_kafka_eos.ledger.progress import cluster_id, committed_by
 from spark_kafka_eos.options import ClientOptions, source_options
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.testing.driver import batch_in_flight, committed_batches
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets

@@ -3,7 +3,8 @@
 blocks partitioner murmur2              encode rows as complete record batches, one partition each
 encode_settings                         how they are encoded, and for which topics
 staging staging_space files temporary   pass blocks from tasks to the driver
-append append_mode barrier              append blocks, on the driver or the executors; decide whether all of them count
+append append_task append_mode          append blocks, on the driver or in tasks of the executors
+barrier                                 decides whether everything was appended exactly once
 produce send_plan                       sends record batches in sequence order, with retries
 sequences producer_ids formats          epochs and sequence numbers; writes without a transaction
 report                                  what each step reports to the next one

@@ -1,40 +1,35 @@
 """Appends blocks to the shared transaction, after stamping them with producer id, epoch and sequence number.
 
-`StagedWrite` appends in the driver what encode tasks staged. With `appendMode=executors`, each append task runs
-`append_attempt` on the blocks of its partitions, and the driver's `judge` decides about all of them. Within a
-transaction, no two callers may append to the same partition: sequence numbers count per partition, and the broker's
-duplicate detection does not compare content.
+`StagedWrite` appends in the driver what encode tasks staged; with `appendMode=executors`, append tasks do
+(`append_task`). Within a transaction, no two callers may append to the same partition: sequence numbers count per
+partition, and the broker's duplicate detection does not compare content.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from spark_kafka_eos import failpoints
-from spark_kafka_eos.appending import barrier, formats
-from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts, total
+from spark_kafka_eos.appending import formats
 from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.appending.report import Appended, EncodeReport
+from spark_kafka_eos.appending.report import Appended, EncodeReport, total
 from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel
 from spark_kafka_eos.dead_letters import causes
-from spark_kafka_eos.errors import CorruptRecordBatch, KafkaEosError, StagingLost, TransactionAborted
+from spark_kafka_eos.errors import CorruptRecordBatch, StagingLost, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.parsers import Limit
 from spark_kafka_eos.protocol import recorder
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.wire.record_batch import stamp
 
 if TYPE_CHECKING:
-    from spark_kafka_eos.appending.blocks import Block
+    pass
 
 _log = logging.getLogger(__name__)
 
@@ -213,117 +208,3 @@ class StagedWrite:
                 "append": (time.perf_counter() - started) * 1e3,
             },
         )
-
-
-def append_attempt(
-    cluster: Cluster,
-    identity: ProducerIdentity,
-    shuffled: Iterable[Block | EncodeReport],
-    *,
-    stage_id: int,
-    slot: int,
-    attempt: int,
-    transaction_timeout_ms: int,
-    batch_id: int,
-    ledger_topic: str = "",
-    added: Iterable[TopicPartition] = (),
-    append: Callable[..., list[Ack]] = append,
-) -> AppendReport:
-    """One attempt of the append task of `slot`. Only the first attempt appends its blocks. The encode tasks' reports
-    come before them, so that on TV1 one request adds all the task's partitions to the transaction, and none if they are
-    among those that the driver has `added` (KIP-609).
-
-    It never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
-    still be in flight with the same sequence numbers, and the broker compares nothing else. So it returns its error in
-    the report, a second attempt appends nothing and reports that, and the driver decides (appending.barrier).
-    """
-    report = AppendReport(stage_id=stage_id, slot=slot, attempt=attempt)
-    if attempt > 0:
-        return report
-    sent: Counter[TopicPartition] = Counter()
-
-    def counted(blocks: Iterable[Block]) -> Iterator[tuple[TopicPartition, int, bytearray]]:
-        for block in blocks:
-            sent[block.partition] += block.records
-            yield block.partition, block.records, block.data
-
-    started = time.perf_counter()
-    with recorder.recording(kept=_KEPT_BY_TASK) as requests:
-        encoded, blocks = _reports_first(shuffled)
-        recorder.add_links(link for each in encoded for link in each.links)
-        expected = total(each.records for each in encoded)
-        try:
-            for each in encoded:
-                if each.error is not None:
-                    raise each.error
-            acks = append(
-                cluster,
-                identity,
-                counted(blocks),
-                partitions=expected,
-                added=added,
-                transaction_timeout_ms=transaction_timeout_ms,
-                batch_id=batch_id,
-                ledger_topic=ledger_topic,
-            )
-        except KafkaEosError as error:
-            # The report of a straggler is lost, so its executor's log is the only trace.
-            _log.warning("append task %d of batch %d, epoch %d: %s", slot, batch_id, identity.epoch, error)
-            return replace(report, sent=dict(sent), error=error, trace=requests.trace())
-    return replace(
-        report,
-        trace=requests.trace(),
-        encoded=expected,
-        sent=dict(sent),
-        acked=records_by_partition(acks),
-        bytes=sum(ack.bytes for ack in acks),
-        dead_letters=causes.counted(each.dead_letters for each in encoded),
-        milliseconds={
-            "encode": max((each.milliseconds for each in encoded), default=0.0),
-            "append": (time.perf_counter() - started) * 1e3,
-        },
-    )
-
-
-def _reports_first(shuffled: Iterable[Block | EncodeReport]) -> tuple[list[EncodeReport], Iterator[Block]]:
-    rows = iter(shuffled)
-    reports: list[EncodeReport] = []
-    for row in rows:
-        if not isinstance(row, EncodeReport):
-            return reports, itertools.chain([row], cast("Iterator[Block]", rows))
-        reports.append(row)
-    return reports, iter(())
-
-
-def judge(
-    reports: Sequence[AppendReport],
-    attempts: Callable[[set[int]], Mapping[int, StageAttempts]],
-    max_dead_letters: Limit | None = None,
-) -> Appended:
-    """The barrier: every record was appended exactly once, else raise TransactionAborted or the error of a task. Then
-    TooManyDeadLetters, if there are too many among them.
-
-    `attempts` returns the attempts of the stages with these ids.
-    """
-    recorder.add_tasks([(report.slot, report.trace) for report in reports if report.trace is not None])
-    errors = [report.error for report in reports if report.error is not None]
-    for error in sorted(errors, key=lambda error: isinstance(error, TransactionAborted)):
-        raise error  # an error that no retry can fix comes first
-    expected = total(report.encoded for report in reports)
-    match barrier.decide(reports, attempts({report.stage_id for report in reports}), expected):
-        case barrier.Redo(reason=reason):
-            raise TransactionAborted(reason, action=WRITTEN_AGAIN)
-        case barrier.Commit(records=records):
-            dead = causes.counted(report.dead_letters for report in reports)
-            causes.check_limit(dead, records, max_dead_letters)
-            return Appended(
-                partitions=len(expected),
-                records=records,
-                bytes=sum(report.bytes for report in reports),
-                topics=topics_of(expected),
-                dead_letters=dead,
-                milliseconds={
-                    step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)
-                    for step in ("encode", "append")
-                },
-            )

@@ -14,12 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from spark_kafka_eos.appending.report import Counts, total
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.trace import Trace
 from spark_kafka_eos.words import some
-
-Counts = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +66,6 @@ class Redo:
     """The transaction must be aborted and the whole batch written again under a new epoch."""
 
     reason: str
-
-
-def total(counts: Iterable[Counts]) -> dict[TopicPartition, int]:
-    """The sum of record counts, per partition."""
-    records: Counter[TopicPartition] = Counter()
-    for each in counts:
-        records.update(each)
-    return dict(records)
 
 
 def decide(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts], expected: Counts) -> Commit | Redo:

@@ -9,17 +9,28 @@ CommitReport     one per micro-batch, for users and the log
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
-from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.trace import NO_TRACE, Trace
 
 if TYPE_CHECKING:
+    from spark_kafka_eos.appending.append_mode import Choice
     from spark_kafka_eos.appending.blocks import Block
+
+Counts = Mapping[TopicPartition, int]
+"""The number of records per partition."""
+
+
+def total(counts: Iterable[Counts]) -> dict[TopicPartition, int]:
+    """The sum of record counts, per partition."""
+    records: Counter[TopicPartition] = Counter()
+    for each in counts:
+        records.update(each)
+    return dict(records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from spark_kafka_eos.observe.metrics import Series
 from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, down
 from spark_kafka_eos.operators.cluster_watch import ClusterWatch
 from spark_kafka_eos.options import SourceOptions, source_options
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
 
 _ANSWER_MS = 10_000  # a broker that takes longer is shown as one that does not answer

@@ -37,8 +37,8 @@ from spark_kafka_eos.model import TopicPartition, offsets_to_json
 from spark_kafka_eos.operators.queries import QueryReader
 from spark_kafka_eos.operators.status import Copies, PartitionLag, QueryStatus, RecordedEntry, SourceLag
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.sink import LEDGER_GROUP
-from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.spark.checkpoint import next_batch_at

@@ -15,7 +15,7 @@ from spark_kafka_eos.cli.transactions import ANSWER_MS
 from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.operators.queries import QueryReader
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
 
 MOST_PARTITIONS = 2_000  # that are looked at each time, unless topics are named

@@ -22,7 +22,7 @@ from spark_kafka_eos.cli.query_options import (
     client_of,
 )
 from spark_kafka_eos.cli.terminal import Console, Text
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
 from spark_kafka_eos.verify.verification import Progress as OnProgress
 from spark_kafka_eos.verify.verification import Report

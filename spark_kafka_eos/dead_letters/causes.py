@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from spark_kafka_eos.errors import TooManyDeadLetters
-from spark_kafka_eos.options.parsers import Limit
+from spark_kafka_eos.options.values import Limit
 
 LONGEST_CAUSE, LONGEST_MESSAGE = 64, 500  # characters
 MOST_CAUSES = 20  # that are counted separately: a user's own may be many

@@ -9,15 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.dead_letters.causes import shown
-from spark_kafka_eos.observe import trace_file
-from spark_kafka_eos.observe.datagrams import send_outcome
-from spark_kafka_eos.observe.tallies import BatchOutcome
 from spark_kafka_eos.options import SinkOptions
 
 BATCHES = "spark_kafka_eos.writing.commit"
@@ -62,6 +58,8 @@ def observer(options: SinkOptions, collector: str | None = None) -> Observer:
     if options.dead_letter_topic is not None:
         observers.append(functools.partial(log_dead_letters, options.dead_letter_topic))
     if collector is not None:
+        from spark_kafka_eos.observe.outcomes import send_report  # with a ProgressListener
+
         observers.append(functools.partial(send_report, collector, options))
     if options.trace_dir is not None:
         # Without a ledger, an id may be a random one, and each would have a file.
@@ -88,28 +86,6 @@ def together(observers: Sequence[Observer]) -> Observer:
 
 
 def _write_trace(folder: Path, name: str, report: CommitReport) -> None:
+    from spark_kafka_eos.observe import trace_file  # with traceDir
+
     trace_file.append(folder, name, report.to_json())
-
-
-def send_report(collector: str, options: SinkOptions, report: CommitReport) -> None:
-    """An observer, given the collector's address and key (`observe.datagrams`)."""
-    send_outcome(collector, outcome_of(report, options.transactional_id, time.time()))
-
-
-def outcome_of(report: CommitReport, transactional_id: str, now: float) -> BatchOutcome:
-    """What the listener needs of a report; `now` is in seconds since 1970."""
-    return BatchOutcome(
-        query_id=report.query_id,
-        batch_id=report.batch_id,
-        transactional_id=transactional_id,
-        outcome=report.outcome,
-        ended_at=now,
-        error=report.error,
-        epoch=report.epoch if report.epoch >= 0 else None,
-        records=report.records,
-        bytes=report.bytes,
-        dead_letters=dict(report.dead_letters),
-        aborted_attempts=len(report.redone),
-        milliseconds=dict(report.milliseconds),
-        retries=dict(report.retries),
-    )

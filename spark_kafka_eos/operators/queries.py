@@ -22,8 +22,8 @@ from spark_kafka_eos.operators.status import (
     entry_of,
 )
 from spark_kafka_eos.operators.unread import Bounds, bounds, first_times
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.sink import LEDGER_GROUP
-from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread

@@ -4,14 +4,16 @@
     kafka_properties.py               Kafka properties that are rejected or ignored
     parsers.py                        from text to value
     java_regex.py                     subscribePattern, from Java's syntax to Python's
-    client.py source.py sink.py       the parsed values, and constraints between them; `auth`: TLS and SASL
+    client.py source.py sink.py       the parsed values; `auth`: TLS and SASL
+    source_parser.py sink_parser.py   from the user's options to these, and constraints between them
+    outputs.py values.py              values of single options
     unused.py                         where an option of the sink has no effect
     reserved.py                       topics that no record may go to
     reference.py                      the reference documentation, generated from the table
     properties.py                     Kafka's .properties files
 
 Options are parsed on the driver; the values, secrets included, are sent to the executors. A source's process does not
-load the sink's options, because imports delay a query's start.
+load the sink's options, and a task loads no parser, because imports delay a query's start.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from spark_kafka_eos.options.client import ClientOptions
 
 if TYPE_CHECKING:
     from spark_kafka_eos.options.properties import from_properties
-    from spark_kafka_eos.options.sink import SinkOptions, sink_options
-    from spark_kafka_eos.options.source import SourceOptions, Timestamps, source_options
+    from spark_kafka_eos.options.sink import SinkOptions
+    from spark_kafka_eos.options.sink_parser import sink_options
+    from spark_kafka_eos.options.source import SourceOptions, Timestamps
+    from spark_kafka_eos.options.source_parser import source_options
     from spark_kafka_eos.options.unused import WriteKind
 
 __all__ = [
@@ -51,7 +55,7 @@ __getattr__ = lazy(
         "Timestamps": "spark_kafka_eos.options.source",
         "WriteKind": "spark_kafka_eos.options.unused",
         "from_properties": "spark_kafka_eos.options.properties",
-        "sink_options": "spark_kafka_eos.options.sink",
-        "source_options": "spark_kafka_eos.options.source",
+        "sink_options": "spark_kafka_eos.options.sink_parser",
+        "source_options": "spark_kafka_eos.options.source_parser",
     },
 )

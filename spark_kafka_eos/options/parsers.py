@@ -5,35 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options.outputs import OutputTopic
+from spark_kafka_eos.options.values import LatestMinus, Limit
 
 EARLIEST, LATEST = -2, -1  # as in the built-in source's JSON
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class LatestMinus:
-    """In each partition, `offsets` before its latest offset, or its earliest offset if that is later."""
-
-    offsets: int
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """At most `count` of a batch's records, and at most this `share` of them (0 to 1); None is without limit."""
-
-    count: int | None = None
-    share: float | None = None
-
-    def __str__(self) -> str:
-        shown = [] if self.count is None else [str(self.count)]
-        return ",".join([*shown, *([] if self.share is None else [f"{100 * self.share:g}%"])])
 
 
 # Text, which `re` compiles at the first use: a query uses few of them.
@@ -43,6 +25,7 @@ _LATEST_MINUS = r"latest-(?P<offsets>[1-9][0-9]{0,17})"
 _DURATION = r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?"
 _SIZE = r"(?P<count>\d+)\s*(?P<unit>[kmgt]b?|b)?"
 _LIMIT = r"\d+|(?P<share>\d+(?:\.\d+)?)\s*%"
+_PARTITIONS = r"(\d{1,6})(?:-(\d{1,6}))?"
 _SHIFTS = {"": 0, "b": 0} | {
     f"{unit}{b}": shift for unit, shift in zip("kmgt", (10, 20, 30, 40), strict=True) for b in ("", "b")
 }
@@ -120,6 +103,34 @@ def topic(value: str) -> str:
 def topics(value: str) -> tuple[str, ...]:
     """Comma-separated topic names; duplicates and blank entries are dropped, as in the built-in source."""
     return tuple(dict.fromkeys(topic(name) for name in text(value).split(",") if name.strip())) or (topic(""),)
+
+
+def output_topics(value: str) -> tuple[OutputTopic, ...]:
+    """Comma-separated topics, each of them whole, or with a partition or a range (`orders:3`, `orders:0-15`, both ends
+    included), of which a topic may have several. Duplicates and blank entries are dropped.
+    """
+    declared: dict[str, set[int] | None] = {}
+    for entry in (entry.strip() for entry in text(value).split(",") if entry.strip()):
+        name, colon, numbers = entry.partition(":")
+        name = topic(name)
+        found = _numbers(entry, numbers) if colon else None
+        if name in declared and (declared[name] is None) != (found is None):
+            raise ValueError(f"{name} is listed as a whole topic and with partitions")
+        declared[name] = None if found is None else (declared.get(name) or set()) | found
+    return tuple(
+        OutputTopic(topic=name, partitions=None if numbers is None else frozenset(numbers))
+        for name, numbers in declared.items()
+    ) or (OutputTopic(topic=topic("")),)
+
+
+def _numbers(entry: str, numbers: str) -> set[int]:
+    match = re.fullmatch(_PARTITIONS, numbers)
+    if match is None:
+        raise ValueError(f"{entry!r} is not a topic with a partition or a range, for example orders:3 or orders:0-15")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise ValueError(f"{entry!r} is an empty range: {last} comes before {first}")
+    return set(range(first, last + 1))
 
 
 def limit(value: str) -> Limit:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+LEDGER_TOPIC = "kafka-eos-ledger"  # the default of ledgerTopic
 
 INTERNAL = "is one of Kafka's internal topics"
 LEDGER = "is a ledger topic: only the ledger writes it"

@@ -19,11 +19,8 @@ from spark_kafka_eos.auth.security import MECHANISMS, PROTOCOLS
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
-from spark_kafka_eos.options.outputs import output_topics
 
 _log = logging.getLogger(__name__)
-
-LEDGER_TOPIC = "kafka-eos-ledger"  # the default of ledgerTopic
 
 
 class Side(Enum):
@@ -142,7 +139,7 @@ OPTIONS: tuple[Option, ...] = (
     # -- what to write
     Option("topic", SINK, p.topic,
            "Topic for all rows; overrides the column `topic`."),
-    Option("outputTopics", SINK, output_topics,
+    Option("outputTopics", SINK, p.output_topics,
            "Comma-separated list of topics that may be written, whole or some "
            "[partitions](foreachbatch.md#partitions-that-are-known), both ends included: `orders:0-15,alerts`. A row "
            "for another topic or partition fails the batch before anything is sent (KIP-609), or with deadLetterTopic "

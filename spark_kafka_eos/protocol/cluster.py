@@ -19,7 +19,6 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions, reserved
-from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget, Clock
 from spark_kafka_eos.protocol.connection import Connection
@@ -225,7 +224,7 @@ class Cluster:
         if self.topic(topic).internal:
             return reserved.INTERNAL
         topic_id = self.topic(topic).id
-        ledgers = (self._topics[name][1].id for name in {ledger_topic, LEDGER_TOPIC} if name in self._topics)
+        ledgers = (self._topics[name][1].id for name in {ledger_topic, reserved.LEDGER_TOPIC} if name in self._topics)
         return reserved.LEDGER if topic_id.int and topic_id in set(ledgers) else None
 
     def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

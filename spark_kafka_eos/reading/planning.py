@@ -25,8 +25,8 @@ from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.model import OffsetRange, Offsets, TopicPartition
-from spark_kafka_eos.options.parsers import LatestMinus
 from spark_kafka_eos.options.source import Start, Timestamps
+from spark_kafka_eos.options.values import LatestMinus
 
 EARLIEST, LATEST = -2, -1  # in explicit offsets
 _GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.appending.append import WRITTEN_AGAIN, add_partitions, append_attempt, judge
+from spark_kafka_eos.appending.append import WRITTEN_AGAIN, add_partitions
 from spark_kafka_eos.appending.append_mode import append_tasks
+from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import AppendReport
 from spark_kafka_eos.appending.blocks import EncodeSettings
 from spark_kafka_eos.appending.report import Appended

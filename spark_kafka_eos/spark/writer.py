@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.options import WriteKind, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic
-from spark_kafka_eos.options.sink import output_topics_of, require_declared
+from spark_kafka_eos.options.sink_parser import output_topics_of, require_declared
 from spark_kafka_eos.spark.encode_stage import RowsOf
 from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter

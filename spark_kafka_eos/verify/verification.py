@@ -26,8 +26,8 @@ from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts

@@ -20,7 +20,7 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import digest
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight import rights
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import preflight

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 
-from spark_kafka_eos.appending.append import append, append_attempt
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.append_task import append_attempt
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending.append import add_partitions, append_attempt
+from spark_kafka_eos.appending.append import add_partitions
+from spark_kafka_eos.appending.append_task import append_attempt
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, EncodedBlock, EncodeReport
 from spark_kafka_eos.model import MicroBatch, TopicPartition

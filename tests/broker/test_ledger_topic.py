@@ -15,8 +15,8 @@ from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import topics
 from spark_kafka_eos.protocol.facts import TopicFacts

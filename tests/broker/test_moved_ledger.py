@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.groups import GroupCoordinator

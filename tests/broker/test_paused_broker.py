@@ -10,7 +10,8 @@ import time
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending.append import append, append_attempt, judge
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from spark_kafka_eos.cli import main as cli
 from spark_kafka_eos.errors import BrokerError, PreflightFailed
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import examine, preflight

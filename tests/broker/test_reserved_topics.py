@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.appending.append import append, append_attempt
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.append_task import append_attempt
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.cli.main import app
@@ -20,7 +21,7 @@ from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.wire.encode import encode
 from tests.producing import produce

@@ -19,7 +19,7 @@ from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.replay.send import plan
 from spark_kafka_eos.transaction.commit import commit_batch

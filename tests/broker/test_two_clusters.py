@@ -12,8 +12,8 @@ from spark_kafka_eos.ledger.entry import SourceProgress
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.model import MicroBatch, OffsetRange, SourceRange, TopicPartition
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.options.table import LEDGER_TOPIC
 from spark_kafka_eos.protocol import cluster as cluster_module
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets

@@ -35,7 +35,7 @@ from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol import offsets as broker_offsets
 from spark_kafka_eos.protocol.cluster import Cluster

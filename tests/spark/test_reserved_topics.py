@@ -14,7 +14,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
 from tests.producing import produce
 from tests.reading import read_committed

@@ -31,7 +31,7 @@ from spark_kafka_eos.model import (
     TopicPartition,
 )
 from spark_kafka_eos.options import sink_options, source_options
-from spark_kafka_eos.options.outputs import output_topics
+from spark_kafka_eos.options.parsers import output_topics
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.reading.positions import Positions

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.appending.append import append_attempt, judge
+from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import EncodeReport, encoded
 from spark_kafka_eos.errors import InvalidRow, TooManyDeadLetters, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.options.parsers import Limit
+from spark_kafka_eos.options.values import Limit
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.recorder import connecting, recording
 

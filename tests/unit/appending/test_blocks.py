@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options.outputs import output_topics
+from spark_kafka_eos.options.parsers import output_topics
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.record_batch import scan
 

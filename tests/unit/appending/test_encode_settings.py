@@ -7,7 +7,7 @@ from spark_kafka_eos.appending.encode_settings import encode_settings, known_par
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.options.outputs import output_topics
+from spark_kafka_eos.options.parsers import output_topics
 from tests.model_kafka import KafkaModel
 
 TARGETS = {"a": Target(partitions=3), "b": Target(partitions=2)}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from spark_kafka_eos.dead_letters.causes import LONGEST_MESSAGE, MOST_CAUSES, Cause, check_limit, counted
 from spark_kafka_eos.dead_letters.headers import PREFIX, DeadLetter, headers_of, letter_of, own_headers
 from spark_kafka_eos.errors import TooManyDeadLetters
-from spark_kafka_eos.options.parsers import Limit
+from spark_kafka_eos.options.values import Limit
 
 WHOLE = DeadLetter(
     cause=Cause.UNKNOWN_SCHEMA,

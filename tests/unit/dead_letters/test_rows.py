@@ -15,7 +15,7 @@ from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_head
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options.outputs import output_topics
+from spark_kafka_eos.options.parsers import output_topics
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.record_batch import scan
 

@@ -9,7 +9,8 @@ import pytest
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.observe.datagrams import Collector
-from spark_kafka_eos.observe.observers import observer, outcome_of
+from spark_kafka_eos.observe.observers import observer
+from spark_kafka_eos.observe.outcomes import outcome_of
 from spark_kafka_eos.observe.tallies import BatchOutcome
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.trace import Request, Trace

@@ -3,7 +3,8 @@
 import pytest
 
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options.outputs import OutputTopic, output_topics, shown
+from spark_kafka_eos.options.outputs import OutputTopic, shown
+from spark_kafka_eos.options.parsers import output_topics
 
 
 @pytest.mark.parametrize(

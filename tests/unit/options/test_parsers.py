@@ -4,6 +4,7 @@ import pytest
 
 from spark_kafka_eos.model import TopicPartition as TP
 from spark_kafka_eos.options import parsers as p
+from spark_kafka_eos.options.values import LatestMinus, Limit
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_start_may_be_a_word_in_any_case(word):
 
 @pytest.mark.parametrize(("text", "offsets"), [("latest-1", 1), (" Latest-1000000 ", 1_000_000)])
 def test_a_start_may_be_a_number_of_offsets_before_the_latest(text, offsets):
-    assert p.starting_offsets(text) == p.LatestMinus(offsets)
+    assert p.starting_offsets(text) == LatestMinus(offsets)
 
 
 def test_a_start_may_be_an_offset_for_each_partition():
@@ -225,10 +226,10 @@ def test_anything_else_is_not_a_size(text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1000", p.Limit(count=1_000)),
-        ("0", p.Limit(count=0)),
-        ("1%", p.Limit(share=0.01)),
-        (" 0.5 % , 20 ", p.Limit(count=20, share=0.005)),
+        ("1000", Limit(count=1_000)),
+        ("0", Limit(count=0)),
+        ("1%", Limit(share=0.01)),
+        (" 0.5 % , 20 ", Limit(count=20, share=0.005)),
     ],
 )
 def test_a_limit_is_a_count_a_share_or_both(text, expected):

@@ -7,7 +7,7 @@ import pytest
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic, shown
-from spark_kafka_eos.options.sink import output_topics_of
+from spark_kafka_eos.options.sink_parser import output_topics_of
 
 BROKER = {"kafka.bootstrap.servers": "a:1"}
 ID = {"kafka.transactional.id": "orders"}

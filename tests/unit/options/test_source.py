@@ -8,7 +8,7 @@ import pytest
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import TopicPartition as TP
 from spark_kafka_eos.options import SourceOptions, Timestamps, source_options
-from spark_kafka_eos.options.parsers import LatestMinus
+from spark_kafka_eos.options.values import LatestMinus
 
 BROKER = {"kafka.bootstrap.servers": "a:1"}
 

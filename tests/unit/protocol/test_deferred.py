@@ -67,13 +67,6 @@ def test_a_sources_process_loads_nothing_that_only_few_queries_need():
     assert run(f"{planned}; print(sorted(set({unwanted}) & set(sys.modules)))") == "[]"
 
 
-def test_what_reads_a_groups_offsets_loads_one_part_of_the_administration():
-    """A sink's two processes wait for it in a session's first batch."""
-    imports = "import sys, spark_kafka_eos.protocol.groups"
-    parts = "sorted(name for name in sys.modules if name.startswith('kafka.protocol.admin.'))"
-    assert run(f"{imports}; print({parts})") == "['kafka.protocol.admin.groups']"
-
-
 def test_a_sources_first_batch_loads_nothing_of_consumer_groups():
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     code = f"""

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.options.parsers import LatestMinus
 from spark_kafka_eos.options.source import Start, Timestamps
+from spark_kafka_eos.options.values import LatestMinus
 from spark_kafka_eos.reading.planning import (
     Lost,
     ReadPlan,

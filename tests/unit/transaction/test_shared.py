@@ -14,7 +14,8 @@ import pytest
 from lab.simulation.conditions import Conditions
 from lab.simulation.coordinator import Phase
 from lab.simulation.refusals import refusal
-from spark_kafka_eos.appending.append import append, append_attempt, judge
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, CommitReport

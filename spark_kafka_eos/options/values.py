@@ -1,0 +1,24 @@
+"""Values of options that are more than a number or a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LatestMinus:
+    """In each partition, `offsets` before its latest offset, or its earliest offset if that is later."""
+
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `count` of a batch's records, and at most this `share` of them (0 to 1); None is without limit."""
+
+    count: int | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        shown = [] if self.count is None else [str(self.count)]
+        return ",".join([*shown, *([] if self.share is None else [f"{100 * self.share:g}%"])])
