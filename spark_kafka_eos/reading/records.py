@@ -25,6 +25,7 @@ from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.columns import ColumnType, source_columns
 from spark_kafka_eos.reading.planning import remaining
+from spark_kafka_eos.wire.columns import from_numpy, from_offsets, to_numpy
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.headers import HEADERS
@@ -177,7 +178,7 @@ def _within(
     records: pa.RecordBatch, partition: TopicPartition, bounds: OffsetRange, options: SourceOptions
 ) -> pa.RecordBatch:
     """The records inside `bounds`: a record batch may start before the range or end after it. Offsets are ascending."""
-    first, end = np.searchsorted(records["offset"].to_numpy(), [bounds.start, bounds.end])
+    first, end = np.searchsorted(to_numpy(records["offset"]), [bounds.start, bounds.end])
     records = records.slice(first, end - first)
     schema = arrow_schema(include_headers=options.include_headers, columns=options.columns, required=options.required)
     return pa.RecordBatch.from_arrays([_column(name, records, partition) for name in schema.names], schema=schema)
@@ -187,9 +188,11 @@ def _column(name: str, records: pa.RecordBatch, partition: TopicPartition) -> pa
     """One column of the source for the decoded `records` of a partition."""
     match name:
         case "topic":
-            return pa.repeat(partition.topic, records.num_rows)
+            name = partition.topic.encode()
+            column = from_offsets(np.array([0, len(name)], np.int32), memoryview(name))
+            return pa.repeat(column.cast(pa.string())[0], records.num_rows)
         case "partition":
-            return pa.repeat(pa.scalar(partition.partition, pa.int32()), records.num_rows)
+            return from_numpy(np.full(records.num_rows, partition.partition, np.int32))
         case "timestamp":
             return _timestamps(records)
         case "headers":
@@ -203,7 +206,7 @@ def _timestamps(records: pa.RecordBatch) -> pa.Array:
     try:
         return records["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
     except pa.ArrowInvalid:
-        milliseconds = records["timestamp"].to_numpy()
+        milliseconds = to_numpy(records["timestamp"])
         at = int(np.argmax(np.abs(milliseconds)))
         raise CorruptRecordBatch(
             f"the record at offset {records['offset'][at]} has timestamp {milliseconds[at]} ms, which is outside the "

@@ -1,11 +1,15 @@
 """Concatenates binary columns row by row, and cuts columns from a buffer. Both copy the bytes in C.
 
 pa.binary() has 32-bit offsets, so all data must be below 2 GiB; callers check this.
+
+Numbers go from NumPy to Arrow and back by their buffers. `pa.array`, `pa.scalar` and `Array.to_numpy` import pandas at
+their first use, which would take longer than all of our own imports in a task that reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +18,17 @@ from numpy.typing import NDArray
 
 MAX_BYTES = 2**31 - 1
 Int64s = NDArray[np.int64]
+
+
+def from_numpy(numbers: NDArray[Any]) -> pa.Array:
+    """A column of these numbers, without a copy."""
+    kind = pa.from_numpy_dtype(numbers.dtype)
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+
+
+def to_numpy(column: pa.Array) -> Int64s:
+    """The numbers of an int64 column without nulls, which may be a slice, without a copy."""
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
 
 
 def lengths(column: pa.BinaryArray) -> NDArray[np.int32]:
@@ -34,7 +49,7 @@ def interleave(columns: Sequence[pa.BinaryArray]) -> tuple[memoryview, NDArray[n
     order = np.empty((rows, width), np.int32)
     for number in range(width):
         order[:, number] = np.arange(number * rows, (number + 1) * rows)
-    pieces = pc.take(pa.concat_arrays(columns), pa.array(order.reshape(-1)), boundscheck=False)
+    pieces = pc.take(pa.concat_arrays(columns), from_numpy(order.reshape(-1)), boundscheck=False)
     _, offsets, data = pieces.buffers()
     starts = np.frombuffer(offsets, np.int32, rows * width + 1)[::width]
     return memoryview(data)[: starts[-1]], starts
@@ -57,7 +72,7 @@ def cut(data: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.in
     offsets[:-1:2] = start
     offsets[1::2] = start + np.maximum(length, 0)
     offsets[-1] = offsets[-2] if rows else 0
-    column = pc.take(from_offsets(offsets, data), pa.array(np.arange(0, 2 * rows, 2)), boundscheck=False)
+    column = pc.take(from_offsets(offsets, data), from_numpy(np.arange(0, 2 * rows, 2)), boundscheck=False)
     if not rows or length.min() >= 0:
         return column
     validity = pa.py_buffer(np.packbits(length >= 0, bitorder="little"))

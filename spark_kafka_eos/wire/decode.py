@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import CODEC, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP, OWN_TIMESTAMPS, RecordBatchHeader
 from spark_kafka_eos.wire.chain import record_bounds, walk
-from spark_kafka_eos.wire.columns import MAX_BYTES, cut
+from spark_kafka_eos.wire.columns import MAX_BYTES, cut, from_numpy, to_numpy
 from spark_kafka_eos.wire.compression import Decompressor
 from spark_kafka_eos.wire.header_table import HeaderTable, ends, header_table, verify_crcs
 from spark_kafka_eos.wire.headers import HEADER_BYTES, HEADERS, SMALLEST_HEADER, decode_headers
@@ -230,7 +230,7 @@ def _decode(part: _DecodePart, include_headers: bool, part_bytes: int, max_bytes
         for some in _of_few_records(part, part_bytes):
             for records in _columns(some, include_headers, part_bytes, max_bytes):
                 if len(part.headers) == 1:
-                    offset = records["offset"].to_numpy()
+                    offset = to_numpy(records["offset"])
                     if offset[0] <= above:
                         raise _disorder()
                     above = offset[-1]
@@ -283,7 +283,7 @@ def _columns(part: _DecodePart, include_headers: bool, part_bytes: int, max_byte
     timestamp_type = per_record(np.where(no_timestamp, -1, by_broker))
     timestamp[per_record(common | no_timestamp)] = 0
     timestamp += per_record(np.where(common, batches["max_timestamp"], batches["base_timestamp"]))
-    columns = [pa.array(offset), pa.array(timestamp), pa.array(timestamp_type.astype(np.int32)), key, value]
+    columns = [from_numpy(offset), from_numpy(timestamp), from_numpy(timestamp_type.astype(np.int32)), key, value]
     if not include_headers:
         yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
         return

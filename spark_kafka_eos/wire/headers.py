@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch, InvalidRow
-from spark_kafka_eos.wire.columns import cut, from_offsets, interleave, lengths
+from spark_kafka_eos.wire.columns import cut, from_numpy, from_offsets, interleave, lengths
 from spark_kafka_eos.wire.varint import ZERO, Varints, read_varint, read_varints, varint_column, varints
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -90,7 +90,7 @@ def decode_headers(
         raise CorruptRecordBatch("a header has a negative length")
     keys, values = _strings(cut(data, place[0], place[1])), cut(data, place[2], place[3])
     each = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
-    return pa.ListArray.from_arrays(pa.array(first.astype(np.int32)), each)
+    return pa.ListArray.from_arrays(from_numpy(first.astype(np.int32)), each)
 
 
 def _read_one(

@@ -1,0 +1,159 @@
+"""What each kind of Spark's Python processes imports on behalf of a query, besides what Spark imports into it.
+
+A query's first batch waits for these processes, one after another. Each case runs in a process of its own, does what
+Spark has it do as far as that needs no broker, and lists what that imported: rooms of this package, packages of others,
+and kafka-python's messages.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
+from spark_kafka_eos.spark.source import KafkaEosStreamReader
+
+SOURCE = {"kafka.bootstrap.servers": "b:1", "subscribe": "orders"}
+SINK = {
+    "kafka.bootstrap.servers": "b:1",
+    "kafka.transactional.id": "t",
+    "topic": "copies",
+    "checkpointLocation": "/nowhere",
+}
+SCHEMA = StructType([StructField("value", BinaryType())])
+
+# Not of the standard library, or of it and slow to load.
+LISTED = """
+import sys
+slow = {"asyncio", "http", "multiprocessing", "sqlite3", "ssl", "unittest", "xml"}
+messages = {"admin", "consumer", "metadata", "producer", "sasl"}
+
+def listed(name):
+    package, _, inner = name.partition(".")
+    part = inner.split(".")
+    if package == "kafka":
+        is_message = part[0] == "protocol" and part[1:2] and part[1] in messages and part[2:]
+        return name if is_message or part[0] not in ("", "errors", "protocol", "util") else package
+    if package == "spark_kafka_eos":
+        return part[0] or package
+    known = package in sys.stdlib_module_names or package.startswith(("_cython", "cython_runtime"))
+    return None if known and package not in slow else package
+
+def imported(before):
+    return sorted({listed(name) for name in set(sys.modules) - before} - {None, "pyspark", "py4j", "spark_kafka_eos"})
+"""
+
+FILES = {"errors", "lazy", "spark"}
+CONNECTION = {"auth", "google_crc32c", "kafka", "model", "options", "protocol", "wire", "words"} | {
+    f"kafka.protocol.metadata.{each}" for each in ("api_versions", "find_coordinator", "metadata")
+}
+
+
+class Process(NamedTuple):
+    """`runs` is PySpark's module, `does` what ours do there."""
+
+    runs: str
+    does: str
+    imports: set[str]
+    given: bytes = b""
+
+
+PROCESSES = {
+    "finds the data source": Process(
+        "pyspark.sql.worker.lookup_data_sources", "import pyspark_kafka_eos", FILES | {"pyspark_kafka_eos"}
+    ),
+    "creates the source": Process(
+        "pyspark.sql.worker.create_data_source",
+        f"from spark_kafka_eos.spark.datasource import KafkaEosDataSource\nKafkaEosDataSource({SOURCE}).schema()",
+        FILES | {"auth", "model", "options", "reading"},
+    ),
+    "plans a read": Process(
+        "pyspark.sql.worker.plan_data_source_read",
+        "from spark_kafka_eos.spark.datasource import KafkaEosDataSource\n"
+        f"source = KafkaEosDataSource({SOURCE})\n"
+        "source.streamReader(source.schema())",
+        FILES | {"auth", "model", "options", "reading"},
+    ),
+    "plans a stream's batches": Process(
+        "pyspark.sql.streaming.python_streaming_source_runner",
+        "from spark_kafka_eos.spark.datasource import KafkaEosDataSource\n"
+        f"source = KafkaEosDataSource({SOURCE})\n"
+        "source.streamReader(source.schema())._positions",
+        FILES | CONNECTION | {"reading", "kafka.protocol.consumer.offsets"},
+    ),
+    "plans a write": Process(
+        "pyspark.sql.worker.write_into_data_source",
+        "from spark_kafka_eos.options import Write, sink_options\n"
+        "from spark_kafka_eos.spark.sink import KafkaEosStreamWriter\n"
+        "from pyspark.sql.types import BinaryType, StructField, StructType\n"
+        "schema = StructType([StructField('value', BinaryType())])\n"
+        f"KafkaEosStreamWriter(sink_options({SINK}, Write.STREAM), schema)\n"
+        "import spark_kafka_eos.preflight.run",
+        FILES
+        | CONNECTION
+        | {"appending", "ledger", "preflight", "reading"}
+        | {f"kafka.protocol.{each}" for each in ("consumer.group", "consumer.offsets", "producer.transaction")},
+    ),
+    "reads records": Process(
+        "pyspark.worker",
+        "import pickle, sys\n"
+        "reader = pickle.loads(sys.stdin.buffer.read())\n"
+        "import spark_kafka_eos.reading.records as records\n"
+        "from spark_kafka_eos.fetching.fetch_steps import Fetched\n"
+        "from spark_kafka_eos.model import OffsetRange, TopicPartition\n"
+        "from spark_kafka_eos.wire.record_batch import scan\n"
+        "from spark_kafka_eos.wire.single import encode_record\n"
+        "at = TopicPartition('orders', 0)\n"
+        "log = memoryview(encode_record(b'key', b'value', 5))\n"
+        "fetched = Fetched(partition=at, buffer=log, batches=list(scan(log)), aborted=(), next_offset=1,\n"
+        "                  high_watermark=1, last_stable_offset=1)\n"
+        "rows, = records._rows(fetched, OffsetRange(partition=at, start=0, end=1), reader._options, None, 1 << 20)\n"
+        "assert rows.num_rows == 1",
+        FILES
+        | CONNECTION
+        | {"fetching", "numpy", "pyarrow", "reading"}
+        | {"kafka.protocol.consumer.fetch", "kafka.protocol.consumer.offsets"},
+        pickle.dumps(KafkaEosStreamReader(source_options(SOURCE))),
+    ),
+    "encodes and stages rows": Process(
+        "pyspark.worker",
+        "import pickle, sys\npickle.loads(sys.stdin.buffer.read())\nimport spark_kafka_eos.spark.encode_stage",
+        FILES | CONNECTION | {"appending", "dead_letters", "numpy", "observe", "pyarrow", "reading"},
+        pickle.dumps(KafkaEosStreamWriter(sink_options(SINK), SCHEMA)),
+    ),
+    "commits": Process(
+        "pyspark.sql.worker.python_streaming_sink_runner",
+        "from spark_kafka_eos.options import Write, sink_options\n"
+        f"sink_options({SINK}, Write.STREAM)\n"
+        "import spark_kafka_eos.spark.checkpoint, spark_kafka_eos.spark.sink, spark_kafka_eos.spark.sink_commit",
+        FILES
+        | CONNECTION
+        | {
+            "appending",
+            "dead_letters",
+            "failpoints",
+            "fetching",
+            "ledger",
+            "observe",
+            "preflight",
+            "reading",
+            "transaction",
+        }
+        | {f"kafka.protocol.{each}" for each in ("consumer.fetch", "consumer.group", "consumer.offsets")}
+        | {f"kafka.protocol.{each}" for each in ("producer.produce", "producer.transaction")},
+    ),
+}
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_a_process_imports_what_its_part_of_the_query_needs(process: str):
+    runs, does, expected, given = PROCESSES[process]
+    code = f"{LISTED}\nimport {runs}\nbefore = set(sys.modules)\n{does}\nprint(*imported(before))"
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True)
+    assert set(done.stdout.decode().split()) == expected
