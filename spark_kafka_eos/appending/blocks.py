@@ -36,6 +36,7 @@ from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options.outputs import OutputTopic, shown
 from spark_kafka_eos.options.reserved import why_reserved
+from spark_kafka_eos.wire.columns import from_numpy, lengths, to_numpy
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.headers import HEADERS, without_key
 
@@ -263,6 +264,8 @@ class BlockEncoder:
         if (refused := self._undeclared(topic, numbers)).any():
             self._refuse_partitions(topic, rows, numbers, refused)
             rows, numbers = rows.filter(pa.array(~refused)), numbers[~refused]
+            if not rows.num_rows:
+                return
         sizes = _sizes(rows)
         if (too_large := sizes > self._largest(topic)).any():
             for index in np.flatnonzero(too_large):
@@ -274,7 +277,7 @@ class BlockEncoder:
         if count > 1:
             # A stable sort keeps the order within each partition; with 16 bits, it is a radix sort.
             order = np.argsort(numbers.astype(np.uint16) if count <= 65_536 else numbers, kind="stable")
-            rows, sizes, numbers = rows.take(pa.array(order)), sizes[order], numbers[order]
+            rows, sizes, numbers = rows.take(from_numpy(order)), sizes[order], numbers[order]
         edges = np.flatnonzero(np.diff(numbers)) + 1
         for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(numbers)], strict=True):
             partition = TopicPartition(topic, int(numbers[start]))
@@ -439,28 +442,27 @@ def _reserved(topic: str, why: str) -> InvalidRow:
 
 def _each(rows: pa.RecordBatch, names: pa.DictionaryArray) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each name, in their order. They are sorted once, however many names there are."""
-    numbers, count = names.indices.to_numpy(), len(names.dictionary)
+    numbers, count = to_numpy(names.indices), len(names.dictionary)
     if count > 1:
-        rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+        rows = rows.take(from_numpy(np.argsort(numbers, kind="stable")))
     ends = np.cumsum(np.bincount(numbers, minlength=count)).tolist()
     for name, (start, end) in zip(names.dictionary.to_pylist(), pairwise([0, *ends]), strict=True):
         yield name, rows.slice(start, end - start)
 
 
 def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """An upper bound of each row's encoded bytes."""
+    """An upper bound of each row's encoded bytes. There must be at least one row."""
     total = np.full(rows.num_rows, _RECORD_OVERHEAD, np.int64)
     for name in ("key", "value"):
-        total += pc.binary_length(rows.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
+        total += np.maximum(lengths(rows.column(name)), 0)
     if "headers" in rows.schema.names:
         headers = rows.column("headers")
         flat = headers.flatten()
         each = np.zeros(len(flat) + 1, np.int64)
-        for i in range(2):
-            each[1:] += pc.binary_length(flat.field(i)).fill_null(0).to_numpy(zero_copy_only=False)
+        for i in range(2) if len(flat) else ():
+            each[1:] += np.maximum(lengths(flat.field(i)), 0)
         each[1:] += _HEADER_OVERHEAD
         ends = np.cumsum(each)
-        counts = pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False)
-        edges = np.concatenate([[0], np.cumsum(counts)])
+        edges = np.concatenate([[0], np.cumsum(np.maximum(lengths(headers), 0))])
         total += ends[edges[1:]] - ends[edges[:-1]]
     return total

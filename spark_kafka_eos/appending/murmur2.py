@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from spark_kafka_eos.wire.columns import nulls
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -47,15 +49,15 @@ def _bytes_of(keys: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDA
     large = pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type)
     if not large and not pa.types.is_binary(keys.type) and not pa.types.is_string(keys.type):
         raise TypeError(f"keys must be binary or string, not {keys.type}")
-    if keys.null_count:
-        # The bytes under a null are undefined; this makes it empty.
-        keys = keys.cast(pa.large_binary() if large else pa.binary()).fill_null(b"")
     _, offsets, data = keys.buffers()
     if len(keys) == 0 or data is None:
         return np.empty(0, np.uint8), np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     width = np.int64 if large else np.int32
     bounds = np.frombuffer(offsets, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    return np.frombuffer(data, np.uint8), bounds[:-1], np.diff(bounds)
+    length = np.diff(bounds)
+    if keys.null_count:
+        length[nulls(keys)] = 0  # the bytes under a null are undefined
+    return np.frombuffer(data, np.uint8), bounds[:-1], length
 
 
 def _equally_long(keys: NDArray[np.uint8]) -> NDArray[np.uint32]:

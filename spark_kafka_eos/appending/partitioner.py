@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from spark_kafka_eos.appending.murmur2 import murmur2
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
+from spark_kafka_eos.wire.columns import nulls
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +53,7 @@ class Partitioner:
         out: NDArray[np.int32] = explicit.fill_null(0).to_numpy().astype(np.int32)
         if explicit.null_count:
             undecided = explicit.is_null()
-            out[undecided.to_numpy(zero_copy_only=False)] = self._by_key(keys.filter(undecided), partitions)
+            out[nulls(explicit)] = self._by_key(keys.filter(undecided), partitions)
         return out
 
     def _by_key(self, keys: pa.Array, partitions: int) -> NDArray[np.int32]:
@@ -65,7 +66,7 @@ class Partitioner:
             case _:
                 out = ((murmur2(keys) & np.uint32(0x7FFF_FFFF)) % np.uint32(partitions)).astype(np.int32)
                 if keys.null_count:
-                    out[keys.is_null().to_numpy(zero_copy_only=False)] = self._spread(keys.null_count, partitions)
+                    out[nulls(keys)] = self._spread(keys.null_count, partitions)
                 return out
 
     def _spread(self, rows: int, partitions: int) -> NDArray[np.int32]:

@@ -188,9 +188,9 @@ def _column(name: str, records: pa.RecordBatch, partition: TopicPartition) -> pa
     """One column of the source for the decoded `records` of a partition."""
     match name:
         case "topic":
-            name = partition.topic.encode()
-            column = from_offsets(np.array([0, len(name)], np.int32), memoryview(name))
-            return pa.repeat(column.cast(pa.string())[0], records.num_rows)
+            text = partition.topic.encode()
+            once = from_offsets(np.array([0, len(text)], np.int32), memoryview(text)).cast(pa.string())
+            return pa.repeat(once[0], records.num_rows)
         case "partition":
             return from_numpy(np.full(records.num_rows, partition.partition, np.int32))
         case "timestamp":

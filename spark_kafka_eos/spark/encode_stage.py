@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,6 +29,7 @@ from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import arrow_rows
 from spark_kafka_eos.spark.shuffled import block_row, report_rows
 from spark_kafka_eos.spark.worker import spare_the_collector
+from spark_kafka_eos.wire.columns import from_offsets
 
 RowBatches = Iterator[pa.RecordBatch]
 
@@ -107,7 +109,8 @@ class ShufflingTask(PromptInput):
 
 def report_row(report: object) -> pa.RecordBatch:
     """The output of a task with schema REPORT: one row, the pickled report."""
-    return pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=_REPORT)
+    data = pickle.dumps(report)
+    return pa.record_batch([from_offsets(np.array([0, len(data)], np.int32), memoryview(data))], schema=_REPORT)
 
 
 def task_context() -> TaskContext:

@@ -26,17 +26,31 @@ def from_numpy(numbers: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
-def to_numpy(column: pa.Array) -> Int64s:
-    """The numbers of an int64 column without nulls, which may be a slice, without a copy."""
-    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+def to_numpy(column: pa.Array) -> NDArray[Any]:
+    """The numbers of a column without nulls, which may be a slice, without a copy."""
+    kind = np.dtype(column.type.to_pandas_dtype())  # NumPy's
+    if not len(column):
+        return np.empty(0, kind)
+    return np.frombuffer(column.buffers()[1], kind, len(column), kind.itemsize * column.offset)
 
 
-def lengths(column: pa.BinaryArray) -> NDArray[np.int32]:
-    """The number of bytes of each row, -1 for null. There must be at least one row."""
+def nulls(column: pa.Array) -> NDArray[np.bool_]:
+    """Which rows are null."""
+    valid = column.buffers()[0]
+    if valid is None:
+        return np.zeros(len(column), np.bool_)
+    first, behind = column.offset // 8, -(-(column.offset + len(column)) // 8)
+    bits = np.unpackbits(np.frombuffer(valid, np.uint8)[first:behind], bitorder="little")
+    found: NDArray[np.bool_] = bits[column.offset % 8 :][: len(column)] == 0
+    return found
+
+
+def lengths(column: pa.BinaryArray | pa.StringArray | pa.ListArray) -> NDArray[np.int32]:
+    """The number of bytes or elements of each row, -1 for null. There must be at least one row."""
     ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
     length = np.diff(ends)
     if column.null_count:
-        length[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        length[nulls(column)] = -1
     return length
 
 

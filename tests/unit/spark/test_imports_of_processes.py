@@ -123,7 +123,16 @@ PROCESSES = {
     ),
     "encodes and stages rows": Process(
         "pyspark.worker",
-        "import pickle, sys\npickle.loads(sys.stdin.buffer.read())\nimport spark_kafka_eos.spark.encode_stage",
+        "import pickle, sys\n"
+        "pickle.loads(sys.stdin.buffer.read())\n"
+        "import spark_kafka_eos.spark.encode_stage as stage\n"
+        "import pyarrow as pa\n"
+        "from spark_kafka_eos.appending.blocks import BlockEncoder, Layout, Target\n"
+        "value = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(bytes(12)), pa.py_buffer(b'')])\n"
+        "rows, = stage.arrow_rows([pa.RecordBatch.from_arrays([value], ['value'])])\n"
+        "encoder = BlockEncoder(Layout(topic='a', targets={'a': Target(partitions=2)}), 0, lambda _: None, lambda: 5)\n"
+        "assert sum(block.records for block in [*encoder.add(rows), *encoder.finish()]) == 2\n"
+        "stage.report_row('done')",
         FILES | CONNECTION | {"appending", "dead_letters", "numpy", "observe", "pyarrow", "reading"},
         pickle.dumps(KafkaEosStreamWriter(sink_options(SINK), SCHEMA)),
     ),

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_eos.wire.columns import cut, from_offsets, interleave, lengths
+from spark_kafka_eos.wire.columns import cut, from_numpy, from_offsets, interleave, lengths, nulls, to_numpy
 
 VALUES = st.lists(st.none() | st.binary(max_size=20), min_size=1)
 
@@ -51,3 +51,28 @@ def test_columns_from_offsets_need_no_copy() -> None:
     column = from_offsets(np.array([0, 1, 1, 6], np.int32), data)
     assert column.to_pylist() == [b"a", b"", b"bcdef"]
     assert column.buffers()[2].address == data.ctypes.data
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.integers(-9, 9), max_size=40), st.data())
+def test_the_nulls_of_a_slice_are_its_own(values: list[int | None], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(values)))
+    behind = data.draw(st.integers(first, len(values)))
+    some = pa.array(values, pa.int32()).slice(first, behind - first)
+    assert nulls(some).tolist() == [value is None for value in values[first:behind]]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-9, 9), max_size=40), st.sampled_from(["int16", "int32", "int64"]), st.data())
+def test_numbers_go_to_arrow_and_back_also_in_slices(values: list[int], kind: str, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(values)))
+    column = from_numpy(np.array(values, kind))
+    assert column.equals(pa.array(values, kind))
+    assert to_numpy(column.slice(first)).tolist() == values[first:]
+    assert to_numpy(column).dtype == np.dtype(kind)
+
+
+def test_the_lengths_of_lists_are_their_elements() -> None:
+    lists = pa.array([[1, 2], None, [], [3]], pa.list_(pa.int32()))
+    assert lengths(lists).tolist() == [2, -1, 0, 1]
+    assert lengths(lists.slice(1, 2)).tolist() == [-1, 0]
