@@ -1,7 +1,8 @@
-"""Encodes and decodes record batches with few records, without numpy and Arrow, for processes that run one commit.
+"""Encodes and decodes record batches with few records, without numpy and Arrow, for the ledger.
 
-The format is that of `wire.encode` and `wire.decode`, which handle thousands of records at once, but take longer to
-load than such a process runs.
+The process where Spark runs a sink's commit is the only one of a query that loads neither, and a query's first batch
+waits for it. They would add 110 ms of CPU time to the 180 of its other imports. The format is that of `wire.encode` and
+`wire.decode`, which handle thousands of records at once.
 """
 
 from __future__ import annotations
