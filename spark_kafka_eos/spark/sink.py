@@ -3,8 +3,8 @@
 Executors encode and stage; the commit appends what their messages refer to and ends the transaction. Spark runs the
 commit in a Python worker, whichever is idle, on a new writer, without a session: the writer knows the batch id, the
 options and the messages, and reads the rest from the checkpoint. So every micro-batch starts with a look at the ledger
-and the owner of the transactional.id, then InitProducerId. Spark also plans each micro-batch in such a worker. A query's
-first batch waits until each of these processes has imported what it needs, so none imports what only another one does:
+and the owner of the transactional.id, then InitProducerId. Spark also plans each micro-batch in such a worker. A
+query's first batch waits until each process has imported what it needs, so none imports what only another one does:
 tasks have `encode_stage`, the commit `sink_commit`. The preflight runs when Spark plans a write, before its tasks.
 
 The plan that the tasks worked for is the one that is committed, or nothing is. In a store that lets two drivers replace

@@ -39,8 +39,8 @@ def nulls(column: pa.Array) -> NDArray[np.bool_]:
     valid = column.buffers()[0]
     if valid is None:
         return np.zeros(len(column), np.bool_)
-    first, behind = column.offset // 8, -(-(column.offset + len(column)) // 8)
-    bits = np.unpackbits(np.frombuffer(valid, np.uint8)[first:behind], bitorder="little")
+    first, end = column.offset // 8, -(-(column.offset + len(column)) // 8)
+    bits = np.unpackbits(np.frombuffer(valid, np.uint8)[first:end], bitorder="little")
     found: NDArray[np.bool_] = bits[column.offset % 8 :][: len(column)] == 0
     return found
 

@@ -89,11 +89,11 @@ PROCESSES = {
     ),
     "plans a write": Process(
         "pyspark.sql.worker.write_into_data_source",
-        "from spark_kafka_eos.options import Write, sink_options\n"
+        "from spark_kafka_eos.options import WriteKind, sink_options\n"
         "from spark_kafka_eos.spark.sink import KafkaEosStreamWriter\n"
         "from pyspark.sql.types import BinaryType, StructField, StructType\n"
         "schema = StructType([StructField('value', BinaryType())])\n"
-        f"KafkaEosStreamWriter(sink_options({SINK}, Write.STREAM), schema)\n"
+        f"KafkaEosStreamWriter(sink_options({SINK}, WriteKind.STREAM), schema)\n"
         "import spark_kafka_eos.preflight.run",
         FILES
         | CONNECTION
@@ -127,10 +127,10 @@ PROCESSES = {
         "pickle.loads(sys.stdin.buffer.read())\n"
         "import spark_kafka_eos.spark.encode_stage as stage\n"
         "import pyarrow as pa\n"
-        "from spark_kafka_eos.appending.blocks import BlockEncoder, Layout, Target\n"
+        "from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target\n"
         "value = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(bytes(12)), pa.py_buffer(b'')])\n"
         "rows, = stage.arrow_rows([pa.RecordBatch.from_arrays([value], ['value'])])\n"
-        "encoder = BlockEncoder(Layout(topic='a', targets={'a': Target(partitions=2)}), 0, lambda _: None, lambda: 5)\n"
+        "encoder = BlockEncoder(EncodeSettings(topic='a', targets={'a': Target(partitions=2)}), 0, None, lambda: 5)\n"
         "assert sum(block.records for block in [*encoder.add(rows), *encoder.finish()]) == 2\n"
         "stage.report_row('done')",
         FILES | CONNECTION | {"appending", "dead_letters", "numpy", "observe", "pyarrow", "reading"},
@@ -138,8 +138,8 @@ PROCESSES = {
     ),
     "commits": Process(
         "pyspark.sql.worker.python_streaming_sink_runner",
-        "from spark_kafka_eos.options import Write, sink_options\n"
-        f"sink_options({SINK}, Write.STREAM)\n"
+        "from spark_kafka_eos.options import WriteKind, sink_options\n"
+        f"sink_options({SINK}, WriteKind.STREAM)\n"
         "import spark_kafka_eos.spark.checkpoint, spark_kafka_eos.spark.sink, spark_kafka_eos.spark.sink_commit",
         FILES
         | CONNECTION
