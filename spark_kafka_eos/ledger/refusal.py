@@ -13,7 +13,7 @@ from typing import Literal
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.table import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.words import some
 
 Resolution = Literal["write", "skip", "skip-to", "take-group"]
