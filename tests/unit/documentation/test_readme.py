@@ -50,3 +50,20 @@ def test_every_make_command_of_the_readme_and_the_contributors_page_is_there():
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", pages, re.MULTILINE))
     assert named >= {"demo", "test", "docs", "check"}
     assert named <= targets
+
+
+def test_the_contributors_page_names_code_where_it_is():
+    page = " ".join((ROOT / "CONTRIBUTING.md").read_text().partition("## How to add")[2].split())
+    named = re.findall(r"((?:`\w+`(?:, | and )?)+) (?:in|of|to the table in) `([\w/]+\.py)`", page)
+    assert len(named) >= 10
+    for names, path in named:
+        file = next(place for place in (ROOT / path, ROOT / "spark_kafka_eos" / path) if place.exists())
+        text = file.read_text()
+        assert [name for name in re.findall(r"`(\w+)`", names) if not re.search(rf"\b{name}\b", text)] == [], path
+
+
+def test_every_file_of_the_contributors_page_exists():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    files = set(re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|md|json|yml|toml))`", page))
+    assert len(files) >= 20
+    assert [f for f in files if not (ROOT / f).exists() and not (ROOT / "spark_kafka_eos" / f).exists()] == []
