@@ -1,0 +1,181 @@
+"""A behaviour that TLC found, as lines that a person can follow: who did what, and what that changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.specification.values import parse
+
+_STATE = re.compile(r"^State \d+: <(\w+)(?:\(([^)]*)\))? ?.*>$|^State \d+: (Stuttering)$")
+_VARIABLE = re.compile(r"^(?:/\\ )?(\w+) = ")
+
+_WHAT = {
+    "Starts": "starts",
+    "StartsAnew": "starts with a new checkpoint",
+    "StartsFromCopy": "starts with an older copy of the checkpoint",
+    "Plans": "plans",
+    "Describes": "DescribeTransactions",
+    "Glances": "reads the ledger without waiting",
+    "AsksIfHeld": "DescribeTransactions: is my epoch current?",
+    "Fences": "AddPartitionsToTxn, all under the old epoch",
+    "Takes": "InitProducerId",
+    "LooksAgain": "DescribeTransactions: was it only my InitProducerId?",
+    "Reads": "reads the ledger as the owner",
+    "AddsPartitions": "AddPartitionsToTxn",
+    "Appends": "Produce",
+    "TaskRunsAgain": "a task runs again",
+    "StageRunsAgain": "the stage runs again",
+    "AddsLedger": "AddPartitionsToTxn, AddOffsetsToTxn",
+    "AppendsEntry": "Produce of the entry",
+    "CommitsOffsets": "TxnOffsetCommit",
+    "Commits": "EndTxn(commit)",
+    "GivesUp": "gives up on EndTxn(commit)",
+    "Doubts": "DescribeTransactions: was it committed?",
+    "AsksWhy": "DescribeTransactions: why is my epoch over?",
+    "Aborts": "EndTxn(abort)",
+    "Notes": "Spark records the batch as done",
+    "Unanswered": "no answer",
+    "SomethingArrives": "arrives late",
+    "MarkerIsWritten": "a marker is written",
+    "TimesOut": "the coordinator ends the transaction, which was open for too long",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An action of the specification, its arguments, and the state after it."""
+
+    action: str
+    arguments: tuple[Any, ...]
+    state: dict[str, Any]
+
+
+def steps_of(output: str) -> list[Step]:
+    """The behaviour in TLC's output, from its initial state; empty if there is none."""
+    found: list[Step] = []
+    lines = iter(output.splitlines())
+    for line in lines:
+        if match := _STATE.match(line):
+            text = "\n".join(_until_blank(lines))
+            arguments = tuple(map(parse, filter(None, [match[2]]))) if match[2] and "," not in match[2] else ()
+            found.append(Step(match[1] or "", arguments, _variables(text)))
+    return found
+
+
+def _until_blank(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        if not line.strip():
+            return
+        yield line
+
+
+def _variables(text: str) -> dict[str, Any]:
+    values: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if match := _VARIABLE.match(line):
+            name, line = match[1], line[match.end() :]
+            values[name] = []
+        values[name].append(line)
+    return {name: parse(" ".join(lines)) for name, lines in values.items()}
+
+
+def timeline(steps: Sequence[Step]) -> list[str]:
+    """One line for each step after the initial state."""
+    return [
+        f"{number:3}  {_who(step, before.state):8} {_what(step, before.state)}{_changes(before.state, step.state)}"
+        for number, (before, step) in enumerate(zip(steps, steps[1:], strict=False), 1)
+    ]
+
+
+def _actor(step: Step, before: dict[str, Any]) -> int | None:
+    """The run that acts, from 1; None if it is a broker or the network."""
+    if step.action in ("SomethingArrives", "MarkerIsWritten", "TimesOut", ""):
+        return None
+    after = step.state["run"]
+    for number, (was, now) in enumerate(zip(before["run"], after, strict=True), 1):
+        if was["at"] != now["at"]:
+            return number
+    changed = [n for n, (was, now) in enumerate(zip(before["run"], after, strict=True), 1) if was != now]
+    return changed[0] if changed else None
+
+
+def _who(step: Step, before: dict[str, Any]) -> str:
+    if step.arguments and step.action not in ("MarkerIsWritten", "SomethingArrives"):
+        return f"run {step.arguments[0]}"
+    actor = _actor(step, before)
+    if actor is not None:
+        return f"run {actor}"
+    if step.action == "SomethingArrives":
+        return "network"
+    return "a run" if step.action == "Takes" else "brokers"
+
+
+def _what(step: Step, before: dict[str, Any]) -> str:
+    what = _WHAT.get(step.action, step.action)
+    gone = [_message(m) for m in before["late"] - step.state["late"]]
+    new = [_message(m) for m in step.state["late"] - before["late"]]
+    if gone:
+        return f"{gone[0]} {what}"
+    if new:
+        return f"{what}: {new[0]} may arrive late"
+    return what
+
+
+def _message(m: dict[str, Any]) -> str:
+    what = f" of {list(m['records'])} to {out-{min(m['parts']) - 1}}" if m["records"] else ""
+    what = f" of the entry of batch {m['entry']['batch']}" if m["entry"]["batch"] else what
+    epoch = "" if m["epoch"] < 0 else f", epoch {m['epoch']}"
+    return f"{m['api']}{what} (run {m['run']}{epoch})"
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    said = [*_of_runs(before, after), *_of_brokers(before["kafka"], after["kafka"])]
+    for number, (was, now) in enumerate(zip(before["checkpoints"], after["checkpoints"], strict=False), 1):
+        if was["plan"] != now["plan"]:
+            n = len(now["plan"])
+            start = now["plan"][n - 2] if n > 1 else now["start"]
+            said.append(f"checkpoint {number}: batch {n} is records {start + 1}..{now['plan'][-1]}")
+        if was["done"] != now["done"]:
+            said.append(f"checkpoint {number}: batch {now['done']} is done")
+    if not before["harmed"] and after["harmed"]:
+        said.append("A LATE DRIVER DISTURBS A LIVE ONE")
+    return "".join(f"; {each}" for each in said)
+
+
+def _of_runs(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for was, now in zip(before["run"], after["run"], strict=True):
+        if was["epoch"] != now["epoch"] and now["epoch"] >= 0:
+            yield f"has epoch {now['epoch']}"
+        if was["at"] != now["at"]:
+            batch = f" batch {now['batch']}" if now["at"] in ("append", "add partitions", "note") else ""
+            yield f"{now['at'].upper() if now['at'] in _ENDS else 'next: ' + now['at']}{batch}" + (
+                f" ({now['why']})" if now["why"] else ""
+            )
+
+
+def _partitions(count: int) -> list[str]:
+    """The names of the partitions 1..count: those of the output, the ledger's, the group's."""
+    return [*(f"out-{n}" for n in range(count - 2)), "ledger", "group"]
+
+
+_ENDS = ("finished", "refused", "fenced", "failed", "stopped")
+
+
+def _of_brokers(was: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    if (was["state"], was["epoch"]) != (now["state"], now["epoch"]):
+        yield f"coordinator: {now['state']}, epoch {now['epoch']}"
+    for name, before, after in zip(_partitions(len(now["log"])), was["log"], now["log"], strict=True):
+        if before["visible"] != after["visible"]:
+            yield f"{name}: {_shown(after['visible'])} visible"
+        elif before["pending"] != after["pending"]:
+            yield f"{name}: {_shown(after['pending'])} pending"
+
+
+def _shown(content: Sequence[Any]) -> str:
+    if content and isinstance(content[0], dict):
+        return f"entry of batch {content[-1]['batch']} (to {content[-1]['end']}, by run {content[-1]['run']})"
+    return f"{list(content)}"
