@@ -9,6 +9,7 @@ import typer
 
 from lab.commands.bench import bench
 from lab.commands.chaos import chaos
+from lab.commands.spec import spec
 from spark_kafka_eos.cli.errors import Commands, run
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 app.add_typer(chaos)
+app.command()(spec)
 
 if __name__ == "__main__":
     # Spark's workers and other child processes import the laboratory, too, and it is not installed.

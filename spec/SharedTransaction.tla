@@ -213,6 +213,10 @@ NewEntry(r) ==
          run |-> r, epoch |-> run[r].epoch,
          earlier |-> IF Has("EarlierRuns") /\ last # NoEntry THEN ({last.run} \cup last.earlier) \ {r} ELSE {}]
 
+(* The partitions that are left, and which one is next. *)
+Left(r, layout) == {p \in run[r].todo : layout[p] # << >>}
+NextOf(r, layout) == CHOOSE p \in Left(r, layout) : \A q \in Left(r, layout) : p <= q
+
 (* The records of each partition in every way that a shuffle may distribute them; each keeps their order. *)
 Layouts(r) ==
     IF run[r].layout # << >> THEN {run[r].layout}
@@ -220,9 +224,8 @@ Layouts(r) ==
          IN  {[p \in Outputs |-> SelectSeq(records, LAMBDA each : to[each] = p)] :
                 to \in [(From(r) + 1)..End(r) -> Outputs]}
 
-(* The partitions that are left, and which one is next. *)
-Left(r, layout) == {p \in run[r].todo : layout[p] # << >>}
-NextOf(r, layout) == CHOOSE p \in Left(r, layout) : \A q \in Left(r, layout) : p <= q
+(* Those with something left to append. *)
+Appendable(r) == {layout \in Layouts(r) : Left(r, layout) # {}}
 
 Produced(r, layout) ==
     [Message(r, "Produce") EXCEPT !.parts = {NextOf(r, layout)}, !.records = layout[NextOf(r, layout)]]
@@ -234,7 +237,7 @@ Requests(r) ==
       [] run[r].at = "add ledger" ->
            {[Message(r, "AddPartitionsToTxn") EXCEPT !.parts = {Ledger, Group}]}
       [] run[r].at = "append" ->
-           {Produced(r, layout) : layout \in Layouts(r)}
+           {Produced(r, layout) : layout \in Appendable(r)}
       [] run[r].at = "append entry" ->
            {[Message(r, "Produce") EXCEPT !.parts = {Ledger}, !.entry = NewEntry(r)]}
       [] run[r].at = "commit offsets" ->
@@ -407,7 +410,7 @@ Takes(r) ==
                      /\ owner' = r
                      /\ OthersOvertaken(r,
                           LET held == [m EXCEPT !.epoch = answer.kafka.epoch, !.owned = "own"]
-                          IN  IF counts \/ (~Has("ReadAgain") /\ ~m.doubt /\ m.under # None) THEN Appending(held)
+                          IN  IF counts \/ (~Has("ReadAgain") /\ ~m.doubt) THEN Appending(held)
                               ELSE [held EXCEPT !.at = "read"])
     /\ UNCHANGED <<late, checkpoints, budget>>
 
@@ -422,13 +425,17 @@ LooksAgain(r) ==
                  ELSE Ended(m, "fenced"))
     /\ Unchanged
 
-(* Reads the ledger as the owner: nobody else can commit any more. It waits for offsets that are pending. *)
+(* Reads the ledger as the owner: nobody else can commit any more. It waits for offsets that are pending; not for      *)
+(* ever, if they came late in TV1 without verification: then the run ends, and the next one's fence ends them.        *)
+Hangs == kafka.log[Group].open /\ kafka.state # "Ongoing" /\ ~Prepared(kafka)
+
 Reads(r) ==
     /\ run[r].at = "read"
-    /\ ~kafka.log[Group].open
+    /\ kafka.log[Group].open => Hangs
     /\ LET m == run[r]
            verdict == VerdictOn(r, Entry)
-       IN  To(r, IF verdict = "write" THEN Appending([m EXCEPT !.entry = Entry])
+       IN  To(r, IF Hangs THEN Ended(m, "failed")
+                 ELSE IF verdict = "write" THEN Appending([m EXCEPT !.entry = Entry])
                  ELSE IF Taken(m.epoch) THEN Ended(m, "fenced")
                  ELSE IF verdict = "skip"
                  THEN IF m.doubt THEN Ended(m, "failed")  \* CommitOutcomeUnknown: it was applied only now
@@ -468,15 +475,16 @@ TaskReported(r, before, layout, acknowledged) ==
 Appends(r) ==
     /\ run[r].at = "append"
     /\ \E layout \in Layouts(r) :
-         LET request == Produced(r, layout)
-         IN  Asked(r, request, TaskReported(r, run[r], layout, Len(request.records)))
+         IF Left(r, layout) = {} THEN To(r, Judged(r, run[r])) /\ Unchanged
+         ELSE LET request == Produced(r, layout)
+              IN  Asked(r, request, TaskReported(r, run[r], layout, Len(request.records)))
 
 (* Spark gives a task's first attempt up, which becomes a straggler, and starts a second one. Its rows may be others, *)
 (* because what was shuffled is computed again.                                                                       *)
 TaskRunsAgain(r) ==
     /\ run[r].at = "append" /\ budget.again > 0
     /\ budget' = [budget EXCEPT !.again = @ - 1]
-    /\ \E layout \in Layouts(r) :
+    /\ \E layout \in Appendable(r) :
          /\ late' = late \cup {Produced(r, layout)}
          /\ To(r, IF Has("RetryAppendsNothing")
                   THEN TaskReported(r, [run[r] EXCEPT !.again = TRUE], layout, 0)
@@ -578,7 +586,7 @@ Unanswered(r) ==
          /\ To(r, LET m == [run[r] EXCEPT !.unanswered = request.api \in {"InitProducerId", "EndTxn(commit)"}]
                   IN  IF request.api = "InitProducerId" THEN [m EXCEPT !.owned = LookUsed(@)]
                       ELSE IF request.api = "Produce" /\ request.entry = NoEntry
-                      THEN [m EXCEPT !.layout = The({each \in Layouts(r) : Produced(r, each) = request})]
+                      THEN [m EXCEPT !.layout = The({each \in Appendable(r) : Produced(r, each) = request})]
                       ELSE m)
     /\ UNCHANGED <<kafka, checkpoints, owner, harmed>>
 

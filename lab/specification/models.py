@@ -1,0 +1,148 @@
+"""The bounds and guards with which TLC checks the specification.
+
+Bounds are small, because every way in which two runs can take turns counts. Each model has another emphasis, and a
+fault costs most where two runs meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+GUARDS = (
+    "Look", "HeldIsAsked", "Owner", "EarlierRuns", "LookAgain", "ReadAgain", "Digest", "FirstAttempts", "Counts",
+    "RetryAppendsNothing", "CommitOnly", "NewEpoch", "Fence",
+)  # fmt: skip
+
+INVARIANTS = (
+    "ExactlyOnce", "InOrder", "Agree", "Consecutive", "DoneIsCommitted", "NothingLost", "NoHarm", "RefusedForAReason",
+    "NoPersonNeeded", "NothingHangs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The constants of SharedTransaction.tla; `without` are the guards that are left out. `invariants`: what to check."""
+
+    protocol: int = 2
+    verification: bool = True
+    outputs: int = 1
+    records: int = 2
+    runs: int = 2
+    holds: bool = True
+    late: int = 0
+    again: int = 0
+    timeouts: int = 0
+    lost: int = 0
+    old: int = 0
+    without: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = INVARIANTS
+
+    def __str__(self) -> str:
+        verified = "" if self.verification else " without verification"
+        counts = {
+            "records": self.records,
+            "output partitions": self.outputs,
+            "runs": self.runs,
+            "unanswered": self.late,
+            "attempts again": self.again,
+            "timeouts": self.timeouts,
+            "lost checkpoints": self.lost,
+            "old checkpoints": self.old,
+        }
+        bounds = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return f"TV{self.protocol}{verified}, {'writer' if self.holds else 'sink'}: {bounds}"
+
+    def configuration(self) -> str:
+        """TLC's configuration file."""
+        constants = {
+            "TV": self.protocol,
+            "Verification": str(self.verification).upper(),
+            "Outputs": _set(range(1, self.outputs + 1)),
+            "Ledger": self.outputs + 1,
+            "Group": self.outputs + 2,
+            "Records": self.records,
+            "Runs": self.runs,
+            "Holds": str(self.holds).upper(),
+            "Guards": _set(f'"{guard}"' for guard in GUARDS if guard not in self.without),
+            "Late": self.late,
+            "Again": self.again,
+            "Timeouts": self.timeouts,
+            "Lost": self.lost,
+            "Old": self.old,
+        }
+        lines = [f"    {name} = {value}" for name, value in constants.items()]
+        return "\n".join(["SPECIFICATION Spec", "CONSTANTS", *lines, "INVARIANTS", *(f"    {i}" for i in self.invariants), ""])
+
+
+def _set(items: object) -> str:
+    return "{" + ", ".join(map(str, items)) + "}"  # type: ignore[call-overload]
+
+
+_WRITER, _SINK = Model(), Model(holds=False)
+_TV1 = replace(_WRITER, protocol=1)
+_UNVERIFIED = replace(_TV1, verification=False)
+_STAGE = Model(runs=1, outputs=2, again=1)  # one run, and its tasks
+
+EVERY_RUN = (
+    _WRITER,
+    _TV1,
+    replace(_SINK, protocol=1, records=1, timeouts=1),
+    _UNVERIFIED,
+    replace(_WRITER, lost=1),
+    replace(_SINK, old=1),
+    replace(_WRITER, records=1, late=1),
+    replace(_STAGE, records=1, late=1),
+    replace(_STAGE, protocol=1),
+    replace(_STAGE, protocol=1, verification=False),
+)
+
+LARGER = (
+    replace(_WRITER, late=1),
+    replace(_STAGE, late=1),
+    replace(_STAGE, protocol=1, late=1),
+    replace(_TV1, timeouts=1),
+    replace(_SINK, timeouts=1),
+    replace(_TV1, late=1),
+    replace(_SINK, late=1),
+    replace(_SINK, protocol=1, late=1),
+    replace(_UNVERIFIED, late=1),
+    replace(_WRITER, lost=1, old=1),
+    replace(_SINK, protocol=1, lost=1, old=1),
+    replace(_SINK, records=3),
+    replace(_WRITER, runs=3, records=1),
+    replace(_SINK, runs=3, records=1, protocol=1),
+    replace(_STAGE, records=1, late=2, timeouts=1),
+    replace(_STAGE, protocol=1, late=1, timeouts=1),
+)
+
+# What TLC must find without a guard: the model, and the invariant that it violates.
+WEAKENED = {
+    ("Look",): (_SINK, "NoHarm"),
+    ("HeldIsAsked",): (_TV1, "NoHarm"),
+    ("Owner",): (_SINK, "NoHarm"),
+    ("EarlierRuns",): (replace(_SINK, records=3), "NoHarm"),
+    ("LookAgain",): (replace(_SINK, late=1), "NoHarm"),
+    ("ReadAgain",): (replace(_WRITER, records=1), "ExactlyOnce"),
+    ("Digest",): (replace(_WRITER, old=1), "DoneIsCommitted"),
+    ("FirstAttempts",): (_STAGE, "ExactlyOnce"),
+    ("NewEpoch",): (replace(_STAGE, protocol=1, records=1), "ExactlyOnce"),
+    ("Fence",): (replace(_UNVERIFIED, runs=1, records=1, again=1), "NothingHangs"),
+    # Second locks: the first one alone holds, and so does the second one alone.
+    ("RetryAppendsNothing", "FirstAttempts"): (replace(_STAGE, records=1), "ExactlyOnce"),
+    ("Counts", "FirstAttempts"): (replace(_STAGE, records=1), "Agree"),
+    ("CommitOnly", "NewEpoch"): (replace(_TV1, runs=1, records=1, late=1), "Agree"),
+    ("CommitOnly", "ReadAgain"): (replace(_TV1, runs=1, records=1, late=1), "ExactlyOnce"),
+}
+
+# A guard whose work another one does, too: without it alone, these hold.
+SECOND_LOCKS = {
+    "RetryAppendsNothing": (_STAGE,),
+    "Counts": (_STAGE,),
+    "CommitOnly": (replace(_WRITER, runs=1, late=2), replace(_TV1, runs=1, records=1, late=2)),
+}
+
+
+def weakened(without: tuple[str, ...]) -> tuple[Model, str]:
+    """The model without these guards, and the invariant that it violates."""
+    model, invariant = WEAKENED[without]
+    return replace(model, without=without, invariants=(invariant,)), invariant
