@@ -163,6 +163,7 @@ class SharedTransaction:
         ledger_topic = None if decide is None else self._ledger.topic
         self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
         self._identity: ProducerIdentity | None = None
+        self._let_go_of: ProducerIdentity | None = None  # whose id it still is, unless somebody took it
         self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
         self._unsure = unsure  # a request of ours that raises the epoch was sent and not answered
 
@@ -296,7 +297,7 @@ class SharedTransaction:
         if self._transaction.state not in _OPEN:
             return
         if self._given_up:
-            self._identity = None
+            self._let_go()
         elif not self._fence.needed():  # the fence also aborts
             self._unsure = True
             try:
@@ -304,7 +305,7 @@ class SharedTransaction:
             except ProducerFenced as error:
                 if not self._timed_out():
                     raise self._fenced(error) from error
-                self._identity = None
+                self._let_go()
             except TransactionAborted:
                 _log.info("the coordinator has already aborted the transaction")
         self._require_held()
@@ -333,7 +334,7 @@ class SharedTransaction:
             verdict, facts, read_under = self._look(batch, to_take=anyway)
             if isinstance(verdict, Refuse) or not (anyway or isinstance(verdict, verdicts.Write)):
                 return verdict
-            self._identity = None
+            self._identity = self._let_go_of = None
             with contextlib.suppress(_OwnerChanged):
                 if self._initialise(read_under, looked=(facts,)):
                     return verdict
@@ -406,7 +407,7 @@ class SharedTransaction:
         if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
             return
         if is_given_up(self._identity, facts):  # by its timeout; in TV1, a late request may have opened one again
-            self._identity = None
+            self._let_go()
             return
         raise self._overtaken(facts)
 
@@ -459,7 +460,7 @@ class SharedTransaction:
             )
         except ProducerFenced as error:
             raise self._fenced(error) from error
-        self._given_up = False
+        self._given_up, self._let_go_of = False, None
         self._transaction.apply(Event.INITIALISED)
         counts = read_under is not None and (self._identity.producer_id, self._identity.epoch) == (
             read_under.producer_id,
@@ -491,7 +492,7 @@ class SharedTransaction:
         if looked is not None and not _same(*looked, facts):
             raise _OwnerChanged
         if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
-            held = self._identity
+            held = self._identity or self._let_go_of
             if held is not None and taken_from(held, facts) and not is_given_up(held, facts):
                 raise self._overtaken(facts)
             try:
@@ -502,6 +503,12 @@ class SharedTransaction:
                 _log.info("another new producer has fenced the old epoch already")
         self._identity = None
         return _owner(facts)
+
+    def _let_go(self) -> None:
+        """Take the id with InitProducerId of a new producer next. The fence, which asks again before that, adds nothing
+        to the transaction of somebody who took the id meanwhile.
+        """
+        self._let_go_of, self._identity = self._identity or self._let_go_of, None
 
     def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
         """What to raise if another producer has the id, and what to stop with."""
@@ -587,7 +594,7 @@ class SharedTransaction:
                 return self._committed(entry, following)
             if self._given_up or self._coordinator.transaction_version < 2:
                 # TV1 would fence us with our identity, because the transaction may still be open.
-                self._identity = None
+                self._let_go()
             self._initialise()
             verdict = self._verdict(batch)
         except ProducerFenced:

@@ -577,6 +577,30 @@ def test_a_transaction_that_only_its_timeout_ended_is_written_again(kafka):
     assert kafka.commits == 1
 
 
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
+def test_who_took_the_id_after_the_timeout_is_not_disturbed_by_the_fence_of_the_one_that_timed_out(kafka, transaction):
+    """The one that timed out has asked why, and then somebody takes the id before its fence."""
+    newer, asked = owner(kafka), []
+
+    def meet(_request, answer):
+        asked.append("DescribeTransactions")
+        if len(asked) == 2:
+            del kafka.meets["DescribeTransactions"]
+            newer.begin(batch(0))
+            newer.appending()
+        return answer()
+
+    def time_out():
+        kafka.time_out()
+        kafka.meets["DescribeTransactions"] = meet
+
+    kafka.before("TxnOffsetCommit", time_out)
+    with pytest.raises(ProducerFenced, match="now belongs to producer 1, epoch 3"):
+        run(transaction, 0, max_attempts=3)
+    newer.commit(batch(0))
+    assert kafka.commits == 1
+
+
 TIMED_OUT = "the coordinator aborted the transaction after kafka.transaction.timeout.ms (60000): {} answered "
 WHERE = {
     1: ("AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
