@@ -8,8 +8,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from spark_kafka_eos.cli.errors import usage
-
 
 def spec(
     without: Annotated[
@@ -28,10 +26,14 @@ def spec(
         asked = next((names for names in WEAKENED if set(names) == set(without)), None)
         if asked is None:
             known = "; ".join(" ".join(f"--without {name}" for name in names) for names in WEAKENED)
-            raise usage(f"no model leaves out {' and '.join(without)}. Known are: {known}")
+            raise typer.BadParameter(
+                f"no model leaves out {' and '.join(without)}; known are {known}", param_hint="--without"
+            )
         model, _ = weakened(asked)
         result = check(model)
-        console.print(f"{model}, without {' and '.join(asked)}: {result.violated or 'nothing'} is violated", markup=False)
+        console.print(
+            f"{model}, without {' and '.join(asked)}: {result.violated or 'nothing'} is violated", markup=False
+        )
         for line in timeline(result.steps):
             console.print(line, markup=False, soft_wrap=True)
         raise typer.Exit(0 if result.violated else 1)

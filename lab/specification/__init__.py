@@ -1,7 +1,7 @@
 """The specification of the shared transaction, spec/*.tla, checked by TLC.
 
-    models     the bounds and guards with which TLC checks it
-    tlc        runs TLC on a model; downloads it first
-    values     TLC's output of a state, as Python's values
-    timeline   a counterexample, as lines that a person can follow
+models     the bounds and guards with which TLC checks it
+tlc        runs TLC on a model; downloads it first
+values     TLC's output of a state, as Python's values
+timeline   a counterexample, as lines that a person can follow
 """

@@ -21,7 +21,7 @@ INVARIANTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The constants of SharedTransaction.tla; `without` are the guards that are left out. `invariants`: what to check."""
+    """The constants of SharedTransaction.tla, without the guards `without`, and the invariants to check."""
 
     protocol: int = 2
     verification: bool = True
@@ -71,7 +71,9 @@ class Model:
             "Old": self.old,
         }
         lines = [f"    {name} = {value}" for name, value in constants.items()]
-        return "\n".join(["SPECIFICATION Spec", "CONSTANTS", *lines, "INVARIANTS", *(f"    {i}" for i in self.invariants), ""])
+        return "\n".join(
+            ["SPECIFICATION Spec", "CONSTANTS", *lines, "INVARIANTS", *(f"    {i}" for i in self.invariants), ""]
+        )
 
 
 def _set(items: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from lab.specification.values import parse
 
-_STATE = re.compile(r"^State \d+: <(\w+)(?:\(([^)]*)\))? ?.*>$|^State \d+: (Stuttering)$")
+_STATE = re.compile(r"^State \d+: <(\w+) .*>$")
 _VARIABLE = re.compile(r"^(?:/\\ )?(\w+) = ")
 
 _WHAT = {
@@ -46,23 +47,18 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An action of the specification, its arguments, and the state after it."""
+    """An action of the specification, and the state after it."""
 
     action: str
-    arguments: tuple[Any, ...]
     state: dict[str, Any]
 
 
 def steps_of(output: str) -> list[Step]:
     """The behaviour in TLC's output, from its initial state; empty if there is none."""
-    found: list[Step] = []
     lines = iter(output.splitlines())
-    for line in lines:
-        if match := _STATE.match(line):
-            text = "\n".join(_until_blank(lines))
-            arguments = tuple(map(parse, filter(None, [match[2]]))) if match[2] and "," not in match[2] else ()
-            found.append(Step(match[1] or "", arguments, _variables(text)))
-    return found
+    return [
+        Step(match[1], _variables("\n".join(_until_blank(lines)))) for line in lines if (match := _STATE.match(line))
+    ]
 
 
 def _until_blank(lines: Iterator[str]) -> Iterator[str]:
@@ -76,10 +72,10 @@ def _variables(text: str) -> dict[str, Any]:
     values: dict[str, list[str]] = {}
     name = ""
     for line in text.splitlines():
-        if match := _VARIABLE.match(line):
-            name, line = match[1], line[match.end() :]
-            values[name] = []
-        values[name].append(line)
+        match = _VARIABLE.match(line)
+        if match:
+            name = match[1]
+        values.setdefault(name, []).append(line[match.end() :] if match else line)
     return {name: parse(" ".join(lines)) for name, lines in values.items()}
 
 
@@ -87,31 +83,22 @@ def timeline(steps: Sequence[Step]) -> list[str]:
     """One line for each step after the initial state."""
     return [
         f"{number:3}  {_who(step, before.state):8} {_what(step, before.state)}{_changes(before.state, step.state)}"
-        for number, (before, step) in enumerate(zip(steps, steps[1:], strict=False), 1)
+        for number, (before, step) in enumerate(itertools.pairwise(steps), 1)
     ]
 
 
-def _actor(step: Step, before: dict[str, Any]) -> int | None:
-    """The run that acts, from 1; None if it is a broker or the network."""
-    if step.action in ("SomethingArrives", "MarkerIsWritten", "TimesOut", ""):
-        return None
-    after = step.state["run"]
-    for number, (was, now) in enumerate(zip(before["run"], after, strict=True), 1):
-        if was["at"] != now["at"]:
-            return number
-    changed = [n for n, (was, now) in enumerate(zip(before["run"], after, strict=True), 1) if was != now]
-    return changed[0] if changed else None
-
-
 def _who(step: Step, before: dict[str, Any]) -> str:
-    if step.arguments and step.action not in ("MarkerIsWritten", "SomethingArrives"):
-        return f"run {step.arguments[0]}"
-    actor = _actor(step, before)
-    if actor is not None:
-        return f"run {actor}"
     if step.action == "SomethingArrives":
         return "network"
-    return "a run" if step.action == "Takes" else "brokers"
+    if step.action in ("MarkerIsWritten", "TimesOut"):
+        return "brokers"
+    sent: list[dict[str, Any]] = list(step.state["late"] - before["late"])
+    pairs = zip(before["run"], step.state["run"], strict=True)
+    acted = [number for number, (was, now) in enumerate(pairs, 1) if {**was, "owned": 0} != {**now, "owned": 0}]
+    # Another run's memory only changes if it is overtaken. One that waits for the coordinator does not change its own.
+    waiting = [number for number, memory in enumerate(before["run"], 1) if memory["at"] == "init"]
+    number = next(iter([*(message["run"] for message in sent), *acted, *waiting]), None)
+    return "a run" if number is None else f"run {number}"
 
 
 def _what(step: Step, before: dict[str, Any]) -> str:
@@ -126,8 +113,11 @@ def _what(step: Step, before: dict[str, Any]) -> str:
 
 
 def _message(m: dict[str, Any]) -> str:
-    what = f" of {list(m['records'])} to {out-{min(m['parts']) - 1}}" if m["records"] else ""
-    what = f" of the entry of batch {m['entry']['batch']}" if m["entry"]["batch"] else what
+    what = ""
+    if m["records"]:
+        what = f" of {list(m['records'])} to out-{min(m['parts']) - 1}"
+    elif m["entry"]["batch"]:
+        what = f" of the entry of batch {m['entry']['batch']}"
     epoch = "" if m["epoch"] < 0 else f", epoch {m['epoch']}"
     return f"{m['api']}{what} (run {m['run']}{epoch})"
 

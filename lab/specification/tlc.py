@@ -55,8 +55,8 @@ def check(model: Model, *, large: bool = False, memory_mb: int = 3_000) -> Resul
         Path(folder, "model.cfg").write_text(model.configuration())
         done = subprocess.run(
             [
-                java(), f"-Xmx{memory_mb}m", "-XX:+UseParallelGC", compiler, f"-Djava.io.tmpdir={folder}", "-cp", jar, "tlc2.TLC",
-                "-workers", workers, "-deadlock", "-config", "model.cfg", "SharedTransaction.tla",
+                java(), f"-Xmx{memory_mb}m", "-XX:+UseParallelGC", compiler, f"-Djava.io.tmpdir={folder}",
+                "-cp", jar, "tlc2.TLC", "-workers", workers, "-deadlock", "-config", "model.cfg", "SharedTransaction.tla",
             ],
             cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip

@@ -13,49 +13,49 @@ _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|<<|>>|\|->|[\[\]{},]|-?\d+|\w+)')
 
 def parse(text: str) -> Value:
     """The value that `text` stands for. Raises ValueError."""
-    tokens = _TOKEN.findall(text)
-    value, at = _value(tokens, 0)
-    if at != len(tokens):
-        raise ValueError(f"{text!r} goes on after a value: {tokens[at:]}")
+    words = _TOKEN.findall(text)
+    value, at = _value(words, 0)
+    if at != len(words):
+        raise ValueError(f"{text!r} goes on after a value: {words[at:]}")
     return value
 
 
-def _value(tokens: list[str], at: int) -> tuple[Value, int]:
-    token = tokens[at]
-    if token == "[":
-        return _record(tokens, at + 1)
-    if token == "<<":
-        items, at = _items(tokens, at + 1, ">>")
+def _value(words: list[str], at: int) -> tuple[Value, int]:
+    word = words[at]
+    if word == "[":
+        return _record(words, at + 1)
+    if word == "<<":
+        items, at = _items(words, at + 1, ">>")
         return tuple(items), at
-    if token == "{":
-        items, at = _items(tokens, at + 1, "}")
+    if word == "{":
+        items, at = _items(words, at + 1, "}")
         return frozenset(map(_hashable, items)), at
-    if token.startswith('"'):
-        return token[1:-1], at + 1
-    if token in ("TRUE", "FALSE"):
-        return token == "TRUE", at + 1
-    return int(token), at + 1
+    if word.startswith('"'):
+        return word[1:-1], at + 1
+    if word in ("TRUE", "FALSE"):
+        return word == "TRUE", at + 1
+    return int(word), at + 1
 
 
-def _items(tokens: list[str], at: int, end: str) -> tuple[list[Value], int]:
+def _items(words: list[str], at: int, end: str) -> tuple[list[Value], int]:
     items: list[Value] = []
-    while tokens[at] != end:
-        if tokens[at] == ",":
+    while words[at] != end:
+        if words[at] == ",":
             at += 1
-        item, at = _value(tokens, at)
+        item, at = _value(words, at)
         items.append(item)
     return items, at + 1
 
 
-def _record(tokens: list[str], at: int) -> tuple[dict[str, Value], int]:
+def _record(words: list[str], at: int) -> tuple[dict[str, Value], int]:
     record: dict[str, Value] = {}
-    while tokens[at] != "]":
-        if tokens[at] == ",":
+    while words[at] != "]":
+        if words[at] == ",":
             at += 1
-        name = tokens[at]
-        if tokens[at + 1] != "|->":
+        name = words[at]
+        if words[at + 1] != "|->":
             raise ValueError(f"no |-> after {name}")
-        record[name], at = _value(tokens, at + 2)
+        record[name], at = _value(words, at + 2)
     return record, at + 1
 
 

@@ -37,7 +37,7 @@ def test_what_is_not_a_value_is_refused(text):
 
 
 RUN = '[at |-> "{at}", why |-> "", epoch |-> {epoch}, batch |-> 1]'
-LOG = '[pending |-> <<>>, visible |-> <<>>]'
+LOG = "[pending |-> <<>>, visible |-> <<>>]"
 STATE = """/\\ checkpoints = <<[plan |-> <<1>>, done |-> 0, start |-> 0]>>
 /\\ late = {{}}
 /\\ harmed = FALSE
@@ -68,7 +68,9 @@ def test_a_violation_and_the_end_of_all_states_are_told_apart():
     assert (whole.violated, whole.distinct) == (None, 7)
 
 
-@pytest.mark.parametrize("output", ["", "Error: parse error", "12 states generated, 7 distinct states found, 3 states left on queue."])
+@pytest.mark.parametrize(
+    "output", ["", "Error: parse error", "12 states generated, 7 distinct states found, 3 states left on queue."]
+)
 def test_tlc_that_did_not_finish_proves_nothing(output):
     with pytest.raises(ToolFailed, match="did not finish"):
         result_of(output, 1.0)
