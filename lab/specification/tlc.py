@@ -53,13 +53,17 @@ def check(model: Model, *, large: bool = False, memory_mb: int = 3_000) -> Resul
         for module in SPECIFICATION.glob("*.tla"):  # TLC looks for the configuration beside them
             shutil.copy(module, folder)
         Path(folder, "model.cfg").write_text(model.configuration())
-        done = subprocess.run(
-            [
-                java(), f"-Xmx{memory_mb}m", "-XX:+UseParallelGC", compiler, f"-Djava.io.tmpdir={folder}",
-                "-cp", jar, "tlc2.TLC", "-workers", workers, "-deadlock", "-config", "model.cfg", "SharedTransaction.tla",
-            ],
-            cwd=folder, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        virtual_machine = [
+            f"-Xmx{memory_mb}m",
+            "-XX:+UseParallelGC",
+            compiler,
+            f"-Djava.io.tmpdir={folder}",
+            "-cp",
+            jar,
+        ]
+        options = ["-workers", workers, "-deadlock", "-config", "model.cfg"]  # a run that has ended is no deadlock
+        command = [str(java()), *virtual_machine, "tlc2.TLC", *options, "SharedTransaction.tla"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return result_of(done.stdout, time.monotonic() - started)
 
 
