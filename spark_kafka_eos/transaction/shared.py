@@ -525,13 +525,17 @@ class SharedTransaction:
 
         The coordinator then fences the epoch, and the error does not say why (KAFKA-20785).
         """
-        identity, took = self.identity, (self._clock() - self._appending_since) * 1e3
-        if self._transaction.state not in _MAY_BE_OPEN or took < self._options.transaction_timeout_ms:
+        identity = self.identity
+        if self._transaction.state not in _MAY_BE_OPEN or not self._is_overdue():
             return False
         with contextlib.suppress(KafkaEosError):  # then the original error stands
             facts = self._facts()
             self._given_up = isinstance(facts, TransactionFacts) and is_given_up(identity, facts)
         return self._given_up
+
+    def _is_overdue(self) -> bool:
+        """Whether the transaction has lasted so long that the coordinator may have aborted it."""
+        return (self._clock() - self._appending_since) * 1e3 >= self._options.transaction_timeout_ms
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -641,6 +645,7 @@ class SharedTransaction:
         version = identity.transaction_version
         if is_left_by_commit(identity.producer_id, identity.epoch, facts, transaction_version=version):
             return replace(identity, producer_id=facts.producer_id, epoch=facts.epoch)
-        if taken_from(identity, facts) and not is_given_up(identity, facts):
+        # Before the timeout, only the InitProducerId of somebody who starts can have aborted it: do not take it back.
+        if taken_from(identity, facts) and not (is_given_up(identity, facts) and self._is_overdue()):
             raise self._overtaken(facts, f" ({error.what})").replaced(committed="unknown")
         return None

@@ -706,6 +706,21 @@ def test_a_zombie_whose_commit_is_in_doubt_does_not_take_the_id_from_its_living_
     assert kafka.commits == 1
 
 
+def test_a_commit_that_was_aborted_before_its_timeout_leaves_the_id_to_whoever_aborted_it(kafka, transaction):
+    """The first InitProducerId of one that starts aborts the open transaction; only its next one takes the id."""
+    transaction.begin(batch(0))
+    transaction.appending()
+    kafka.before("EndTxn", lambda: kafka.transactions.coordinators["id"].init(-1, -1, 60_000))
+    with pytest.raises(ProducerFenced):
+        transaction.commit(batch(0))
+    assert len(kafka.sent("InitProducerId")) == 1, "which took the id at the beginning"
+    newer = owner(kafka)
+    newer.begin(batch(0))
+    newer.appending()
+    newer.commit(batch(0))
+    assert kafka.commits == 1
+
+
 # -- whose offsets
 
 
