@@ -65,3 +65,5 @@ class Owners:
             self.last = process if in_time else None
             if in_time:
                 self._took[process] = self._since
+        elif changed:  # it aborted the open transaction under a new epoch: who had the id has lost it now
+            self.last = None
