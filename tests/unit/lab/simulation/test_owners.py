@@ -31,49 +31,53 @@ class Id:
         self.request(driver, "InitProducerId", code)
 
 
-def driver(name):
-    return SimpleNamespace(name=name, dead=False, fiber=SimpleNamespace(done=False))
+class Driver:
+    dead = False
+    fiber = SimpleNamespace(done=False)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 @pytest.fixture
-def id_():
+def the_id():
     return Id()
 
 
 @pytest.fixture
-def late(id_):
+def late(the_id):
     """A driver that took the id, and looked again since."""
-    late = driver("driver 1")
-    id_.looks(late)
-    id_.takes(late)
-    id_.looks(late)
+    late = Driver("driver 1")
+    the_id.looks(late)
+    the_id.takes(late)
+    the_id.looks(late)
     return late
 
 
-def test_who_looked_before_another_one_took_the_id_may_take_it(id_, late):
-    id_.takes(driver("driver 2"))
-    id_.takes(late)
-    assert id_.owners.wrong == []
+def test_who_looked_before_another_one_took_the_the_idmay_take_it(the_id, late):
+    the_id.takes(Driver("driver 2"))
+    the_id.takes(late)
+    assert the_id.owners.wrong == []
 
 
-def test_who_saw_another_one_may_not(id_, late):
-    id_.takes(driver("driver 2"))
-    id_.looks(late)
-    id_.takes(late)
-    assert id_.owners.wrong == ["driver 1 came back late, saw driver 2, and disturbed it nevertheless"]
+def test_who_saw_another_one_may_not(the_id, late):
+    the_id.takes(Driver("driver 2"))
+    the_id.looks(late)
+    the_id.takes(late)
+    assert the_id.owners.wrong == ["driver 1 came back late, saw driver 2, and disturbed it nevertheless"]
 
 
-def test_nor_may_it_abort_its_transaction(id_, late):
-    id_.takes(driver("driver 2"))
-    id_.looks(late)
-    id_.takes(late, CONCURRENT_TRANSACTIONS)
-    assert len(id_.owners.wrong) == 1
+def test_nor_may_it_abort_its_transaction(the_id, late):
+    the_id.takes(Driver("driver 2"))
+    the_id.looks(late)
+    the_id.takes(late, CONCURRENT_TRANSACTIONS)
+    assert len(the_id.owners.wrong) == 1
 
 
-def test_who_aborted_the_transaction_in_time_may_take_the_id_after_another_look(id_, late):
-    """The abort gave the id a new epoch, so its former owner has lost it, and nothing more is lost by the second one."""
-    id_.takes(driver("driver 2"))
-    id_.takes(late, CONCURRENT_TRANSACTIONS)
-    id_.looks(late)
-    id_.takes(late)
-    assert id_.owners.wrong == []
+def test_who_aborted_the_transaction_in_time_may_take_the_id_after_another_look(the_id, late):
+    """The abort gave the id a new epoch, so its former owner has lost it already."""
+    the_id.takes(Driver("driver 2"))
+    the_id.takes(late, CONCURRENT_TRANSACTIONS)
+    the_id.looks(late)
+    the_id.takes(late)
+    assert the_id.owners.wrong == []
