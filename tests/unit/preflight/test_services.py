@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.preflight import releases
-from spark_kafka_eos.preflight.abilities import sink_findings
+from spark_kafka_eos.preflight.abilities import sink_findings, source_findings
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.releases import BUGS, release_of
 from spark_kafka_eos.preflight.services import SERVICES, recognised
@@ -85,3 +85,11 @@ def test_an_error_about_a_known_service_says_what_it_has():
     (known,) = sink_findings(Abilities(lacking={}, metadata_version=None), service, transactions=True)
     assert known.severity is Severity.WARNING
     assert list(sink_findings(lacking, None, transactions=False)) == []
+
+
+def test_a_source_needs_only_what_it_reads_with():
+    lacking = {"EndTxn": "not offered", "ListOffsets": "versions 0 to 1 offered, 4 to 7 needed"}
+    (found,) = source_findings(Abilities(lacking=lacking, metadata_version=None))
+    assert found.severity is Severity.ERROR
+    assert found.found == "the brokers lack ListOffsets (versions 0 to 1 offered, 4 to 7 needed)"
+    assert list(source_findings(Abilities(lacking={"EndTxn": "not offered"}, metadata_version=None))) == []
