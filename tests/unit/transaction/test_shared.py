@@ -772,6 +772,14 @@ def test_the_command_that_explains_a_refusal_is_named_by_it(kafka):
         settled(OPTIONS, kafka, sourced(7, SOURCE))
 
 
+def test_a_refusal_counts_at_once_if_the_owner_is_still_the_same(kafka):
+    settled(OPTIONS, kafka, sourced(0, SOURCE))
+    asked = len(kafka.sent("DescribeTransactions"))
+    with pytest.raises(LedgerRefused):
+        settled(OPTIONS, kafka, sourced(7, SOURCE))
+    assert len(kafka.sent("DescribeTransactions")) - asked == 2
+
+
 def test_as_many_clusters_must_be_named_as_there_are_sources(kafka):
     options = replace(OPTIONS, source_clusters=("there", "elsewhere"))
     with pytest.raises(ConfigurationError, match="lists 2 clusters, but the query has 3 sources"):
