@@ -46,7 +46,7 @@ PATIENCE = replace(CLIENT, request_timeout_ms=10_000, delivery_timeout_ms=10_000
 SOURCE = TopicPartition("in", 0)
 OUTPUT = TopicPartition("out", 0)
 LEDGER = TopicPartition(OPTIONS.ledger_topic, 0)
-UNAUTHORIZED, UNKNOWN_TOPIC = 53, 3
+UNAUTHORIZED, UNKNOWN_TOPIC, INVALID_TXN_STATE = 53, 3, 48
 
 
 class Last(random.Random):
@@ -686,6 +686,45 @@ def test_a_commit_that_came_after_the_timeout_is_settled_by_the_ledger(kafka):
     assert kafka.commits == 1
 
 
+def test_an_id_that_timed_out_and_was_forgotten_before_the_commit_costs_one_attempt(kafka):
+    """FLINK-39072: a committer that can only commit the same transaction again does so for ever."""
+
+    def forget():
+        kafka.time_out()
+        kafka.transactions.expire()
+
+    kafka.before("EndTxn", forget)
+    report = run(owner(kafka), 0, max_attempts=2)
+    assert report.outcome == "committed"
+    (why,) = report.redone
+    assert "INVALID_PRODUCER_ID_MAPPING" in why
+    assert (kafka.commits, source_offset(kafka)) == (1, 1)
+
+
+def test_an_append_after_the_timeout_that_is_answered_with_the_wrong_error_costs_one_attempt(kafka):
+    """KAFKA-19690: leaders without its fix answer INVALID_TXN_STATE, where the epoch is no longer the current one."""
+    cluster, tried = kafka.cluster(PATIENCE), []
+
+    def stall(request, answer):
+        del kafka.meets["Produce"]
+        kafka.time_out()
+        return refused(INVALID_TXN_STATE)(request, answer)
+
+    def write(identity):
+        tried.append(identity)
+        if len(tried) == 1:
+            kafka.meets["Produce"] = stall
+        by_driver(cluster, identity, OUTPUT)
+        return Appended(partitions=1, records=1, bytes=1)
+
+    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, choice=BY_DRIVER)
+    assert report.outcome == "committed"
+    (why,) = report.redone
+    assert "INVALID_TXN_STATE" in why
+    assert kafka.commits == 1
+    assert len(kafka.partitions[OUTPUT].committed()) == 1
+
+
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 def test_a_zombie_whose_commit_is_in_doubt_does_not_take_the_id_from_its_living_successor(kafka, transaction):
     transaction.begin(batch(0))
@@ -912,6 +951,25 @@ def test_a_driver_that_comes_back_late_ends_by_itself_and_the_live_one_does_not_
         newer.appending()
     newer.commit(of_run(number, "newer"))
     assert brokers.entry().batch_id == number
+
+
+@pytest.mark.parametrize("process", ["the same one", "one for each batch"])
+def test_a_driver_that_comes_back_when_the_brokers_have_forgotten_the_id_writes_nothing_again(brokers, process):
+    """KAFKA-18019: a producer that takes the forgotten id anew, and goes on where it was, repeats its successor's."""
+    late = owner(brokers)
+    write_as(late, 0, RUN)
+    for number in range(1, 3):
+        write_as(owner(brokers), number, "newer")
+    brokers.transactions.expire()
+    assert brokers.transactions.coordinators == {}
+    driver = late if process == "the same one" else owner(brokers)
+    with pytest.raises((ProducerFenced, LedgerRefused)) as ended:
+        write_as(driver, 1, RUN)
+    assert must_not_restart(ended.value)
+    assert ended.value.committed == "nothing"
+    assert brokers.commits == 3
+    assert write_as(owner(brokers), 3, "restarted").outcome == "committed"
+    assert source_offset(brokers) == 4
 
 
 @pytest.mark.parametrize("successors", [1, 3])
