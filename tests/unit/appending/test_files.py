@@ -135,7 +135,7 @@ def test_pyarrow_opens_the_object_stores_of_spark(location: str, kind: str, root
     ("option", "way"),
     [
         ("checkpointLocation", r"TransactionalWriter in foreachBatch reads the checkpoint"),
-        ("stagingDir", r"location\. See "),
+        ("stagingDir", r"location\. More: "),
     ],
 )
 def test_a_scheme_that_nothing_here_knows_is_refused_with_what_to_do(option: str, way: str) -> None:
