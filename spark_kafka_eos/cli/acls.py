@@ -49,8 +49,8 @@ def _user(client: ClientOptions) -> str:
 
 
 def _script(client: ClientOptions, user: str, title: str, granted: Sequence[Right]) -> str:
-    brokers = ",".join(f"{host}:{port}" for host, port in client.bootstrap_servers)
-    prefix = f"kafka-acls.sh --bootstrap-server {brokers} --command-config admin.properties --add --allow-principal"
+    tool = f"kafka-acls.sh --bootstrap-server {client.servers} --command-config admin.properties"
+    prefix = f"{tool} --add --allow-principal"
     lines = [
         f"# {title}",
         f'acls() {{ {prefix} {shlex.quote(user)} "$@"; }}',

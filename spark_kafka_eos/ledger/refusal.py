@@ -55,10 +55,7 @@ def diagnosis_command(options: SinkOptions) -> str:
     """The command that shows both sides of a refusal of this query; complete, except for the properties of a secured
     cluster, whose file only the operator knows.
     """
-    brokers = ",".join(
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in options.client.bootstrap_servers
-    )
-    words = ["kafka-eos", "query", "resolve", options.transactional_id, "--bootstrap-servers", brokers]
+    words = ["kafka-eos", "query", "resolve", options.transactional_id, "--bootstrap-servers", options.client.servers]
     if options.client.security.protocol != "PLAINTEXT":
         words += ["--properties", "client.properties"]
     if options.ledger_topic not in ("", LEDGER_TOPIC):

@@ -37,12 +37,18 @@ class ClientOptions:
             delivery_timeout_ms=min(self.delivery_timeout_ms, milliseconds),
         )
 
+    @property
+    def servers(self) -> str:
+        """`bootstrap_servers` as the property has them: `b1:9092,[::1]:9093`."""
+        return ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers
+        )
+
     def librdkafka(self) -> dict[str, str | int | float | bool]:
         """Configuration of a confluent-kafka client. It contains secrets in plain text: never log it."""
-        hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers)
         config = self.security.librdkafka()
         config |= {
-            "bootstrap.servers": ",".join(hosts),
+            "bootstrap.servers": self.servers,
             "client.id": self.client_id,
             "socket.timeout.ms": self.request_timeout_ms,
             "socket.connection.setup.timeout.ms": self.socket_connection_setup_timeout_ms,

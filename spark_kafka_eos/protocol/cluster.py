@@ -309,7 +309,7 @@ class Cluster:
                 return idle.get(address) or self._open(address)
             except BrokerUnreachable as error:
                 reasons.append(error.what)
-        servers = ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
+        servers = self.options.servers
         what = f"cannot connect to any broker (kafka.bootstrap.servers={servers}): {'; '.join(reasons)}"
         self._say_unreached(what)
         raise BrokerUnreachable(
