@@ -38,7 +38,7 @@ from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.plans import PlanDigest, newest_plan, plan_of
 from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import check_schema
-from spark_kafka_eos.spark.staged_message import StagedMessage
+from spark_kafka_eos.spark.staged_message import StagedMessage, staged
 from spark_kafka_eos.spark.worker import COLLECTOR
 
 if TYPE_CHECKING:
@@ -201,8 +201,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove the files that the tasks of these messages wrote."""
-        staged = [message for message in messages if isinstance(message, StagedMessage)]
-        for folder in {message.folder for message in staged if message.report.path or message.report.error}:
+        for folder in {each.folder for each in staged(messages) if each.report.path or each.report.error}:
             self._staging.clean(folder)
 
     def _micro_batch(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> MicroBatch:
@@ -214,22 +213,22 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         before = [f"offsets/{batch_id - 1}"] if batch_id else []
         read = self._read_checkpoint("metadata", f"offsets/{batch_id}", also=before)
         batch = micro_batch(read, batch_id)
-        staged = [message for message in messages if isinstance(message, StagedMessage)]
-        queries = {message.query_id for message in staged} - {None}
+        by_tasks = staged(messages)
+        queries = {message.query_id for message in by_tasks} - {None}
         if queries - {batch.query_id}:
             raise self._elsewhere(
                 f"{self._checkpoint} contains the checkpoint of query {batch.query_id}, but this is "
                 f"query {', '.join(map(str, queries))}"
             )
         now = plan_of(batch_id, read(f"offsets/{batch_id}") or "")
-        if other := next((plan for plan in (message.plan for message in staged) if plan not in (None, now)), None):
+        if other := next((plan for plan in (message.plan for message in by_tasks) if plan not in (None, now)), None):
             raise CheckpointUnusable(
                 f"the checkpoint {self._checkpoint} had plan {other} when Spark planned the write of batch {batch_id}, "
                 f"but now it has plan {now}: another driver writes to this checkpoint, in a store that lets it replace "
                 "files",
                 action="Stop the other driver, then start the query again: it writes the batch as it is planned then.",
             ).replaced(committed="nothing")
-        return replace(batch, run_id=next((message.run_id for message in staged if message.run_id), None))
+        return replace(batch, run_id=next((message.run_id for message in by_tasks if message.run_id), None))
 
     def _read_checkpoint(self, *expected: str, also: Sequence[str] = ()) -> ReadFile:
         """Reads the checkpoint's files; those that are expected, or needed `also`, only once. Raises ConfigurationError

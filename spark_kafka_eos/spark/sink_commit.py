@@ -23,7 +23,7 @@ from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight.loop import refuse_loop
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.commit_log import show
-from spark_kafka_eos.spark.staged_message import StagedMessage
+from spark_kafka_eos.spark.staged_message import staged
 from spark_kafka_eos.spark.worker import raising_when_ended
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.transaction.ownership import Owner
@@ -37,7 +37,7 @@ def commit_micro_batch(
 ) -> CommitReport:
     """Commit a stream's micro-batch: its records, source offsets and ledger entry in one transaction."""
     refuse_loop(options, batch)
-    collectors = {message.collector for message in messages if isinstance(message, StagedMessage)} - {None}
+    collectors = {message.collector for message in staged(messages)} - {None}
     decide = decide_micro_batch(options)
     return _commit(options, connect, staging, messages, batch, decide, collector=next(iter(collectors), None))
 
@@ -53,7 +53,7 @@ def commit_batch_write(
 ) -> None:
     """Commit the whole write of a `run` or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
     app_id, version = options.txn_app_id, options.txn_version
-    reports = [message.report for message in messages if isinstance(message, StagedMessage)]
+    reports = [message.report for message in staged(messages)]
     topics = {block.partition.topic for report in reports for block in report.blocks}
     batch = batch_write(app_id, version, run=run, destination=destination_of(options, topics))
     decide = None if app_id is None else decide_batch_write(options)
@@ -72,7 +72,7 @@ def _commit(
     planned_under: Owner | None = None,
 ) -> CommitReport:
     show(options.log_level, options.log_format)
-    reports = [message.report for message in messages if isinstance(message, StagedMessage)]
+    reports = [message.report for message in staged(messages)]
     if len(reports) != len(messages):
         raise StagingLost(
             f"{len(messages) - len(reports)} of {len(messages)} write tasks sent no commit message",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -23,3 +24,8 @@ class StagedMessage(WriterCommitMessage):
     run_id: str | None = None
     plan: PlanDigest | None = None
     collector: str | None = field(default=None, repr=False)
+
+
+def staged(messages: Iterable[WriterCommitMessage | None]) -> list[StagedMessage]:
+    """Those of the tasks that sent one: Spark passes None for a task without a message."""
+    return [message for message in messages if isinstance(message, StagedMessage)]
