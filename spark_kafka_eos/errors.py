@@ -65,7 +65,14 @@ class KafkaEosError(Exception):
         self.committed: Committed | None = committed
 
     def __str__(self) -> str:
-        parts = (f"{self.what}.", self._commit_note(), self.action, f"More: {self.runbook}")
+        return self._joined(self._commit_note())
+
+    def without_commit_note(self) -> str:
+        """The message without what was committed."""
+        return self._joined("")
+
+    def _joined(self, commit_note: str) -> str:
+        parts = (f"{self.what}.", commit_note, self.action, f"More: {self.runbook}")
         return " ".join(part for part in parts if part)
 
     @property

@@ -29,8 +29,8 @@ FAILED, USAGE, NOT_CHECKED, INTERRUPTED = 1, 2, 3, 130
 
 def show(error: KafkaEosError) -> None:
     """Print a short message to standard error. It does not say what was committed: commands write no query's output."""
-    text = " ".join(part for part in (f"{error.what}.", error.action, f"More: {error.runbook}") if part)
-    Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]Error:[/]", Text(text))
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print("[bold red]Error:[/]", Text(error.without_commit_note()))
 
 
 def exit_code(error: KafkaEosError) -> int:
