@@ -6,6 +6,7 @@ fault costs most where two runs meet.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 GUARDS = (
@@ -76,8 +77,8 @@ class Model:
         )
 
 
-def _set(items: object) -> str:
-    return "{" + ", ".join(map(str, items)) + "}"  # type: ignore[call-overload]
+def _set(items: Iterable[object]) -> str:
+    return "{" + ", ".join(map(str, items)) + "}"
 
 
 _WRITER, _SINK = Model(), Model(holds=False)

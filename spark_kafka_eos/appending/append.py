@@ -11,7 +11,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.appending import formats
@@ -27,9 +26,6 @@ from spark_kafka_eos.protocol import recorder
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.wire.record_batch import stamp
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger(__name__)
 

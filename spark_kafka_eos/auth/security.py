@@ -1,4 +1,4 @@
-"""Authentication and encryption as one value, which each connection has. Most need nothing else of this room."""
+"""Authentication and encryption as one value, which each connection has. Most need nothing else of this package."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def without_archives(path: Sequence[str], installed: Sequence[str]) -> list[str]
     py4j = [] if _folder_with("py4j", [*rest, *installed]) else [entry for entry in path if "py4j" in Path(entry).name]
     if (found := _folder_with("pyspark", [*rest, *installed])) and _is_same(zips[0], found):
         return [*py4j, *rest]
-    if (beside := _folder_with("pyspark", [str(Path(zips[0]).parents[1])])) and _is_same(zips[0], beside):
-        return [beside, *py4j, *rest]
+    if (own := _folder_with("pyspark", [str(Path(zips[0]).parents[1])])) and _is_same(zips[0], own):
+        return [own, *py4j, *rest]
     return list(path)
 
 

@@ -179,11 +179,11 @@ def _records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[
     spare_the_collector()
     context = TaskContext.get()
     if context is not None and (collector := context.getLocalProperty(COLLECTOR)) is not None:
-        return _read_and_tell(ranges, options, context, collector)
+        return _read_and_report(ranges, options, context, collector)
     return read(ranges, options, shared_cluster(options.client))
 
 
-def _read_and_tell(
+def _read_and_report(
     ranges: Sequence[OffsetRange], options: SourceOptions, context: TaskContext, collector: str
 ) -> Iterator[pa.RecordBatch]:
     """The same, and report statistics to the driver's progress listener at the end."""

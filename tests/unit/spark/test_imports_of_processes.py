@@ -1,8 +1,8 @@
 """What each kind of Spark's Python processes imports on behalf of a query, besides what Spark imports into it.
 
 A query's first batch waits for these processes, one after another. Each case runs in a process of its own, does what
-Spark has it do as far as that needs no broker, and lists what that imported: rooms of this package, packages of others,
-and kafka-python's messages.
+Spark has it do as far as that needs no broker, and lists what that imported: packages of ours, packages of
+others, and kafka-python's messages.
 """
 
 from __future__ import annotations
