@@ -26,12 +26,13 @@ def without_archives(path: Sequence[str], installed: Sequence[str]) -> list[str]
     """`path` (PYTHONPATH) without Spark's archives, if Python then finds the same PySpark in a folder: of the rest of
     `path`, or of `installed` (site-packages). Else, or if there is no such archive, `path` as it is.
 
-    A Spark that pip did not install has PySpark's folder beside the ZIP: this takes the ZIP's place.
+    A Spark that pip did not install has PySpark's folder beside the ZIP: this takes the ZIP's place. Spark adds its
+    archives to the driver's own path, which has them already, so each may be there twice.
     """
-    zips = [entry for entry in path if Path(entry).name == "pyspark.zip"]
+    zips = list(dict.fromkeys(entry for entry in path if Path(entry).name == "pyspark.zip"))
     if len(zips) != 1:
         return list(path)
-    rest = [entry for entry in path if not _ARCHIVES.fullmatch(Path(entry).name)]
+    rest = [entry for entry in dict.fromkeys(path) if not _ARCHIVES.fullmatch(Path(entry).name)]
     py4j = [] if _folder_with("py4j", [*rest, *installed]) else [entry for entry in path if "py4j" in Path(entry).name]
     if (found := _folder_with("pyspark", [*rest, *installed])) and _is_same(zips[0], found):
         return [*py4j, *rest]

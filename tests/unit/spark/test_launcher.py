@@ -51,6 +51,11 @@ def test_without_the_archives_the_same_pyspark_is_found_where_pip_installed_it(h
     assert without_archives([*home.path, "/job"], ["/lib/python3.11", site]) == ["/job"]
 
 
+def test_archives_that_spark_adds_twice_are_left_out_twice(home, tmp_path):
+    site = installed(tmp_path / "site-packages")
+    assert without_archives([*home.path, *home.path, "/job", "/job"], [site]) == ["/job"]
+
+
 def test_a_folder_of_the_path_comes_before_site_packages(home, tmp_path):
     ours, site = installed(tmp_path / "ours"), installed(tmp_path / "site", {"pyspark/__init__.py": "", "x": ""})
     assert without_archives([*home.path, ours], [site]) == [ours]
