@@ -40,7 +40,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.kraft import CONTROLLER, INTERNAL, Listeners, render, server_properties
-from spark_kafka_eos.testing.ports import free_ports, is_free
+from spark_kafka_eos.testing.ports import free_ports, is_free, listens
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
 
 JVM_OPTIONS = (
@@ -53,6 +53,8 @@ JVM_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # else a thousand lines of settings per start
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
 )
+# Java says nothing about an archive that does not fit its own release or the jars, and does without.
+QUIET_ABOUT_ARCHIVES = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _ROUTINE = re.compile(r"\S+ \S+ INFO |\tat |\t\.\.\. ")
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.05
@@ -98,6 +100,8 @@ class EmbeddedKafka:
         self._listeners = dict(listeners or {})
         self._scram_users = dict(scram_users or {})
         self._jvm_options = tuple(jvm_options)
+        if (archive := jars.class_archive(version)).exists():
+            self._jvm_options = (f"-XX:SharedArchiveFile={archive}", *QUIET_ABOUT_ARCHIVES, *jvm_options)
         self._start_timeout = start_timeout
         self._class_path = jars.class_path(version)
         self._java = java()
@@ -338,9 +342,10 @@ class EmbeddedKafka:
             return
         deadline = time.monotonic() + self._start_timeout
         for node in nodes:  # ask each node: one that does not know another yet would hide it from the next client
-            address = _HOST, self._ports[INTERNAL][node]
-            with Cluster(ClientOptions(bootstrap_servers=(address,), request_timeout_ms=1_000)) as cluster:
-                while missing := set(nodes) - _known_to(cluster):
+            port = self._ports[INTERNAL][node]
+            with Cluster(ClientOptions(bootstrap_servers=((_HOST, port),), request_timeout_ms=1_000)) as cluster:
+                # The client says that it cannot connect, which here is no news.
+                while missing := set(nodes) - (_known_to(cluster) if listens(port) else set()):
                     for each in nodes:
                         if not self.is_running(each):
                             raise self._failure(each, f"it exited with code {self._processes[each].returncode}")

@@ -116,6 +116,11 @@ def class_path(version: str = DEFAULT_VERSION) -> str:
     return f"{provide(kafka(version), cache_directory(os.environ, Path.home()), fetch)}/*"
 
 
+def class_archive(version: str = DEFAULT_VERSION) -> Path:
+    """Where an archive of the classes that a broker of this version loads belongs (see class_archive.py)."""
+    return cache_directory(os.environ, Path.home()) / "kafka" / f"{version}.jsa"
+
+
 def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
     """Java's class path for this version of the perf tools, downloaded first if necessary. Raises ToolFailed."""
     return ":".join([class_path(version), *map(str, files(perf_tools(version)))])

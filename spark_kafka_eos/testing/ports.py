@@ -32,3 +32,12 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def listens(port: int) -> bool:
+    """Whether a server accepts connections on the port now."""
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

@@ -13,7 +13,8 @@ from kafka import KafkaAdminClient
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing import class_archive, jars
+from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from spark_kafka_eos.testing.kraft import INTERNAL
 from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.certificates import issue
@@ -246,6 +247,23 @@ def test_a_port_that_is_taken_is_an_error_before_anything_starts(kafka):
         EmbeddedKafka(port=port)
 
 
+def test_an_archive_of_classes_that_does_not_fit_is_not_used_and_does_no_harm(tmp_path, kafka_version, monkeypatch):
+    archive = tmp_path / "other.jsa"
+    archive.write_bytes(b"made by another Java")
+    monkeypatch.setattr(jars, "class_archive", lambda _: archive)
+    with EmbeddedKafka(kafka_version) as broker:
+        broker.create_topic("any")
+        assert "shared archive" not in broker.log()
+
+
+def test_a_broker_uses_the_archive_of_its_classes(tmp_path, kafka_version, monkeypatch):
+    monkeypatch.setattr(jars, "class_archive", lambda _: tmp_path / "broker.jsa")
+    assert class_archive.make(kafka_version) == tmp_path / "broker.jsa"
+    assert [file.name for file in tmp_path.iterdir()] == ["broker.jsa"]
+    with EmbeddedKafka(kafka_version, jvm_options=(*JVM_OPTIONS, "-Xlog:class+load")) as broker:
+        assert "kafka.server.KafkaConfig source: shared objects file (top)" in broker.log()
+
+
 def test_a_temporary_directory_goes_and_a_given_one_stays(tmp_path):
     with EmbeddedKafka() as broker:
         directory, pid = broker.directory, broker.pid()
@@ -260,7 +278,8 @@ def test_a_temporary_directory_goes_and_a_given_one_stays(tmp_path):
 
 PARENT = """
 import sys
-from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing import class_archive, jars
+from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from spark_kafka_eos.testing.kraft import INTERNAL
 kafka = EmbeddedKafka(directory=sys.argv[1] if len(sys.argv) > 1 else None)
 kafka.start()
