@@ -78,6 +78,11 @@ class LedgerKeeper:
 
     # -- reading
 
+    @property
+    def entry(self) -> LedgerEntry | ledger.UnreadableEntry | None:
+        """The last entry as it was read or committed here."""
+        return self._entry
+
     def read(self) -> None:
         """Read the last entry. Call it after InitProducerId: before, another entry could still be committed."""
         self._answers.clear()

@@ -404,12 +404,30 @@ class SharedTransaction:
         facts = self._facts()
         if isinstance(facts, TransactionFacts) and taken_from(self._identity, facts) and is_prepared(facts):
             facts = self._settled_facts()
+        if facts is None and self._decide is not None:
+            self._require_last()
         if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
             return
         if is_given_up(self._identity, facts):  # by its timeout; in TV1, a late request may have opened one again
             self._let_go()
             return
         raise self._overtaken(facts)
+
+    def _require_last(self) -> None:
+        """Raise ProducerFenced if another driver has committed since this one read the ledger: of an id that the
+        brokers have forgotten (`transactional.id.expiration.ms`), only the ledger knows who had it last.
+        """
+        known, found = self._ledger.entry, self._ledger.glance().entry
+        if known == found:
+            return
+        self._transaction.apply(Event.FENCED)
+        number = f" batch {found.batch_id}" if isinstance(found, LedgerEntry) else ""
+        raise ProducerFenced(
+            f"another driver has taken over transactional.id {self._options.transactional_id!r} and committed{number}, "
+            "before the brokers forgot the id because nobody used it (transactional.id.expiration.ms)",
+            committed="nothing",
+            action="Stop one of the two; the later one goes on unharmed.",
+        )
 
     def _require_not_fenced(self) -> None:
         if self._transaction.state is State.FENCED:

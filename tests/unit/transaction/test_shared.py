@@ -956,19 +956,21 @@ def test_a_driver_that_comes_back_late_ends_by_itself_and_the_live_one_does_not_
 @pytest.mark.parametrize("process", ["the same one", "one for each batch"])
 def test_a_driver_that_comes_back_when_the_brokers_have_forgotten_the_id_writes_nothing_again(brokers, process):
     """KAFKA-18019: a producer that takes the forgotten id anew, and goes on where it was, repeats its successor's."""
-    late = owner(brokers)
+    late, live = owner(brokers), owner(brokers)
     write_as(late, 0, RUN)
     for number in range(1, 3):
-        write_as(owner(brokers), number, "newer")
+        write_as(live, number, "newer")
     brokers.transactions.expire()
     assert brokers.transactions.coordinators == {}
+    before = harmful(brokers)
     driver = late if process == "the same one" else owner(brokers)
     with pytest.raises((ProducerFenced, LedgerRefused)) as ended:
         write_as(driver, 1, RUN)
     assert must_not_restart(ended.value)
     assert ended.value.committed == "nothing"
     assert brokers.commits == 3
-    assert write_as(owner(brokers), 3, "restarted").outcome == "committed"
+    assert "InitProducerId" not in harmful(brokers)[len(before) :]
+    assert write_as(live, 3, "newer").outcome == "committed"
     assert source_offset(brokers) == 4
 
 
