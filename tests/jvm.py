@@ -1,5 +1,5 @@
-"""Makes the tests' Spark drivers, executors and brokers start cheaply: no optimising compiler, and for drivers and brokers
-archives of the classes that they load.
+"""Makes the tests' Spark drivers, executors and brokers start cheaply: no optimising compiler, and for drivers and
+brokers archives of the classes that they load.
 
 Most of them live for seconds. Measured as the CPU time of a spark-submit that writes one table: 15 s by default, 9.5 s
 without the optimising compiler, 5 s with the archive too. `make test` makes the archives; without them, everything only
