@@ -30,9 +30,9 @@ from spark_kafka_eos.registry.avro_schema import (
     Primitive,
     Record,
     Union,
-    UnsupportedSchema,
     arrow_type,
 )
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import Mask, ReadColumn, Rows, fixed, longs, texts, within
 from spark_kafka_eos.wire.columns import Int64s
 

@@ -27,12 +27,10 @@ from typing import Any
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
+from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
+
 MAX_PRECISION = 38  # of decimal128 and of Spark's DecimalType
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
-
-
-class UnsupportedSchema(ValueError):
-    """The schema is malformed, or Spark has no type for a part of it. The text names the part."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +117,13 @@ def parse(text: str, references: Mapping[str, str] | None = None) -> Avro:
     try:
         for each in (references or {}).values():
             parse_schema(json.loads(each), named)
-        tree = parse_schema(_json(text), named)
+        return _build(parse_schema(_json(text), named), named, Nesting())
+    except UnsupportedSchema:
+        raise
     except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnsupportedSchema(f"not an Avro schema: {type(error).__name__}: {error}") from error
     except RecursionError as error:
         raise UnsupportedSchema("the schema is nested too deeply") from error
-    return _build(tree, named, ())
 
 
 def _json(text: str) -> Any:
@@ -132,26 +131,24 @@ def _json(text: str) -> Any:
     return text.strip() if text.strip() in _PRIMITIVES else json.loads(text)
 
 
-def _build(tree: Any, named: Mapping[str, Any], above: tuple[str, ...]) -> Avro:
+def _build(tree: Any, named: Mapping[str, Any], above: Nesting) -> Avro:
+    above.count()
     if isinstance(tree, list):
         return Union(tuple(_build(each, named, above) for each in tree))
     if isinstance(tree, dict):
         return _defined(tree, named, above)
     if tree in _PRIMITIVES:
         return Primitive(tree)
-    if tree in above:
-        raise UnsupportedSchema(f"type {tree} contains itself, and Spark has no recursive types")
     return _build(named[tree], named, above)
 
 
-def _defined(tree: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str, ...]) -> Avro:
+def _defined(tree: Mapping[str, Any], named: Mapping[str, Any], above: Nesting) -> Avro:
     kind, aliases = tree["type"], tuple(tree.get("aliases", ()))
     match kind:
         case "record" | "error":
             name = tree["name"]
-            return Record(
-                name, tuple(_field(each, named, (*above, name)) for each in tree["fields"]), _full(aliases, name)
-            )
+            inside = above.within(name, f"type {name}")
+            return Record(name, tuple(_field(each, named, inside) for each in tree["fields"]), _full(aliases, name))
         case "enum":
             return Enum(tree["name"], tuple(tree["symbols"]), tree.get("default"), _full(aliases, tree["name"]))
         case "array":
@@ -165,7 +162,7 @@ def _defined(tree: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str
     return _build(kind, named, above)
 
 
-def _field(tree: Any, named: Mapping[str, Any], above: tuple[str, ...]) -> Field:
+def _field(tree: Any, named: Mapping[str, Any], above: Nesting) -> Field:
     default = json.dumps(tree.get("default"))
     aliases = tuple(tree.get("aliases", ()))
     return Field(tree["name"], _build(tree["type"], named, above), "default" in tree, default, aliases)

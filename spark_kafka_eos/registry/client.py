@@ -2,12 +2,14 @@
 
 One client per process and registry, with what it read: a schema never changes under its id. An id that the registry
 does not know is asked for again after half a minute, so that damaged records do not flood it, and a schema that
-arrives late is found.
+arrives late is found. After a hundred such ids in half a minute, no other new one is asked for until the half minute is
+over: whoever can write records could keep each batch waiting for answers.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
@@ -24,6 +26,7 @@ SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds
 _MOST_SESSIONS = 16
 _MOST_UNKNOWN = 10_000  # ids that are remembered
+_MOST_IN_VAIN = 100  # in `_UNKNOWN_AGAIN`: each is one request, so about half a second of a batch, of a task
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _T = TypeVar("_T")
@@ -31,6 +34,10 @@ _T = TypeVar("_T")
 
 class UnknownSchema(LookupError):
     """The registry has no schema with this id, or no such subject or version."""
+
+
+class NotAsked(UnknownSchema):
+    """The registry was not asked for this id, because it did not know many others just before."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,7 @@ class Session:
     def __init__(self, registry: Registry) -> None:
         self._hosts = registry.hosts
         self._unknown: dict[int | UUID, float] = {}
+        self._in_vain: deque[float] = deque(maxlen=_MOST_IN_VAIN)  # when the last unknown ids were asked for
         self._known: dict[int | UUID, SchemaText] = {}
         try:
             self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
@@ -106,13 +114,16 @@ class Session:
 
     def schema(self, key: int | UUID, *, serialized: bool = False) -> SchemaText:
         """The schema with this id or GUID; `serialized` asks for a Protobuf file as a descriptor instead of its text.
-        Raises UnknownSchema and RegistryError.
+        Raises UnknownSchema, NotAsked and RegistryError.
         """
         known = self._known.get(key)
         if known is not None:
             return known
-        if time.monotonic() < self._unknown.get(key, 0.0) or (isinstance(key, int) and key > _LARGEST_ID):
+        now = time.monotonic()
+        if now < self._unknown.get(key, 0.0) or (isinstance(key, int) and key > _LARGEST_ID):
             raise UnknownSchema(f"schema {key}")
+        if len(self._in_vain) == _MOST_IN_VAIN and now < self._in_vain[0] + _UNKNOWN_AGAIN:
+            raise NotAsked(f"schema {key}")
         form = "serialized" if serialized else None
 
         def ask() -> SchemaText:
@@ -126,7 +137,8 @@ class Session:
         except UnknownSchema:
             if len(self._unknown) == _MOST_UNKNOWN:
                 self._unknown.clear()
-            self._unknown[key] = time.monotonic() + _UNKNOWN_AGAIN
+            self._unknown[key] = now + _UNKNOWN_AGAIN
+            self._in_vain.append(now)
             raise
         self._known[key] = known
         return known

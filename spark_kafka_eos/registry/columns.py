@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
-from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, UnknownSchema
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

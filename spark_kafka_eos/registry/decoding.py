@@ -1,10 +1,15 @@
 """A column of framed values becomes a column of the reader's type: one decode pass per schema.
 
-A record that cannot be decoded is a fault of its own and stops nothing here; a registry that does not answer raises.
+A record that cannot be decoded is a fault of its own and stops nothing here, whatever its bytes and its schema are; a
+registry that does not answer raises.
+
+The libraries that decode are not made for every input: JSON has texts that are no Unicode and numbers that no float
+holds, Protobuf's Value may be NaN. If a pass raises, its rows are halved until the ones that are to blame are alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +19,10 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible
-from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
-from spark_kafka_eos.registry.client import Registry, UnknownSchema
+from spark_kafka_eos.registry.client import NotAsked, Registry, UnknownSchema
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, rows_of
 from spark_kafka_eos.wire.columns import Int64s
 
@@ -54,16 +59,35 @@ def decode(values: pa.BinaryArray, ids: pa.BinaryArray | None, registry: Registr
         if isinstance(read, DecodeFault):
             faults.update((int(row), read) for row in group.rows)
             continue
-        part, wrong = _pass(values, group, read)
-        parts.append(part)
-        places[group.rows] = np.arange(done, done + len(part))
-        places[list(wrong)] = -1
-        faults |= wrong
-        done += len(part)
+        for rows, part, wrong in _passes(values, group, read, kind):
+            parts.append(part)
+            places[rows] = np.arange(done, done + len(part))
+            places[list(wrong)] = -1
+            faults |= wrong
+            done += len(part)
     if len(parts) == 1 and len(parts[0]) == len(values) and not faults:
         return Decoded(parts[0], faults)
     column = pa.concat_arrays(parts) if parts else pa.array([], kind)
     return Decoded(column.take(pa.array(places, mask=places < 0)), faults)
+
+
+def _passes(
+    values: pa.BinaryArray, group: Group, read: ReadColumn, kind: pa.DataType
+) -> Iterator[tuple[Int64s, pa.Array, dict[int, DecodeFault]]]:
+    """One pass, or several if it raises: rows, their values, and those with a fault."""
+    try:
+        part, wrong = _pass(values, group, read)
+    except Exception as error:  # noqa: BLE001  # of a library, for a record that anybody can have written
+        if len(group.rows) == 1:
+            row = int(group.rows[0])
+            said = f"the bytes cannot be decoded with schema {group.schema}: {type(error).__name__}"
+            yield group.rows[:0], pa.array([], kind), {row: DecodeFault(Cause.UNDECODABLE, said, group.schema)}
+            return
+        middle = len(group.rows) // 2
+        for rows in (group.rows[:middle], group.rows[middle:]):
+            yield from _passes(values, group._replace(rows=rows), read, kind)
+    else:
+        yield group.rows, part, wrong
 
 
 def _pass(values: pa.BinaryArray, group: Group, read: ReadColumn) -> tuple[pa.Array, dict[int, DecodeFault]]:
@@ -95,6 +119,9 @@ def _reader(registry: Registry, target: QuerySchema, schema: SchemaKey) -> ReadC
         return known
     try:
         written = registry.session.schema(schema, serialized=target.schema.kind == "PROTOBUF")
+    except NotAsked:
+        said = f"the registry at {registry.hosts} was not asked for schema {schema}: it lacks too many others"
+        return DecodeFault(Cause.UNKNOWN_SCHEMA, said, schema)
     except UnknownSchema:
         return DecodeFault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
     made: ReadColumn | DecodeFault
@@ -105,13 +132,17 @@ def _reader(registry: Registry, target: QuerySchema, schema: SchemaKey) -> ReadC
         try:
             made = format_of(target).reader(written)
         except (Incompatible, UnsupportedSchema) as error:
-            made = DecodeFault(
-                Cause.INCOMPATIBLE, f"schema {schema} cannot be read with the reader's: {error}"[:500], schema
-            )
+            made = _unreadable(schema, str(error))
+        except Exception as error:  # noqa: BLE001  # of a library, for a schema that anybody can have registered
+            made = _unreadable(schema, type(error).__name__)
     if len(_readers) == _MOST_READERS:
         _readers.clear()
     _readers[registry, target, schema] = made
     return made
+
+
+def _unreadable(schema: SchemaKey, why: str) -> DecodeFault:
+    return DecodeFault(Cause.INCOMPATIBLE, f"schema {schema} cannot be read with the reader's: {why}"[:500], schema)
 
 
 def refuse(decoded: Decoded) -> pa.Array:

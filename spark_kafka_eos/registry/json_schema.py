@@ -15,6 +15,7 @@ Source: JSON Schema, drafts 4 to 2020-12; Confluent Schema Registry, "JSON Schem
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
 
 import jsonschema
@@ -27,8 +28,8 @@ from referencing.jsonschema import DRAFT7
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
-from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, Rows
 
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
@@ -42,7 +43,7 @@ class OutOfRange(ValueError):
 class JsonFormat:
     def __init__(self, wanted: SchemaText) -> None:
         self._schema, self._validator = _parsed(wanted)
-        self.arrow: pa.DataType = _arrow(self._schema, self._validator, ())
+        self.arrow: pa.DataType = _arrow(self._schema, self._validator, Nesting())
         self.name: str = self._schema.get("title", "") if isinstance(self._schema, dict) else ""
 
     def reader(self, written: SchemaText) -> ReadColumn:
@@ -94,11 +95,11 @@ def _value(body: bytes, validator: Any, kind: pa.DataType) -> tuple[Any, Cause |
         value = json.loads(body, parse_constant=_refuse)
         if not validator.is_valid(value):
             return None, Cause.UNDECODABLE
-    except (ValueError, RecursionError):
+    except Exception:  # noqa: BLE001  # validators are not made for every number, and a schema may refer to nothing
         return None, Cause.UNDECODABLE
     try:
         return _read(value, kind), None
-    except OutOfRange:
+    except (OutOfRange, OverflowError):
         return None, Cause.OUT_OF_RANGE
     except (TypeError, ValueError, AttributeError):
         return None, Cause.INCOMPATIBLE
@@ -108,7 +109,8 @@ def _refuse(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
 
 
-def _arrow(schema: Any, validator: Any, above: tuple[str, ...]) -> pa.DataType:
+def _arrow(schema: Any, validator: Any, above: Nesting) -> pa.DataType:
+    above.count()
     if not isinstance(schema, dict):
         return pa.string()
     if "$ref" in schema:
@@ -134,14 +136,13 @@ def _arrow(schema: Any, validator: Any, above: tuple[str, ...]) -> pa.DataType:
     return _SIMPLE.get(str(kind), pa.string())
 
 
-def _referred(reference: str, validator: Any, above: tuple[str, ...]) -> pa.DataType:
-    if reference in above:
-        raise UnsupportedSchema(f"{reference} contains itself, and Spark has no recursive types")
+def _referred(reference: str, validator: Any, above: Nesting) -> pa.DataType:
+    inside = above.within(reference, reference)
     try:
         found = validator._resolver.lookup(reference)  # noqa: SLF001 - jsonschema shows it in no other way
     except Unresolvable as error:
         raise UnsupportedSchema(f"nothing is found under {reference}") from error
-    return _arrow(found.contents, validator.evolve(_resolver=found.resolver), (*above, reference))
+    return _arrow(found.contents, validator.evolve(_resolver=found.resolver), inside)
 
 
 def _read(value: Any, kind: pa.DataType) -> Any:
@@ -151,18 +152,24 @@ def _read(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {each.name: _read(value.get(each.name), each.type) for each in kind}
     if pa.types.is_map(kind):
-        return [(key, _read(each, kind.item_type)) for key, each in value.items()]
+        return [(_text(key), _read(each, kind.item_type)) for key, each in value.items()]
     if pa.types.is_list(kind):
         if not isinstance(value, list):
             raise TypeError
         return [_read(each, kind.value_type) for each in value]
     if pa.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value)
+        return _text(value) if isinstance(value, str) else json.dumps(value)
     if pa.types.is_boolean(kind):
         if not isinstance(value, bool):
             raise TypeError
         return value
     return _number(value, kind)
+
+
+def _text(value: str) -> str:
+    """The value. Raises UnicodeEncodeError, a ValueError, for half of a surrogate pair, which JSON can escape."""
+    value.encode()
+    return value
 
 
 def _number(value: Any, kind: pa.DataType) -> int | float:
@@ -174,10 +181,9 @@ def _number(value: Any, kind: pa.DataType) -> int | float:
         if not -(2**63) <= value < 2**63:
             raise OutOfRange
         return int(value)
-    try:
-        return float(value)
-    except OverflowError:
-        raise OutOfRange from None
+    if math.isinf(number := float(value)):  # JSON has no infinity, but 1e400 is read as one
+        raise OutOfRange
+    return number
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:

@@ -46,8 +46,8 @@ from google.protobuf.message_factory import GetMessageClass
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.avro_reading import Incompatible
-from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
 from spark_kafka_eos.wire.varint import varint_column, varints
 
@@ -88,7 +88,7 @@ class ProtobufFormat:
             self._message = files.pool.FindMessageTypeByName(message) if message else next(iter(files.messages))
         except (KeyError, StopIteration):
             raise UnsupportedSchema(f"the file has no message {message}".rstrip()) from None
-        self.arrow: pa.DataType = _struct(self._message, ())
+        self.arrow: pa.DataType = _struct(self._message, Nesting())
         self.name: str = self._message.full_name
         self._class = GetMessageClass(self._message)
         self._indexes = _indexes(self._message)
@@ -261,15 +261,14 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _struct(message: Descriptor, above: tuple[str, ...]) -> pa.DataType:
-    if message.full_name in above:
-        raise UnsupportedSchema(f"message {message.full_name} contains itself, and Spark has no recursive types")
+def _struct(message: Descriptor, above: Nesting) -> pa.DataType:
+    inside = above.within(message.full_name, f"message {message.full_name}")
     if not message.fields:
         raise UnsupportedSchema(f"message {message.full_name} has no fields, and Spark cannot read such a struct")
-    return pa.struct([pa.field(each.name, _type(each, (*above, message.full_name))) for each in message.fields])
+    return pa.struct([pa.field(each.name, _type(each, inside)) for each in message.fields])
 
 
-def _type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+def _type(field: FieldDescriptor, above: Nesting) -> pa.DataType:
     if _is_map(field):
         key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
         return pa.map_(_single(key, above), _single(value, above))
@@ -278,7 +277,8 @@ def _type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
     return _single(field, above)
 
 
-def _single(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+def _single(field: FieldDescriptor, above: Nesting) -> pa.DataType:
+    above.count()
     if field.message_type is None:
         return _SCALARS[field.type]
     name = field.message_type.full_name
@@ -296,7 +296,7 @@ def _single(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
 
 def _columns(message: Descriptor, values: Sequence[Any], rows: Rows | None) -> pa.Array:
     """The struct of `values`, some of which may be None. `rows` are theirs, if there is one for each."""
-    kind = _struct(message, ())
+    kind = _struct(message, Nesting())
     columns = []
     for field, each in zip(message.fields, kind, strict=True):
         take = _taker(field)

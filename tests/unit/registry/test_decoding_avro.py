@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import RegistryError, UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
-from spark_kafka_eos.registry.avro_schema import UnsupportedSchema, parse
+from spark_kafka_eos.registry.avro_schema import parse
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.formats import QuerySchema
 from spark_kafka_eos.registry.framing import VALUE_HEADER, header_ids
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
 

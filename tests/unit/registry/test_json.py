@@ -11,11 +11,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
-from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
 SCHEMA = json.dumps({

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry.avro_reading import Incompatible
-from spark_kafka_eos.registry.avro_schema import UnsupportedSchema
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
