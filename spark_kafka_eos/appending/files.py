@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from spark_kafka_eos.appending import private_folders
 from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import ConfigurationError
 
@@ -67,7 +68,7 @@ class LocalFiles:
         return {path: self.read_text(path) for path in paths}
 
     def create(self, path: str) -> IO[bytes]:
-        (self.root / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folders.make((self.root / path).parent)
         new = os.open(self.root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         return open(new, "wb")  # noqa: PTH123 - a descriptor; buffered: a raw file may write only a part
 

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from spark_kafka_eos.appending import private_folders
+
 _HALF = 4 << 20
 _SPARK = "spark"  # the folder of the triggers, by query id
 
 
 def append(folder: Path, name: str, line: Mapping[str, Any]) -> None:
     """Append `line` to the file of `name`. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folders.make(folder)
     path = file_of(folder, name)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     opened = os.open(path, flags, 0o600)

@@ -162,11 +162,12 @@ def test_a_file_cut_short_is_an_error(tmp_path: Path):
 def test_staged_files_are_for_their_user_only(tmp_path: Path):
     previous = os.umask(0)
     try:
-        report = Staging(str(tmp_path)).stage("3", 0, blocks(0, INLINE_BYTES + 1))
+        report = Staging(str(tmp_path / "team" / "query")).stage("3", 0, blocks(0, INLINE_BYTES + 1))
     finally:
         os.umask(previous)
-    assert (tmp_path / "3").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / (report.path or "")).stat().st_mode & 0o777 == 0o600
+    for folder in ("team", "team/query", "team/query/3"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700, "each that was made"
+    assert (tmp_path / "team" / "query" / (report.path or "")).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_link_in_a_staging_files_place_is_not_read(tmp_path: Path):
