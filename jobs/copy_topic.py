@@ -62,16 +62,22 @@ def main() -> None:
         sink_options(writing | {"appendMode": given.append_mode})
     except (ConfigurationError, OSError) as error:
         parser.error(str(error))
-    checkpoint = given.checkpoint or Path(tempfile.mkdtemp(prefix="kafka-eos-checkpoint-")).as_uri()
-    writing["checkpointLocation"] = checkpoint
+    # Without --checkpoint, Kafka is the checkpoint, and Spark's own is nothing that the next run needs.
+    with tempfile.TemporaryDirectory(prefix="kafka-eos-checkpoint-") as folder:
+        copy(given, reading, writing, given.checkpoint or Path(folder).as_uri())
+
+
+def copy(given: argparse.Namespace, reading: dict[str, str], writing: dict[str, str], checkpoint: str) -> None:
     spark = SparkSession.builder.appName("copy-topic").getOrCreate()
     stop_on_sigterm(spark)
     records = spark.readStream.format("kafka-eos").options(**reading).load()
     writer = build(records).writeStream.queryName("copy-topic").option("checkpointLocation", checkpoint)
     if given.append_mode == "driver":
-        writer = writer.format("kafka-eos").options(**writing)
+        writer = writer.format("kafka-eos").options(**writing, checkpointLocation=checkpoint)
     else:
-        writer = writer.foreachBatch(TransactionalWriter(writing | {"appendMode": given.append_mode}))
+        writer = writer.foreachBatch(
+            TransactionalWriter({**writing, "checkpointLocation": checkpoint, "appendMode": given.append_mode})
+        )
     try:
         follow((writer.trigger(availableNow=True) if given.available_now else writer).start())
     except StreamingQueryException as error:
