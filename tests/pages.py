@@ -10,6 +10,7 @@ import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -49,6 +50,26 @@ def named(name: str) -> object:
     for part in parts[2:]:
         found = getattr(found, part)
     return found
+
+
+class Requirement(NamedTuple):
+    """A row of docs/kip-98.md: what is required, which code keeps it, and which tests fail without it."""
+
+    what: str
+    code: list[str]
+    tests: list[str]
+
+
+def requirements() -> list[Requirement]:
+    """The rows of the page's tables of requirements; code and tests as they are named there."""
+    lines = (ROOT / "docs/kip-98.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return [Requirement(row[0], quoted(row[1]), quoted(row[2])) for row in rows if len(row) == 3 and row[1] != "code"]
+
+
+def quoted(cell: str) -> list[str]:
+    """What a cell has in backquotes."""
+    return re.findall(r"`([^`]+)`", cell)
 
 
 def check(found: object, shown: object) -> None:

@@ -1,22 +1,19 @@
-"""The page on KIP-98 names code and tests that there are, for whatever it says."""
+"""The page on KIP-98 names code and tests that there are, for whatever it says; each requirement has its mutant."""
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable
 from functools import cache
 
-from tests.pages import ROOT, named
+import pytest
+
+from tests.mutants import MUTANTS
+from tests.pages import ROOT, named, quoted, requirements
 
 PAGE = (ROOT / "docs/kip-98.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
 REASONS = [row for row in ROWS if len(row) == 4 and row[0] != "reason"]
-REQUIREMENTS = [row for row in ROWS if len(row) == 3 and row[1] != "code"]
-
-
-def quoted(cells: Iterable[str]) -> list[str]:
-    return sorted({name for cell in cells for name in re.findall(r"`([^`]+)`", cell)})
+REQUIREMENTS = requirements()
 
 
 @cache
@@ -26,17 +23,32 @@ def functions_of(file: str) -> set[str]:
 
 
 def test_every_reason_and_every_requirement_names_a_test():
-    assert len(REASONS) == 6 and len(REQUIREMENTS) > 40
-    for row in (*REASONS, *REQUIREMENTS):
+    assert len(REASONS) == 6 and len(REQUIREMENTS) > 60
+    for row in REASONS:
         assert "::" in row[-1], row[0]
-    for requirement, code, _ in REQUIREMENTS:
-        assert "`" in code, requirement
+    for requirement in REQUIREMENTS:
+        assert requirement.code and all("::" in test for test in requirement.tests), requirement.what
 
 
 def test_the_code_exists():
-    assert [name for name in quoted(code for _, code, _ in REQUIREMENTS) if not callable(named(name))] == []
+    assert [name for row in REQUIREMENTS for name in row.code if not callable(named(name))] == []
 
 
 def test_the_tests_exist():
-    tests = [name.partition("::") for name in quoted(row[-1] for row in (*REASONS, *REQUIREMENTS))]
+    every = {name for row in REASONS for name in quoted(row[-1]) if "::" in name}
+    tests = [name.partition("::") for name in sorted(every.union(*(row.tests for row in REQUIREMENTS)))]
     assert [(file, test) for file, _, test in tests if test not in functions_of(file)] == []
+
+
+def test_each_requirement_has_one_mutant_and_each_mutant_one_requirement():
+    begins = [(row.what, [begin for begin in MUTANTS if row.what.startswith(begin)]) for row in REQUIREMENTS]
+    assert [(what, found) for what, found in begins if len(found) != 1] == []
+    assert sorted(begin for _, found in begins for begin in found) == sorted(MUTANTS)
+
+
+@pytest.mark.parametrize("row", REQUIREMENTS, ids=lambda row: row.what[:40])
+def test_the_mutant_changes_one_place_of_the_code_that_the_row_names(row):
+    (mutant,) = (mutant for begin, mutant in MUTANTS.items() if row.what.startswith(begin))
+    assert any(code.startswith(f"{mutant.module}.") for code in row.code)
+    changed = mutant.of((ROOT / "spark_kafka_eos" / mutant.file).read_text())
+    compile(changed, mutant.module, "exec")

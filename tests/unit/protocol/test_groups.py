@@ -76,6 +76,7 @@ def test_each_transaction_version_has_its_own_offset_commit(broker, answers, tra
     partition = request.topics[0].partitions[0]
     assert (partition.partition_index, partition.committed_offset, partition.committed_metadata) == (0, 3, "{}")
     assert (request.producer_id, request.producer_epoch, request.transactional_id) == (9, 4, "orders")
+    assert [(found.key, found.key_type) for found in broker.sent("FindCoordinator")] == [("g", 0)]
 
 
 def test_a_fatal_error_of_one_partition_outweighs_a_passing_one_of_another(broker, answers):

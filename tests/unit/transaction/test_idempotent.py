@@ -166,6 +166,7 @@ def test_two_that_write_at_the_same_time_have_different_producer_ids(kafka):
     assert first != second
     one.abort()
     assert producer(one) == (first, 1)
+    assert producer(writes(kafka))[0] not in (first, second), "both are in use"
 
 
 def test_after_the_last_epoch_there_is_a_new_producer_id(kafka, monkeypatch):

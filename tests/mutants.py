@@ -1,0 +1,255 @@
+"""For each requirement of docs/kip-98.md the code without it: a guard taken out, a value changed, a step left out.
+
+A mutant is an edit of one module, made in a copy of the package, so that it is in all the processes that a test starts.
+`tests/requirements` runs a row's tests on its mutant: one of them must fail. The key is how the row begins. What is
+replaced occurs exactly once in the module, so a mutant does not outlive the code that it changes.
+(`tests/seeded_bugs.py` has the bugs that the simulation must find; these stay in one process.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """`module` as the page names it, without `spark_kafka_eos`; `old` is replaced by `new`."""
+
+    module: str
+    old: str
+    new: str
+
+    @property
+    def file(self) -> str:
+        """In the package's folder."""
+        return f"{self.module.replace('.', '/')}.py"
+
+    def of(self, source: str) -> str:
+        """The module's source with this change."""
+        assert source.count(self.old) == 1, f"{self.old!r} occurs {source.count(self.old)} times in {self.module}"
+        return source.replace(self.old, self.new)
+
+
+_CODES = "protocol.error_codes"
+_COORDINATOR = "protocol.transactions"
+
+MUTANTS: Mapping[str, Mutant] = {
+    # -- idempotent producers
+    "Each producer gets its own producer id": Mutant(
+        "appending.producer_ids", "held = _of(cluster).pop()", "held = _of(cluster)[-1]"
+    ),
+    "Sequence numbers start at 0": Mutant("appending.sequences", "_MASK = 0x7FFF_FFFF", "_MASK = 0xFFFF_FFFF"),
+    "A duplicate counts as a success": Mutant(
+        "appending.send_plan",
+        "(answer.code == _DUPLICATE_SEQUENCE and batch.sent > 1)",
+        "(answer.code == _DUPLICATE_SEQUENCE)",
+    ),
+    "A gap in the sequence is fatal": Mutant(
+        "appending.send_plan",
+        "== _OUT_OF_ORDER_SEQUENCE and lane.is_behind_another(batch)",
+        "== _OUT_OF_ORDER_SEQUENCE",
+    ),
+    "Retries neither lose, repeat nor reorder": Mutant(
+        "appending.send_plan", "one_at_a_time = self.plain or not self.known", "one_at_a_time = self.plain"
+    ),
+    "Without transactions, idempotence holds": Mutant(
+        "transaction.idempotent",
+        'self._identity = PLAIN if self._degree == "off" else self._producer_id()',
+        'self._identity = self._identity or (PLAIN if self._degree == "off" else self._producer_id())',
+    ),
+    "`acks=all`, retries, few requests in flight": Mutant(
+        "options.table", 'p.only("all", "-1", why="a transaction needs all in-sync replicas")', "p.text"
+    ),
+    "Idempotence can be turned off": Mutant(
+        "options.sink_parser", 'if values.get("enable_idempotence", "required") != "required":', "if False:"
+    ),
+    # -- transactions
+    "All partitions of a transaction become visible": Mutant(_COORDINATOR, "committed=commit,", "committed=True,"),
+    "Consumed offsets are committed with the transaction": Mutant(
+        "protocol.groups",
+        'newest = transactional("TxnOffsetCommit", transaction_version)\n',
+        'newest = transactional("TxnOffsetCommit", transaction_version)\n        return self.commit_offsets(offsets)\n',
+    ),
+    "Transactions need a `transactional.id`": Mutant(
+        "options.sink_parser", 'if "transactional_id" not in values:', "if False:"
+    ),
+    "One active producer for each transactional id": Mutant(
+        _CODES, "90: Reaction.FENCED,  # PRODUCER_FENCED", "90: Reaction.ABORT,"
+    ),
+    "A new session begins after the transaction of the last one": Mutant(
+        "transaction.shared",
+        "verdict = self._take(batch)\n        match verdict:",
+        "self._initialise()\n            verdict = self._verdict_without_ledger()\n        match verdict:",
+    ),
+    "Consume, transform, produce counts only if": Mutant(
+        "ledger.verdicts",
+        'return Skip(reason=f"batch {batch.batch_id} with exactly',
+        'return Write(reason=f"batch {batch.batch_id} with exactly',
+    ),
+    "Nothing transactional before the initialisation": Mutant(
+        "transaction.states",
+        "(State.READY, Event.APPEND): State.APPENDING,",
+        "(State.READY, Event.APPEND): State.APPENDING,\n    (State.UNINITIALISED, Event.APPEND): State.APPENDING,",
+    ),
+    "The coordinator gets the transaction's timeout": Mutant(
+        "preflight.checks", "if timeout > largest:", "if timeout > 2 * largest:"
+    ),
+    "A transaction that timed out cannot be committed": Mutant(
+        "transaction.shared",
+        "self._resolve_doubt(batch, entry, self._after_timeout(error))",
+        "self._committed(entry, self.identity)",
+    ),
+    "An id that was idle for long continues": Mutant(
+        _CODES, "49: Reaction.ABORT,  # INVALID_PRODUCER_ID_MAPPING", "49: Reaction.FATAL,"
+    ),
+    # -- requests
+    "1. Any broker names the coordinator": Mutant(
+        "protocol.cluster", "if react is Reaction.FIND_COORDINATOR:", "if react is Reaction.NONE:"
+    ),
+    "2. InitProducerId goes to the coordinator": Mutant(
+        _COORDINATOR, "producer_id=held.producer_id if held else -1,", "producer_id=-1,"
+    ),
+    "3. A transaction begins without a request": Mutant(
+        _COORDINATOR, "nothing_open = not commit and response.error_code == _INVALID_TXN_STATE", "nothing_open = False"
+    ),
+    "4.1 AddPartitionsToTxn": Mutant(_COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if True:"),
+    "4.2 Produce names the transactional id": Mutant(
+        "wire.record_batch",
+        "attributes = attributes | TRANSACTIONAL if transactional",
+        "attributes = attributes if transactional",
+    ),
+    "4.3 AddOffsetsToTxn": Mutant(
+        _COORDINATOR, "if self.transaction_version >= 2:\n            return", "if True:\n            return"
+    ),
+    "4.4 TxnOffsetCommit": Mutant(
+        "protocol.groups",
+        'call_coordinator("group", self.group_id, request, errors, newest=newest)',
+        'call_coordinator("transaction", identity.transactional_id, request, errors, newest=newest)',
+    ),
+    "5.1 EndTxn commits or aborts": Mutant(
+        _COORDINATOR,
+        "lost = True\n",
+        'lost = True\n            raise CommitOutcomeUnknown("it is not sent again")\n',
+    ),
+    "5.2 The next transaction waits": Mutant(_CODES, "51: Reaction.RETRY_SOON", "51: Reaction.RETRY_SAME"),
+    "Each error code has its reaction": Mutant(_CODES, "59: Reaction.ABORT", "59: Reaction.FATAL"),
+    # -- consumers
+    "`isolation.level` is a choice": Mutant(
+        "options.source", '"read_uncommitted"] = "read_committed"', '"read_uncommitted"] = "read_uncommitted"'
+    ),
+    "`read_committed` ends at the last stable offset": Mutant(
+        "protocol.offsets",
+        "dict.fromkeys(partitions, _LATEST), isolation_level)",
+        'dict.fromkeys(partitions, _LATEST), "read_uncommitted")',
+    ),
+    "Aborted records are left out": Mutant(
+        "fetching.visibility", "ended = next(abort, len(own) - 1) + 1", "ended = next(abort, -1) + 1"
+    ),
+    "Records outside of transactions are visible": Mutant(
+        "fetching.visibility",
+        'np.flatnonzero(headers["attributes"] & (TRANSACTIONAL | CONTROL))',
+        "np.arange(len(headers))",
+    ),
+    "Control messages reach no application": Mutant(
+        "fetching.visibility", "shown: NDArray[np.bool_] = ~control", "shown: NDArray[np.bool_] = np.ones_like(control)"
+    ),
+    # -- message format
+    "Every field of header and records has its place": Mutant(
+        "wire.encode",
+        "key_length, value_length = lengths(keys), lengths(values)",
+        "key_length, value_length = np.maximum(lengths(keys), 0), lengths(values)",
+    ),
+    "The CRC is CRC-32C, from the attributes on": Mutant("wire.record_batch", "CRC_START = 21", "CRC_START = 16"),
+    "Only whole record batches are compressed": Mutant("wire.encode", "codec | attributes,", "attributes,"),
+    "The type of the timestamps": Mutant(
+        "wire.decode", "common = by_broker & (attributes & OWN_TIMESTAMPS == 0)", "common = by_broker & False"
+    ),
+    "A record batch can be read in pieces": Mutant(
+        "wire.decode", "left, position = left - most, behind", "left = left - most"
+    ),
+    "The maximum message size limits": Mutant(
+        "protocol.describe", "None if isinstance(each, Unread) else int(each[name])", "None"
+    ),
+    # -- upgrades and operation
+    "Topics are upgraded while older formats": Mutant(
+        "wire.legacy", "out += data[some.at[0] : some.end[-1]].data\n", "pass\n"
+    ),
+    "Clients use transactions only after": Mutant(
+        "preflight.message_formats",
+        "_WITH_PRODUCER_IDS, _WITH_ONE_FORMAT = (0, 11), (3, 0)",
+        "_WITH_PRODUCER_IDS, _WITH_ONE_FORMAT = (0, 9), (3, 0)",
+    ),
+    "A topic in an old format refuses": Mutant(
+        _CODES, '("TxnOffsetCommit", 43): "It is', '("OffsetCommit", 43): "It is'
+    ),
+    "Old clients go on reading": Mutant(
+        "wire.legacy", 'timestamp[own["magic"] == 0] = _NO_TIMESTAMP', 'timestamp[own["magic"] == 0] = 0'
+    ),
+    "Metrics: live producer ids": Mutant(
+        "operators.survey", "open_transactions=len(open_in(remembered))", "open_transactions=len(remembered)"
+    ),
+    "The guarantees hold when producers": Mutant(
+        "transaction.commit",
+        "SharedTransaction(options, cluster, decide, planned_under",
+        "SharedTransaction(options, cluster, None, planned_under",
+    ),
+    # -- the proposals around it
+    "KIP-360: after UNKNOWN_PRODUCER_ID": Mutant(_CODES, "59: Reaction.ABORT,", "59: Reaction.FENCED,"),
+    "KIP-360: without a transactional id": Mutant(
+        "appending.sequences", "replace(identity, epoch=identity.epoch + 1)", "identity"
+    ),
+    "KIP-360: after the last epoch": Mutant(
+        "appending.producer_ids",
+        "return next_epoch(held) or idempotent_identity(cluster)",
+        "return next_epoch(held) or held",
+    ),
+    "KIP-447: offsets that an open transaction": Mutant(
+        "protocol.groups", "topics=topics, require_stable=require_stable", "topics=topics, require_stable=False"
+    ),
+    "Each transaction has its own epoch": Mutant(
+        _COORDINATOR, "if response.error_code or self.transaction_version < 2:", "if True:"
+    ),
+    "Versions of requests tell": Mutant("protocol.versions", '"EndTxn": 4}', '"EndTxn": 5}'),
+    "In a transaction of the new protocol": Mutant(
+        _COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if not by_topic:"
+    ),
+    "TRANSACTION_ABORTABLE": Mutant(_CODES, "120: Reaction.ABORT,", "120: Reaction.FATAL,"),
+    "A late request is not taken": Mutant(
+        "transaction.fence", "return self._coordinator.transaction_version < 2 and not self._verified()", "return False"
+    ),
+    "A transaction declares its topics": Mutant(
+        "appending.blocks",
+        "if (refused := self._undeclared(topic, numbers)).any():",
+        "if (refused := self._undeclared(topic, numbers) & False).any():",
+    ),
+    "What is known beforehand": Mutant(
+        "appending.encode_settings", "return [tp for each in declared for tp in each.named()]", "return []"
+    ),
+    "One request registers all": Mutant(
+        "appending.append",
+        "if identity.transactional_id:\n        TransactionCoordinator(",
+        "for partitions in map(lambda tp: [tp], partitions):\n        TransactionCoordinator(",
+    ),
+    "A transaction that comes too early": Mutant(_CODES, "51: Reaction.RETRY_SOON", "51: Reaction.FATAL"),
+    "In a compressed message of format 1": Mutant(
+        "wire.legacy",
+        "np.where(wraps & (magic == 1), outer_offset - offset[last], 0)",
+        "np.where(wraps & (magic == 1), 0, 0)",
+    ),
+    "In one of format 0": Mutant(
+        "wire.legacy",
+        "np.where(wraps & (magic == 1), outer_offset - offset[last], 0)",
+        "np.where(wraps, outer_offset - np.diff(last, prepend=-1) + 1, 0)",
+    ),
+    "Compaction leaves holes": Mutant(
+        "wire.legacy", "outer_offset - offset[last], 0)", "outer_offset - np.diff(last, prepend=-1) + 1, 0)"
+    ),
+    "A wrapper's LogAppendTime": Mutant(
+        "wire.legacy",
+        """np.where(by_broker[entry], entries.field["timestamp"][entry], own["timestamp"])""",
+        """own["timestamp"]""",
+    ),
+    "The broker sets one base offset": Mutant(
+        "wire.decode", """offset += per_record(batches["base_offset"])""", """offset += 0"""
+    ),
+}

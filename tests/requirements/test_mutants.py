@@ -1,0 +1,77 @@
+"""Each requirement of docs/kip-98.md, taken out of the code: one of the tests that its row names fails.
+
+A test that needs no broker comes first, and the first failure is enough, so most rows take seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.matrix import Cell
+from tests.mutants import MUTANTS
+from tests.pages import ROOT, requirements
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
+
+_FAILED = re.compile(r"^FAILED (tests/\S+::\w+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package."""
+    copy = tmp_path_factory.mktemp("mutant") / "spark_kafka_eos"
+    shutil.copytree(ROOT / "spark_kafka_eos", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def run(package: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run tests of this checkout on the package in that folder, up to the first failure."""
+    options = ["-x", "-q", "-rfE", "--no-header", "-p", "no:cacheprovider"]
+    # The folder first, not the current one; and no compiled files, which are told apart by size and second.
+    python = {
+        "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=ROOT,
+        env=os.environ | python | {"COLUMNS": "250"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def named_by(row: str) -> list[str]:
+    """Those that the row names, without a broker first."""
+    (requirement,) = [each for each in requirements() if each.what.startswith(row)]
+    return sorted((f"tests/{test}" for test in requirement.tests), key=lambda test: not test.startswith("tests/unit"))
+
+
+def test_without_a_mutant_the_tests_without_a_broker_pass(package):
+    tests = sorted({test for row in MUTANTS for test in named_by(row) if test.startswith("tests/unit")})
+    done = run(package, tests)
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+
+
+@pytest.mark.parametrize("row", MUTANTS)
+def test_without_what_the_row_requires_one_of_its_tests_fails(row, package, cell: Cell):
+    mutant = MUTANTS[row]
+    file = package / mutant.file
+    whole = file.read_text()
+    file.write_text(mutant.of(whole))
+    try:
+        done = run(package, named_by(row))
+    finally:
+        file.write_text(whole)
+    failed = _FAILED.findall(done.stdout)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED and failed, done.stdout[-3_000:] + done.stderr[-3_000:]
+    cell("Requirements taken out of the code", row, "what fails", failed[0].removeprefix("tests/"))
