@@ -1,0 +1,181 @@
+"""On kfake, franz-go's brokers for tests, written in Go: what another implementation makes of our requests, and what
+librdkafka and Java's console consumer read of it.
+
+Go builds it (`tests/kfake`). Without Go these tests are skipped, which CI does not accept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
+from spark_kafka_eos.appending.encode_settings import encode_settings
+from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.errors import ProducerFenced
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.preflight.probe import probe
+from spark_kafka_eos.preflight.run import examine
+from spark_kafka_eos.testing.read_offsets import group_offsets
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.batches import BY_DRIVER
+from tests.copying import Copy, Stage
+from tests.kafka_tools import tool
+from tests.pages import ROOT
+from tests.producing import transact
+from tests.reading import librdkafkas, ours
+from tests.workload import Workload
+
+GO = shutil.which("go")
+pytestmark = [pytest.mark.broker, pytest.mark.skipif(GO is None, reason="Go, which builds kfake, is not installed")]
+
+numbers = itertools.count(1)
+KEY_AND_VALUE = pa.schema([(name, ROWS[name]) for name in ("key", "value")])
+
+
+@dataclass(frozen=True)
+class Kfake:
+    """A running cluster of three brokers."""
+
+    bootstrap: str
+
+    def create_topic(self, name: str, partitions: int = 1) -> str:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        (created,) = admin.create_topics([NewTopic(name, partitions)]).values()
+        created.result(30)
+        return name
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert GO is not None
+    built = tmp_path_factory.mktemp("kfake") / "kfake"
+    environment = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
+    subprocess.run([GO, "build", "-o", built, "."], cwd=ROOT / "tests/kfake", env=environment, check=True, timeout=280)
+    return built
+
+
+@contextmanager
+def running(program: Path, release: str) -> Iterator[Kfake]:
+    with subprocess.Popen([program, release], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Kfake(process.stdout.readline().strip())
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module", params=["4.1", "3.9"], ids=["TV2", "TV1"])
+def either_kafka(request, program):
+    with running(program, request.param) as kfake:
+        yield kfake
+
+
+@pytest.fixture
+def topic(either_kafka):
+    return either_kafka.create_topic(f"t-{next(numbers)}", 2)
+
+
+def javas(bootstrap, topic, records):
+    """The values of committed records, as Java's console consumer prints them, sorted."""
+    where = ["--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning", "--max-messages", records]
+    return sorted(tool("consumer.ConsoleConsumer", *where, "--isolation-level", "read_committed").encode().split())
+
+
+@pytest.mark.parametrize("fetched", [1_000, 8_000_000])
+def test_a_random_workload_is_read_as_librdkafka_reads_it_and_as_it_was_sent(either_kafka, fetched):
+    """Not with a small `fetch.max.bytes`: a response that it cuts lacks the aborted transactions of what it has."""
+    topic = either_kafka.create_topic(f"workload-{next(numbers)}", 3)
+    workload = Workload(either_kafka.bootstrap, topic, 3, seed=1)
+    for _ in workload.run():
+        pass
+
+    def read(isolation_level):
+        sizes = {"kafka.max.partition.fetch.bytes": str(fetched), "minPartitions": "10"}
+        return ours(workload.bootstrap, topic, **sizes, **{"kafka.isolation.level": isolation_level})
+
+    for level in ("read_committed", "read_uncommitted"):  # with transactions still open
+        assert read(level) == librdkafkas(workload.bootstrap, topic, 3, isolation_level=level)
+    workload.stop()
+    assert read("read_committed") == sorted(workload.committed, key=lambda row: row[:3])
+    assert read("read_uncommitted") == sorted(workload.written, key=lambda row: row[:3])
+    assert 0 < len(workload.committed) < len(workload.written), "some are aborted"
+
+
+def test_a_query_copies_each_record_once_through_an_abort_and_to_another_driver(either_kafka, cluster, topic):
+    here, source = either_kafka.bootstrap, either_kafka.create_topic(f"source-{topic}", 2)
+    for partition in (0, 1):
+        transact(here, source, [b"given up"] * 5, "abort", partition=partition)
+        transact(here, source, [b"%d" % (10 * n + partition) for n in range(24)], "commit", partition=partition)
+    query, other = (Copy(here, cluster, source, topic) for _ in range(2))
+    query.write_as = other.write_as = lambda rows, _: rows
+
+    def twice(stage: Stage) -> None:
+        query.spark = Stage.run
+        stage.run()
+        stage.run([0])
+
+    query.spark = twice
+    assert len(query.run(0, 0, 12).redone) == 1
+    assert query.run(1, 12, 20).outcome == "committed"
+    assert other.run(1, 12, 20).outcome == "skipped"
+    assert other.run(2, 20, 31).outcome == "committed"
+    with pytest.raises(ProducerFenced):
+        query.run(2, 20, 31)
+
+    once = sorted(b"%d" % (10 * n + partition) for partition in (0, 1) for n in range(24))
+    found = ours(here, topic)
+    assert sorted(row[5] or b"" for row in found) == once == javas(here, topic, len(once))
+    assert found == librdkafkas(here, topic, 2)
+    assert len(librdkafkas(here, topic, 2, isolation_level="read_uncommitted")) > len(once), "an attempt was aborted"
+    assert group_offsets(here, f"id-{topic}", source, "read_committed") == {0: 31, 1: 31}
+
+
+@pytest.mark.parametrize("in_files", [False, True], ids=["inline", "in files"])
+def test_what_tasks_stage_and_the_driver_appends_is_read_by_all(either_kafka, cluster, topic, tmp_path, in_files):
+    options = sink_options(given(either_kafka, topic))
+    rows = pa.RecordBatch.from_pydict({"key": [None] * 50, "value": [b"%d" % n for n in range(50)]}, KEY_AND_VALUE)
+    staging = Staging(str(tmp_path), inline_bytes=0) if in_files else Staging(None)
+
+    def stage():
+        encoder = BlockEncoder(encode_settings(options, topic, cluster), 0, pytest.fail, lambda: 1_700_000_000_000)
+        return [staging.stage("0", 0, itertools.chain(encoder.add(rows), encoder.finish()))]
+
+    transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
+    staged = StagedWrite(cluster, options, staging, stage, 0)
+    batch = MicroBatch(query_id="query", batch_id=0, digest="digest")
+    assert commit_batch(transaction, batch, staged, max_attempts=1, choice=BY_DRIVER).outcome == "committed"
+    assert ours(either_kafka.bootstrap, topic) == librdkafkas(either_kafka.bootstrap, topic, 2)
+    assert sorted(row[5] or b"" for row in ours(either_kafka.bootstrap, topic)) == sorted(rows["value"].to_pylist())
+
+
+def test_the_preflight_says_what_kfake_does_not_tell_and_its_probe_passes(either_kafka, cluster, topic):
+    options = sink_options(given(either_kafka, topic))
+    warned = [finding for finding in examine(cluster, options) if finding.severity is not Severity.OK]
+    (untold,) = (finding.found for finding in warned if finding.subject == f"topic {topic}")
+    assert untold.endswith("the broker does not return unclean.leader.election.enable")
+    older = cluster.transaction_version() < 2
+    assert [found.subject for found in warned if found.subject != f"topic {topic}"] == (
+        ["transaction.version"] if older else ["Kafka release"]  # 4.1 has KAFKA-20090
+    )
+    assert probe(options).severity is Severity.OK
+
+
+def given(kafka, topic):
+    return {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.transactional.id": f"id-{topic}", "topic": topic}
