@@ -58,6 +58,15 @@ def test_a_whole_run_proves_something(tmp_path):
     assert faults(tmp_path, whole_run()) == []
 
 
+def test_only_what_needs_more_than_the_prerequisites_may_be_skipped_and_that_is_said(tmp_path, capsys):
+    kfake = next(case for case in whole_run() if case.startswith("tests.broker.test_kfake."))
+    cases = whole_run() | {kfake: '<skipped message="Go, which builds kfake, is not installed"/>'}
+    assert faults(tmp_path, cases) == []
+    verdict.main(report(tmp_path, cases))
+    assert "left out: tests.broker.test_kfake: Go, which builds kfake, is not installed" in capsys.readouterr().out
+    assert faults(tmp_path, whole_run() | {kfake: "<failure/>"}) != []
+
+
 ONE = next(case for case in _every_test() if case.startswith("tests.unit.appending.test_barrier."))
 
 
