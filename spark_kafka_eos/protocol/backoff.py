@@ -30,7 +30,7 @@ class Budget:
     of ±20 %. `clock` returns seconds (monotonic), `jitter` a number in [0, 1).
     """
 
-    __slots__ = ("_backoff", "_backoff_max", "_clock", "_deadline", "_jitter", "delays", "milliseconds")
+    __slots__ = ("_backoff", "_backoff_max", "_clock", "_deadline", "_delays", "_jitter", "milliseconds")
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Budget:
         self.milliseconds = milliseconds
         self._backoff, self._backoff_max = backoff_ms / 1000, backoff_max_ms / 1000
         self._clock, self._jitter = clock, jitter
-        self.delays = 0  # since the start, or since progress was made
+        self._delays = 0
         self._deadline = clock() + milliseconds / 1000
 
     @property
@@ -56,13 +56,13 @@ class Budget:
         if self.spent:
             return None
         # The exponent is limited, so that a long outage cannot overflow the float.
-        pause = min((_SOON if soon else self._backoff) * _GROWTH ** min(self.delays, 30), self._backoff_max)
-        self.delays += 1
+        pause = min((_SOON if soon else self._backoff) * _GROWTH ** min(self._delays, 30), self._backoff_max)
+        self._delays += 1
         return min(pause * (1 - _SPREAD + 2 * _SPREAD * self._jitter()), self._deadline - self._clock())
 
     def restart(self) -> None:
         """Start again with the whole budget and the shortest delay, because progress was made."""
-        self.delays = 0
+        self._delays = 0
         self._deadline = self._clock() + self.milliseconds / 1000
 
 

@@ -22,12 +22,10 @@ class LogPace:
         self._since = self._last = self._warned = float("-inf")
         self._untold = 0
 
-    def next(self, *, first: bool = False) -> tuple[int, str]:
-        """The log level of a failure that happens now, and what to add to its line. `first`: the request has not failed
-        before, so if there was none for a while, an outage is over, and those in between got through.
-        """
+    def next(self) -> tuple[int, str]:
+        """The log level of a failure that happens now, and what to add to its line."""
         now = self._clock()
-        if now - self._last > (_EACH_SECONDS if first else _OVER_AFTER_SECONDS):
+        if now - self._last > _OVER_AFTER_SECONDS:
             self._since, self._warned, self._untold = now, float("-inf"), 0
         self._last = now
         if now - self._since < _EACH_SECONDS:

@@ -71,14 +71,11 @@ def retry(
 
 def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable[[float], None]) -> None:
     """Wait before the next attempt, or raise `error` if the budget is used up."""
-    first = not budget.delays
-    log_and_sleep(delay_or_raise(error, react, budget), error, sleep, first=first)
+    log_and_sleep(delay_or_raise(error, react, budget), error, sleep)
 
 
-def log_and_sleep(seconds: float, error: KafkaEosError, sleep: Callable[[float], None], *, first: bool = False) -> None:
-    """Wait before the next attempt after `error`, and log it; if this goes on, in one warning per minute. `first`: the
-    request has not failed before.
-    """
-    level, lasted = _paces[type(error)].next(first=first)
+def log_and_sleep(seconds: float, error: KafkaEosError, sleep: Callable[[float], None]) -> None:
+    """Wait before the next attempt after `error`, and log it; if this goes on, in one warning per minute."""
+    level, lasted = _paces[type(error)].next()
     log.log(level, "%s; retrying in %d ms%s", error.what, seconds * 1000, lasted)
     sleep(seconds)

@@ -39,17 +39,6 @@ def test_after_a_minute_without_a_failure_the_next_one_is_a_new_outage():
     assert levels(0, 30, 31, 92) == [logging.INFO, logging.WARNING, logging.DEBUG, logging.INFO]
 
 
-def test_requests_that_fail_once_every_half_minute_are_no_outage():
-    pace = LogPace(iter(range(0, 7_200, 30)).__next__)
-    assert {pace.next(first=True) for _ in range(240)} == {(logging.INFO, "")}
-
-
-def test_an_outage_goes_on_where_the_next_request_fails_at_once():
-    pace = LogPace(iter([0, 5, 6, 64, 66]).__next__)
-    found = [pace.next(first=first)[0] for first in (True, False, True, False, True)]
-    assert found == [logging.INFO, logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING]
-
-
 def test_an_hour_of_failures_each_second_is_sixty_warnings():
     count = Counter(levels(*range(3600)))
     assert count[logging.INFO] == 5
