@@ -18,12 +18,12 @@ from spark_kafka_eos.testing.embedded import JVM_OPTIONS, QUIET_ABOUT_ARCHIVES, 
 
 
 def make(version: str = jars.DEFAULT_VERSION) -> Path:
-    """Start a broker of this version once, and keep the classes that it loaded; return the archive, about 50 MB.
-
-    Raises ToolFailed as EmbeddedKafka does.
+    """Start a broker of this version once, and keep the classes that it loaded; return the archive, about 50 MB. It
+    replaces one that is there, for example another Java's. Raises ToolFailed as EmbeddedKafka does.
     """
     archive = jars.class_archive(version)
     archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.unlink(missing_ok=True)  # Java writes none while it uses one
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=f"{version}.partial-") as folder:
         made = Path(folder, "made.jsa")
         options = (*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={made}", *QUIET_ABOUT_ARCHIVES)

@@ -259,6 +259,7 @@ def test_an_archive_of_classes_that_does_not_fit_is_not_used_and_does_no_harm(tm
 def test_a_broker_uses_the_archive_of_its_classes(tmp_path, kafka_version, monkeypatch):
     monkeypatch.setattr(jars, "class_archive", lambda _: tmp_path / "broker.jsa")
     assert class_archive.make(kafka_version) == tmp_path / "broker.jsa"
+    assert class_archive.make(kafka_version) == tmp_path / "broker.jsa", "anew"
     assert [file.name for file in tmp_path.iterdir()] == ["broker.jsa"]
     with EmbeddedKafka(kafka_version, jvm_options=(*JVM_OPTIONS, "-Xlog:class+load")) as broker:
         assert "kafka.server.KafkaConfig source: shared objects file (top)" in broker.log()
@@ -278,8 +279,7 @@ def test_a_temporary_directory_goes_and_a_given_one_stays(tmp_path):
 
 PARENT = """
 import sys
-from spark_kafka_eos.testing import class_archive, jars
-from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.kraft import INTERNAL
 kafka = EmbeddedKafka(directory=sys.argv[1] if len(sys.argv) > 1 else None)
 kafka.start()
