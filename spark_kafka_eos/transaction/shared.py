@@ -382,13 +382,8 @@ class SharedTransaction:
         """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
         entry = glance.entry
         if isinstance(entry, LedgerEntry) and not batch.destination and batch.run_id in entry.earlier_runs:
-            self._transaction.apply(Event.FENCED)
-            raise ProducerFenced(
-                f"another driver has taken over transactional.id {self._options.transactional_id!r}: since this run "
-                f"committed, run {entry.run_id or 'of another release'} has committed batch {entry.batch_id}",
-                committed="nothing",
-                action="Stop one of the two; the later one goes on unharmed.",
-            )
+            run = entry.run_id or "of another release"
+            raise self._taken_over(f": since this run committed, run {run} has committed batch {entry.batch_id}")
         if self._unsure or isinstance(facts, Unread) or facts is None:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
@@ -420,13 +415,10 @@ class SharedTransaction:
         known, found = self._ledger.entry, self._ledger.glance().entry
         if known == found:
             return
-        self._transaction.apply(Event.FENCED)
         number = f" batch {found.batch_id}" if isinstance(found, LedgerEntry) else ""
-        raise ProducerFenced(
-            f"another driver has taken over transactional.id {self._options.transactional_id!r} and committed{number}, "
-            "before the brokers forgot the id because nobody used it (transactional.id.expiration.ms)",
-            committed="nothing",
-            action="Stop one of the two; the later one goes on unharmed.",
+        raise self._taken_over(
+            f" and committed{number}, before the brokers forgot the id because nobody used it "
+            "(transactional.id.expiration.ms)"
         )
 
     def _require_not_fenced(self) -> None:
@@ -527,6 +519,15 @@ class SharedTransaction:
         to the transaction of somebody who took the id meanwhile.
         """
         self._let_go_of, self._identity = self._identity or self._let_go_of, None
+
+    def _taken_over(self, how: str) -> ProducerFenced:
+        """What to raise if the ledger shows that another driver has gone on, and what to stop with."""
+        self._transaction.apply(Event.FENCED)
+        return ProducerFenced(
+            f"another driver has taken over transactional.id {self._options.transactional_id!r}{how}",
+            committed="nothing",
+            action="Stop one of the two; the later one goes on unharmed.",
+        )
 
     def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
         """What to raise if another producer has the id, and what to stop with."""
