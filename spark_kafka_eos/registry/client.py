@@ -9,7 +9,6 @@ over: whoever can write records could keep each batch waiting for answers.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
@@ -25,8 +24,7 @@ from spark_kafka_eos.errors import ConfigurationError, RegistryError
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds
 _MOST_SESSIONS = 16
-_MOST_UNKNOWN = 10_000  # ids that are remembered
-_MOST_IN_VAIN = 100  # in `_UNKNOWN_AGAIN`: each is one request, so about half a second of a batch, of a task
+_MOST_UNKNOWN = 100  # ids in `_UNKNOWN_AGAIN`: each is one request, so about half a second of a batch, of a task
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _T = TypeVar("_T")
@@ -100,8 +98,7 @@ def close_sessions() -> None:
 class Session:
     def __init__(self, registry: Registry) -> None:
         self._hosts = registry.hosts
-        self._unknown: dict[int | UUID, float] = {}
-        self._in_vain: deque[float] = deque(maxlen=_MOST_IN_VAIN)  # when the last unknown ids were asked for
+        self._unknown: dict[int | UUID, float] = {}  # when each was asked for, of the last `_MOST_UNKNOWN`
         self._known: dict[int | UUID, SchemaText] = {}
         try:
             self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
@@ -119,11 +116,13 @@ class Session:
         known = self._known.get(key)
         if known is not None:
             return known
-        now = time.monotonic()
-        if now < self._unknown.get(key, 0.0) or (isinstance(key, int) and key > _LARGEST_ID):
+        since = time.monotonic() - _UNKNOWN_AGAIN
+        if self._unknown.get(key, since) > since or (isinstance(key, int) and key > _LARGEST_ID):
             raise UnknownSchema(f"schema {key}")
-        if len(self._in_vain) == _MOST_IN_VAIN and now < self._in_vain[0] + _UNKNOWN_AGAIN:
-            raise NotAsked(f"schema {key}")
+        if len(self._unknown) >= _MOST_UNKNOWN:
+            self._unknown = {each: asked for each, asked in self._unknown.items() if asked > since}
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                raise NotAsked(f"schema {key}")
         form = "serialized" if serialized else None
 
         def ask() -> SchemaText:
@@ -135,10 +134,7 @@ class Session:
             # A registry that has no GUIDs answers that there is no such path, so it does not have this one.
             known = self._ask(f"schema {key}", ask, any_404=isinstance(key, UUID))
         except UnknownSchema:
-            if len(self._unknown) == _MOST_UNKNOWN:
-                self._unknown.clear()
-            self._unknown[key] = now + _UNKNOWN_AGAIN
-            self._in_vain.append(now)
+            self._unknown[key] = since + _UNKNOWN_AGAIN
             raise
         self._known[key] = known
         return known
