@@ -29,11 +29,12 @@ def without_archives(path: Sequence[str], installed: Sequence[str]) -> list[str]
     A Spark that pip did not install has PySpark's folder beside the ZIP: this takes the ZIP's place. Spark adds its
     archives to the driver's own path, which has them already, so each may be there twice.
     """
-    zips = list(dict.fromkeys(entry for entry in path if Path(entry).name == "pyspark.zip"))
+    once = list(dict.fromkeys(path))
+    zips = [entry for entry in once if Path(entry).name == "pyspark.zip"]
     if len(zips) != 1:
         return list(path)
-    rest = [entry for entry in dict.fromkeys(path) if not _ARCHIVES.fullmatch(Path(entry).name)]
-    py4j = [] if _folder_with("py4j", [*rest, *installed]) else [entry for entry in path if "py4j" in Path(entry).name]
+    rest = [entry for entry in once if not _ARCHIVES.fullmatch(Path(entry).name)]
+    py4j = [] if _folder_with("py4j", [*rest, *installed]) else [entry for entry in once if "py4j" in Path(entry).name]
     if (found := _folder_with("pyspark", [*rest, *installed])) and _is_same(zips[0], found):
         return [*py4j, *rest]
     if (own := _folder_with("pyspark", [str(Path(zips[0]).parents[1])])) and _is_same(zips[0], own):
