@@ -64,20 +64,20 @@ def main() -> None:
         parser.error(str(error))
     # Without --checkpoint, Kafka is the checkpoint, and Spark's own is nothing that the next run needs.
     with tempfile.TemporaryDirectory(prefix="kafka-eos-checkpoint-") as folder:
-        copy(given, reading, writing, given.checkpoint or Path(folder).as_uri())
+        writing["checkpointLocation"] = given.checkpoint or Path(folder).as_uri()
+        copy(given, reading, writing)
 
 
-def copy(given: argparse.Namespace, reading: dict[str, str], writing: dict[str, str], checkpoint: str) -> None:
+def copy(given: argparse.Namespace, reading: dict[str, str], writing: dict[str, str]) -> None:
     spark = SparkSession.builder.appName("copy-topic").getOrCreate()
     stop_on_sigterm(spark)
     records = spark.readStream.format("kafka-eos").options(**reading).load()
-    writer = build(records).writeStream.queryName("copy-topic").option("checkpointLocation", checkpoint)
+    writer = build(records).writeStream.queryName("copy-topic")
+    writer = writer.option("checkpointLocation", writing["checkpointLocation"])
     if given.append_mode == "driver":
-        writer = writer.format("kafka-eos").options(**writing, checkpointLocation=checkpoint)
+        writer = writer.format("kafka-eos").options(**writing)
     else:
-        writer = writer.foreachBatch(
-            TransactionalWriter({**writing, "checkpointLocation": checkpoint, "appendMode": given.append_mode})
-        )
+        writer = writer.foreachBatch(TransactionalWriter(writing | {"appendMode": given.append_mode}))
     try:
         follow((writer.trigger(availableNow=True) if given.available_now else writer).start())
     except StreamingQueryException as error:
