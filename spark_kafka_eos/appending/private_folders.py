@@ -8,8 +8,10 @@ from pathlib import Path
 def make(folder: Path) -> None:
     """Create `folder` and what it needs above it, each with mode 0700; `mkdir` gives its mode only to the last one.
 
-    What exists stays as it is. Raises OSError.
+    What exists stays as it is, and costs one call: each file of a batch asks. Raises OSError.
     """
-    if not folder.parent.exists():
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
         make(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
