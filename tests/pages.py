@@ -60,11 +60,16 @@ class Requirement(NamedTuple):
     tests: list[str]
 
 
+def kip_98_rows(columns: int) -> list[list[str]]:
+    """The cells of the rows, headings among them, of the tables of docs/kip-98.md that have so many columns."""
+    lines = (ROOT / "docs/kip-98.md").read_text().splitlines()
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| "))
+    return [row for row in rows if len(row) == columns]
+
+
 def requirements() -> list[Requirement]:
     """The rows of the page's tables of requirements; code and tests as they are named there."""
-    lines = (ROOT / "docs/kip-98.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    return [Requirement(row[0], quoted(row[1]), quoted(row[2])) for row in rows if len(row) == 3 and row[1] != "code"]
+    return [Requirement(what, quoted(code), quoted(tests)) for what, code, tests in kip_98_rows(3) if code != "code"]
 
 
 def quoted(cell: str) -> list[str]:

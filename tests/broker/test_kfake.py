@@ -66,7 +66,7 @@ class Kfake:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if GO is None:
+    if GO is None:  # tests install all else that they need, and what holds on kfake is proven on Apache Kafka too
         pytest.skip("Go, which builds kfake, is not installed")
     environment = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
 

@@ -8,11 +8,9 @@ from functools import cache
 import pytest
 
 from tests.mutants import MUTANTS
-from tests.pages import ROOT, named, quoted, requirements
+from tests.pages import ROOT, kip_98_rows, named, quoted, requirements
 
-PAGE = (ROOT / "docs/kip-98.md").read_text()
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
-REASONS = [row for row in ROWS if len(row) == 4 and row[0] != "reason"]
+REASONS = [row for row in kip_98_rows(4) if row[0] != "reason"]
 REQUIREMENTS = requirements()
 
 
