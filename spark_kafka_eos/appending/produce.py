@@ -16,7 +16,7 @@ from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.protocol.responses import incomplete
-from spark_kafka_eos.protocol.retry import pause
+from spark_kafka_eos.protocol.retry import new_request, pause
 from spark_kafka_eos.protocol.versions import transactional
 from spark_kafka_eos.wire.record_batch import stamp_plain
 
@@ -81,6 +81,7 @@ class Appender:
         self._flights: deque[_SentRequest] = deque()
         self._acks_in: list[Ack] = []
         self._budget = cluster.budget(cluster.options.delivery_timeout_ms)
+        self._failing = new_request()
 
     @property
     def refused(self) -> Mapping[str, KafkaEosError]:
@@ -203,6 +204,7 @@ class Appender:
             match action:
                 case Ack():
                     self._budget.restart()
+                    self._failing.got_through()
                     self._acks_in.append(action)
                 case Recover():
                     self._recover(action)
@@ -227,7 +229,7 @@ class Appender:
         self._plan.lost([request, *(flight.request for flight in others)])
 
     def _recover(self, needed: Recover) -> None:
-        pause(needed.error, needed.reaction, self._budget, self._cluster.sleep)
+        pause(needed.error, needed.reaction, self._budget, self._cluster.sleep, self._failing)
         if needed.topics:
             self._cluster.refresh(needed.topics, elsewhere=True)
 

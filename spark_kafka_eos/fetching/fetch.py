@@ -36,8 +36,9 @@ from spark_kafka_eos.fetching.fetch_steps import (
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.log_pace import Failing
 from spark_kafka_eos.protocol.offsets import ISOLATION_LEVELS, earliest, latest
-from spark_kafka_eos.protocol.retry import log_and_sleep
+from spark_kafka_eos.protocol.retry import log_and_sleep, new_request
 from spark_kafka_eos.wire.record_batch import RecordBatches, extents, has_messages, scan
 
 log = logging.getLogger(__name__)
@@ -91,13 +92,15 @@ class Fetcher:
             patience_ms=self._cluster.options.delivery_timeout_ms,
         )
         in_flight: dict[int, _FetchInFlight] = {}
+        failing = new_request()
         try:
             while (action := plan.next()) is not None:
                 match action:
                     case Fetched():
+                        failing.got_through()
                         yield action
                     case Wait():
-                        self._wait(action)
+                        self._wait(action, failing)
                     case _:
                         try:
                             self._perform(action, plan, in_flight)
@@ -121,12 +124,12 @@ class Fetcher:
             case FindBounds(partitions=partitions):
                 plan.bounded(self._bounds(partitions))
 
-    def _wait(self, action: Wait) -> None:
+    def _wait(self, action: Wait, failing: Failing) -> None:
         if action.because is None:
             log.info("throttled by the broker for %d ms", action.seconds * 1000)
             self._cluster.sleep(action.seconds)
         else:
-            log_and_sleep(action.seconds, action.because, self._cluster.sleep)
+            log_and_sleep(action.seconds, action.because, self._cluster.sleep, failing)
 
     def _leader(self, partition: TopicPartition) -> PartitionLeader:
         return PartitionLeader(

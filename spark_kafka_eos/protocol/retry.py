@@ -12,12 +12,12 @@ from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget, delay_or_raise
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
-from spark_kafka_eos.protocol.log_pace import LogPace
+from spark_kafka_eos.protocol.log_pace import Failing, LogPace
 
 log = logging.getLogger(__name__)
 
 # One for the whole process: many requests are retried in one outage.
-_paces: dict[type[KafkaEosError], LogPace] = defaultdict(lambda: LogPace(time.monotonic))
+_paces: dict[type[Exception], LogPace] = defaultdict(lambda: LogPace(time.monotonic))
 
 # A response's error codes, each with what it refers to.
 Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
@@ -53,6 +53,7 @@ def retry(
     `recover` gets the reaction before the next attempt; a lost connection counts as FIND_COORDINATOR.
     """
     recovering: Reaction | None = None
+    failing = new_request()
     while True:
         try:
             if recovering is not None:
@@ -62,20 +63,28 @@ def retry(
         except BrokerUnreachable as unreachable:
             react, error = Reaction.FIND_COORDINATOR, unreachable
         if error is None:
+            failing.got_through()
             return response
         if react not in RETRIABLE:
             raise error
-        pause(error, react, budget, sleep)
+        pause(error, react, budget, sleep, failing)
         recovering = react
 
 
-def pause(error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable[[float], None]) -> None:
+def new_request() -> Failing:
+    """Of a request that has not failed yet: for `pause` and `log_and_sleep`."""
+    return Failing(_paces)
+
+
+def pause(
+    error: KafkaEosError, react: Reaction, budget: Budget, sleep: Callable[[float], None], failing: Failing
+) -> None:
     """Wait before the next attempt, or raise `error` if the budget is used up."""
-    log_and_sleep(delay_or_raise(error, react, budget), error, sleep)
+    log_and_sleep(delay_or_raise(error, react, budget), error, sleep, failing)
 
 
-def log_and_sleep(seconds: float, error: KafkaEosError, sleep: Callable[[float], None]) -> None:
+def log_and_sleep(seconds: float, error: KafkaEosError, sleep: Callable[[float], None], failing: Failing) -> None:
     """Wait before the next attempt after `error`, and log it; if this goes on, in one warning per minute."""
-    level, lasted = _paces[type(error)].next()
+    level, lasted = failing.next(error)
     log.log(level, "%s; retrying in %d ms%s", error.what, seconds * 1000, lasted)
     sleep(seconds)
