@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_kafka_eos.appending import barrier
-from spark_kafka_eos.appending.append import append, records_by_partition
+from spark_kafka_eos.appending.append import append, records_by_partition, topics_of
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.appending.report import Appended, CommitReport
@@ -127,7 +127,7 @@ class Copy:
         verdict = barrier.decide(stage.reports, {0: stage.attempts}, expected)
         if isinstance(verdict, barrier.Redo):
             raise TransactionAborted(verdict.reason)
-        return Appended(partitions=len(expected), records=verdict.records, bytes=0)
+        return Appended(partitions=len(expected), records=verdict.records, bytes=0, topics=topics_of(expected))
 
     def append(self, identity: ProducerIdentity, slot: int, blocks: Sequence[Block], attempt: int = 0) -> AppendReport:
         """One append task."""

@@ -39,7 +39,7 @@ def exporter(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="A topic to look at besides those that queries read, such as an output; can be repeated."),
+        typer.Option(help="A topic to look at besides those that queries read and write; can be repeated."),
     ] = None,
     source_bootstrap_servers: SourceBootstrapServers = None,
     source_properties: SourceProperties = None,

@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterWatch:
-    """`ledger_topics` and `sources` as for QueryReader; `topics` are looked at besides those that queries read, such as
-    their output topics. Not thread-safe.
+    """`ledger_topics` and `sources` as for QueryReader; `topics` are looked at besides those that queries read and
+    write, and those with open transactions. Not thread-safe.
     """
 
     def __init__(
@@ -39,10 +39,13 @@ class ClusterWatch:
     def look(self) -> Series:
         """The metrics as of now. Raises AuthorizationFailed, UnknownTopic, BrokerError, BrokerUnreachable."""
         queries = self._reader.read(times=True, owners=False)
-        read = self._read_by(queries)
         ledgers = set(self._ledger_topics) - set(self._reader.missing)
-        others = partitions_of(self._cluster, {*self._topics, *ledgers}) if self._topics or ledgers else []
-        found = survey(self._cluster, read.union(others), now_ms=int(time.time() * 1e3))
+        outputs = self._cluster.existing({topic for query in queries for topic in query.outputs}, patience_ms=0)
+        topics = {*self._topics, *ledgers, *outputs}
+        others = partitions_of(self._cluster, topics) if topics else []
+        found = survey(
+            self._cluster, self._read_by(queries).union(others), now_ms=int(time.time() * 1e3), open_too=True
+        )
         return cluster_series(queries, found)
 
     def look_again(self) -> Series:

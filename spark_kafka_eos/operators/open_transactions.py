@@ -82,22 +82,24 @@ def survey(
     *,
     now_ms: int,
     all_ids: bool = False,
+    open_too: bool = False,
 ) -> Survey:
     """The transactions of the cluster, and what the leaders of `partitions` have open; `now_ms` since 1970.
 
-    `partitions` are by default those of the open transactions. Only ids with an open transaction, and those of
-    producers in `partitions`, are described, unless `all_ids`. Each broker and partition has delivery.timeout.ms to
-    answer: choose a short one. Needs Describe on the transactional.ids, Read on the topics, and for a judgement of
-    what hangs Describe on every transactional.id and on the topic __transaction_state. Raises BrokerUnreachable if no
-    broker answers.
+    `partitions` are by default those of the open transactions; with `open_too`, these as well. Only ids with an open
+    transaction, and those of producers in `partitions`, are described, unless `all_ids`. Each broker and partition has
+    delivery.timeout.ms to answer: choose a short one. Needs Describe on the transactional.ids, Read on the topics, and
+    for a judgement of what hangs Describe on every transactional.id and on the topic __transaction_state. Raises
+    BrokerUnreachable if no broker answers.
     """
     looked = _look(cluster, partitions)  # before the coordinators: what is open here was added to a transaction there
     shown = _list_all(cluster)
     active = {each.producer_id for remembered in looked.producers.values() for each in open_in(remembered)}
     wanted = [each for each in shown.listings if all_ids or is_open(each.state) or each.producer_id in active]
     facts, undescribed = _describe_all(cluster, wanted, now_ms=now_ms)
-    if partitions is None:
-        looked = _look(cluster, {tp for each in facts.values() if each.is_open for tp in each.partitions})
+    if partitions is None or open_too:
+        held = {tp for each in facts.values() if each.is_open for tp in each.partitions}
+        looked = looked.and_also(_look(cluster, held.difference(partitions or ())))
     silent = shown.silent | undescribed
     found = Survey(
         taken_ms=now_ms,
@@ -128,6 +130,9 @@ class _Looked(NamedTuple):
     producers: dict[TopicPartition, tuple[ProducerState, ...]]
     marks: dict[TopicPartition, Marks]
     unread: dict[TopicPartition, str]
+
+    def and_also(self, other: _Looked) -> _Looked:
+        return _Looked(self.producers | other.producers, self.marks | other.marks, self.unread | other.unread)
 
 
 def _confirmed(cluster: Cluster, first: Survey) -> Survey:

@@ -101,6 +101,14 @@ class QueryStatus:
         return entry if isinstance(entry, LedgerEntry) else None
 
     @property
+    def outputs(self) -> set[str]:
+        """The topics that the last commit wrote, and those of a transaction whose outcome is not known yet; none if the
+        ledger does not say.
+        """
+        entries = [each.entry for each in (self.last, self.pending) if each is not None]
+        return {topic for entry in entries if isinstance(entry, LedgerEntry) for topic in entry.outputs}
+
+    @property
     def commits_missing(self) -> int:
         """How many commits there were before those in `commits`, or between them: commits are numbered."""
         serials = [commit.entry.serial for commit in self.commits if isinstance(commit.entry, LedgerEntry)]

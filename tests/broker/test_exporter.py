@@ -33,7 +33,7 @@ APP.command()(exporter)
 @pytest.fixture(scope="module")
 def behind(kafka, topic):
     """A query whose source has unread records, and after them an open transaction: its transactional.id, the source,
-    and the id of that transaction.
+    the output, and the id of that transaction.
     """
     kafka.create_topic(LEDGER, 1, {"cleanup.policy": "compact"})
     source, target = topic("exporter-in", 2, {"retention.ms": -1}), topic("exporter-out", 2)
@@ -43,7 +43,7 @@ def behind(kafka, topic):
         query = Copy(kafka.bootstrap, cluster, source, target, options={"ledgerTopic": LEDGER})
         query.run(0, 0, 100)
         owner = transact(kafka.bootstrap, source, [b"y"] * 7, "leave open", transactional_id=f"{source}-open")
-        yield query.options.transactional_id, source, f"{source}-open"
+        yield query.options.transactional_id, source, target, f"{source}-open"
         owner.abort_transaction(30)
 
 
@@ -63,7 +63,7 @@ def samples(text):
 
 
 def test_one_scrape_shows_what_is_late_what_is_held_and_who_holds_it(kafka, behind):
-    query, source, owner = behind
+    query, source, _, owner = behind
     result = once(kafka.bootstrap)
     assert (result.exit_code, result.stderr) == (0, "")
     found = samples(result.stdout)
@@ -85,11 +85,39 @@ def test_one_scrape_shows_what_is_late_what_is_held_and_who_holds_it(kafka, behi
 
 
 def test_the_same_as_json_for_scripts(kafka, behind):
-    query, source, _ = behind
+    query, source, *_ = behind
     shown = json.loads(once(kafka.bootstrap, "--json").stdout)
     assert {"name": LAG_SECONDS.name, "labels": {"transactional_id": query, "topic": source}}.items() <= next(
         each for each in shown if each["name"] == LAG_SECONDS.name
     ).items()
+
+
+def test_what_the_query_writes_is_looked_at_and_what_anybody_has_open(kafka, behind, topic):
+    target, elsewhere = behind[2], topic("exporter-elsewhere", 2)
+    holder = transact(kafka.bootstrap, target, [b"y"] * 3, "leave open", transactional_id=f"{target}-open")
+    other = transact(kafka.bootstrap, elsewhere, [b"z"], "leave open", transactional_id=f"{elsewhere}-open")
+    try:
+        found = samples(once(kafka.bootstrap).stdout)
+        for name in (target, elsewhere):
+            partitions = ("0", "1") if name == target else ("0",)
+            assert sum(found["kafka_eos_cluster_open_transactions", name, each] for each in partitions) == 1
+        assert sum(found["kafka_eos_cluster_lso_lag_offsets", target, each] for each in ("0", "1")) == 3
+        assert (HANGING.name, target, "0") in found
+    finally:
+        holder.abort_transaction(30)
+        other.abort_transaction(30)
+
+
+def test_an_output_that_was_deleted_does_not_end_the_look(kafka, topic):
+    source, target = topic("exporter-in", 2), topic("exporter-out", 2)
+    for partition in (0, 1):
+        produce(kafka.bootstrap, source, [b"x"] * 10, partition=partition)
+    with Cluster(options_of(kafka.bootstrap)) as cluster:
+        Copy(kafka.bootstrap, cluster, source, target, options={"ledgerTopic": LEDGER}).run(0, 0, 10)
+        kafka.delete_topic(target)
+        result = once(kafka.bootstrap)
+    assert samples(result.stdout)["kafka_eos_cluster_up",] == 1
+    assert not [key for key in samples(result.stdout) if target in key]
 
 
 def test_further_topics_are_looked_at_if_they_are_named(kafka, behind, topic):
@@ -99,7 +127,7 @@ def test_further_topics_are_looked_at_if_they_are_named(kafka, behind, topic):
 
 
 def test_it_serves_until_it_is_interrupted(kafka, behind):
-    query, _, _ = behind
+    query, *_ = behind
     command = "import typer; from spark_kafka_eos.cli.exporter import exporter; typer.run(exporter)"
     arguments = ["--bootstrap-servers", kafka.bootstrap, "--ledger-topic", LEDGER, "--port", "0", "--interval", "1"]
     with heeding_ctrl_c():
