@@ -9,6 +9,7 @@ import typer
 
 from lab.commands.bench import bench
 from lab.commands.chaos import chaos
+from lab.commands.mutants import mutants
 from lab.commands.spec import spec
 from spark_kafka_eos.cli.errors import Commands, run
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 app.add_typer(chaos)
+app.command()(mutants)
 app.command()(spec)
 
 if __name__ == "__main__":

@@ -5,18 +5,15 @@ A test that needs no broker comes first, and the first failure is enough, so mos
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from lab.mutants import copy_package, run_tests
 from tests.matrix import Cell
 from tests.mutants import MUTANTS
-from tests.pages import ROOT, requirements
+from tests.pages import requirements
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
@@ -26,28 +23,7 @@ _FAILED = re.compile(r"^FAILED (tests/\S+::\w+)", re.MULTILINE)
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package."""
-    copy = tmp_path_factory.mktemp("mutant") / "spark_kafka_eos"
-    shutil.copytree(ROOT / "spark_kafka_eos", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
-
-
-def run(package: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run tests of this checkout on the package in that folder, up to the first failure."""
-    options = ["-x", "-q", "-rfE", "--no-header", "-p", "no:cacheprovider"]
-    # The folder first, not the current one; and no compiled files, which are told apart by size and second.
-    python = {
-        "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}",
-        "PYTHONSAFEPATH": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *tests],
-        cwd=ROOT,
-        env=os.environ | python | {"COLUMNS": "250"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return copy_package(tmp_path_factory.mktemp("mutant"))
 
 
 def named_by(row: str) -> list[str]:
@@ -58,7 +34,7 @@ def named_by(row: str) -> list[str]:
 
 def test_without_a_mutant_the_tests_without_a_broker_pass(package):
     tests = sorted({test for row in MUTANTS for test in named_by(row) if test.startswith("tests/unit")})
-    done = run(package, tests)
+    done = run_tests(package, tests)
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
 
 
@@ -69,7 +45,7 @@ def test_without_what_the_row_requires_one_of_its_tests_fails(row, package, cell
     whole = file.read_text()
     file.write_text(mutant.of(whole))
     try:
-        done = run(package, named_by(row))
+        done = run_tests(package, named_by(row))
     finally:
         file.write_text(whole)
     failed = _FAILED.findall(done.stdout)

@@ -1,0 +1,155 @@
+"""Mutants of the connector: small changes of its code, each of which some test should notice (mutation testing).
+
+cosmic-ray makes them: a comparison, a number, `and` for `or`, an inverted condition. A mutant lives in a copy of the
+package, so that it is in all the processes that a test starts. One that no test notices either changes nothing that
+anybody could see, or shows a test that is missing; that is for a person to judge.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "spark_kafka_eos"
+ROOMS = (
+    *("appending", "auth", "dead_letters", "fetching", "ledger", "observe", "operators", "options", "preflight"),
+    *("protocol", "reading", "registry", "replay", "spark", "transaction", "wire"),
+)
+
+# Of cosmic-ray's, what people get wrong. Deleted decorators or operators of other types mostly fail at the import.
+_OPERATORS = re.compile(
+    r"core/(AddNot|NumberReplacer|ReplaceAndWithOr|ReplaceOrWithAnd|ReplaceTrueWithFalse|ReplaceFalseWithTrue"
+    r"|ReplaceBreakWithContinue|ReplaceContinueWithBreak|ReplaceUnaryOperator_Delete_Not|ZeroIterationForLoop"
+    r"|ReplaceBinaryOperator_(Add_Sub|Sub_Add)|ReplaceComparisonOperator_(Eq_NotEq|NotEq_Eq|Lt_LtE|LtE_Lt|Gt_GtE|GtE_Gt"
+    r"|Is_IsNot|IsNot_Is))"
+)
+_SECONDS = 1_200.0  # a mutant that goes on for longer hangs: a test would not end
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """The `occurrence`th place of `module`, a path in the package, that the `operator` of cosmic-ray changes."""
+
+    module: str
+    operator: str
+    occurrence: int
+
+    @property
+    def room(self) -> str:
+        return self.module.partition("/")[0]
+
+    def code(self) -> str:
+        """The module with this change."""
+        from cosmic_ray.mutating import mutate_code
+        from cosmic_ray.plugins import get_operator
+
+        changed = mutate_code(self._source(), get_operator(self.operator)(), self.occurrence)
+        assert changed is not None, "`every` has found the place"
+        return str(changed)
+
+    def change(self) -> str:
+        """What is changed, as the lines of a diff without context."""
+        before, after = self._source().splitlines(), self.code().splitlines()
+        lines = difflib.unified_diff(before, after, lineterm="", n=0)
+        return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+
+    def _source(self) -> str:
+        return (PACKAGE / self.module).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The test that failed on a mutant first, None if none did."""
+
+    noticed_by: str | None
+
+
+def every(room: str) -> Iterator[Mutant]:
+    """All mutants of a room, in the order of its files."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    operators = {name: get_operator(name)() for name in operator_names() if _OPERATORS.fullmatch(name)}
+    for file in sorted((PACKAGE / room).rglob("*.py")):
+        module = str(file.relative_to(PACKAGE))
+        nodes = list(ast_nodes(get_ast(file.read_text(encoding="utf-8"))))
+        for name, operator in sorted(operators.items()):
+            places = sum(len(list(operator.mutation_positions(node))) for node in nodes)
+            yield from (Mutant(module=module, operator=name, occurrence=number) for number in range(places))
+
+
+def some(rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """`count` mutants, as many of each room as far as it goes; the same seed and code give the same ones."""
+    chance = random.Random(seed)  # noqa: S311 - the same ones again
+    shuffled = {room: sorted(every(room), key=lambda _: chance.random()) for room in rooms}
+    return [
+        found[number]
+        for number in range(max(map(len, shuffled.values())))
+        for found in shuffled.values()
+        if number < len(found)
+    ][:count]
+
+
+def copy_package(folder: Path) -> Path:
+    """A copy of the package in this folder."""
+    copy = folder / PACKAGE.name
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def run_tests(package: Path, tests: Sequence[str], *, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run tests of this checkout on this copy of the package, up to the first failure."""
+    options = ["-x", "-q", "-rfE", "--no-header", "-p", "no:cacheprovider"]
+    # The folder first, not the current one; and no compiled files, which are told apart by size and second.
+    python = {
+        "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=ROOT,
+        env=os.environ | python | {"COLUMNS": "250"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+
+
+def usual_tests(room: str) -> list[list[str]]:
+    """Those without a broker: first those of the room, then the others, without what no query runs."""
+    own = ROOT / "tests" / "unit" / room
+    others = (path for path in sorted((ROOT / "tests" / "unit").iterdir()) if path.name.startswith("test_"))
+    folders = [ROOT / "tests" / "unit" / name for name in ROOMS if name != room]
+    groups = [[own], [path for path in (*folders, *others) if path.exists()]]
+    return [[str(path.relative_to(ROOT)) for path in group if path.exists()] for group in groups]
+
+
+def judged(mutant: Mutant, package: Path, groups: Sequence[Sequence[str]]) -> Verdict:
+    """Run groups of tests on the mutant until one fails. `package` is a copy, which is left as it was."""
+    file = package / mutant.module
+    original = file.read_text(encoding="utf-8")
+    file.write_text(mutant.code(), encoding="utf-8")
+    try:
+        for tests in filter(None, groups):
+            try:
+                done = run_tests(package, list(tests), timeout=_SECONDS)
+            except subprocess.TimeoutExpired:
+                return Verdict(noticed_by=f"it hangs for {_SECONDS:.0f} s")
+            if done.returncode:
+                first = _FAILED.search(done.stdout)
+                return Verdict(noticed_by=first[1] if first else "the import")
+    finally:
+        file.write_text(original, encoding="utf-8")
+    return Verdict(noticed_by=None)
