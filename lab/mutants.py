@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "spark_kafka_eos"
-ROOMS = (
+ROOT_PACKAGE = ROOT / "spark_kafka_eos"
+PACKAGES = (
     *("appending", "auth", "dead_letters", "fetching", "ledger", "observe", "operators", "options", "preflight"),
     *("protocol", "reading", "registry", "replay", "spark", "transaction", "wire"),
 )
@@ -45,7 +45,7 @@ class Mutant:
     occurrence: int
 
     @property
-    def room(self) -> str:
+    def package(self) -> str:
         return self.module.partition("/")[0]
 
     def code(self) -> str:
@@ -64,34 +64,27 @@ class Mutant:
         return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
     def _source(self) -> str:
-        return (PACKAGE / self.module).read_text(encoding="utf-8")
+        return (ROOT_PACKAGE / self.module).read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The test that failed on a mutant first, None if none did."""
-
-    noticed_by: str | None
-
-
-def every(room: str) -> Iterator[Mutant]:
-    """All mutants of a room, in the order of its files."""
+def every(package: str) -> Iterator[Mutant]:
+    """All mutants of one of `PACKAGES`, in the order of its files."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
     operators = {name: get_operator(name)() for name in operator_names() if _OPERATORS.fullmatch(name)}
-    for file in sorted((PACKAGE / room).rglob("*.py")):
-        module = str(file.relative_to(PACKAGE))
+    for file in sorted((ROOT_PACKAGE / package).rglob("*.py")):
+        module = str(file.relative_to(ROOT_PACKAGE))
         nodes = list(ast_nodes(get_ast(file.read_text(encoding="utf-8"))))
         for name, operator in sorted(operators.items()):
             places = sum(len(list(operator.mutation_positions(node))) for node in nodes)
             yield from (Mutant(module=module, operator=name, occurrence=number) for number in range(places))
 
 
-def some(rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """`count` mutants, as many of each room as far as it goes; the same seed and code give the same ones."""
+def some(packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """`count` mutants, as many of each package as far as it goes; the same seed and code give the same ones."""
     chance = random.Random(seed)  # noqa: S311 - the same ones again
-    shuffled = {room: sorted(every(room), key=lambda _: chance.random()) for room in rooms}
+    shuffled = {package: sorted(every(package), key=lambda _: chance.random()) for package in packages}
     return [
         found[number]
         for number in range(max(map(len, shuffled.values())))
@@ -102,17 +95,17 @@ def some(rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
 
 def copy_package(folder: Path) -> Path:
     """A copy of the package in this folder."""
-    copy = folder / PACKAGE.name
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = folder / ROOT_PACKAGE.name
+    shutil.copytree(ROOT_PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 
 
-def run_tests(package: Path, tests: Sequence[str], *, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+def run_tests(copy: Path, tests: Sequence[str], *, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     """Run tests of this checkout on this copy of the package, up to the first failure."""
     options = ["-x", "-q", "-rfE", "--no-header", "-p", "no:cacheprovider"]
-    # The folder first, not the current one; and no compiled files, which are told apart by size and second.
+    # The folder first, not the current one; and no compiled files, which differ only by size and second.
     python = {
-        "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}",
+        "PYTHONPATH": f"{copy.parent}{os.pathsep}{ROOT}",
         "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -127,29 +120,29 @@ def run_tests(package: Path, tests: Sequence[str], *, timeout: float | None = No
     )
 
 
-def usual_tests(room: str) -> list[list[str]]:
-    """Those without a broker: first those of the room, then the others, without what no query runs."""
-    own = ROOT / "tests" / "unit" / room
+def usual_tests(package: str) -> list[list[str]]:
+    """Those without a broker: first those of the package, then the others, without what no query runs."""
+    own = ROOT / "tests" / "unit" / package
     others = (path for path in sorted((ROOT / "tests" / "unit").iterdir()) if path.name.startswith("test_"))
-    folders = [ROOT / "tests" / "unit" / name for name in ROOMS if name != room]
+    folders = [ROOT / "tests" / "unit" / name for name in PACKAGES if name != package]
     groups = [[own], [path for path in (*folders, *others) if path.exists()]]
     return [[str(path.relative_to(ROOT)) for path in group if path.exists()] for group in groups]
 
 
-def judged(mutant: Mutant, package: Path, groups: Sequence[Sequence[str]]) -> Verdict:
-    """Run groups of tests on the mutant until one fails. `package` is a copy, which is left as it was."""
-    file = package / mutant.module
+def judged(mutant: Mutant, copy: Path, groups: Sequence[Sequence[str]]) -> str | None:
+    """The test that fails on the mutant first, None if none of these groups has one. `copy` is one of the package, and left as it was."""
+    file = copy / mutant.module
     original = file.read_text(encoding="utf-8")
     file.write_text(mutant.code(), encoding="utf-8")
     try:
         for tests in filter(None, groups):
             try:
-                done = run_tests(package, list(tests), timeout=_SECONDS)
+                done = run_tests(copy, list(tests), timeout=_SECONDS)
             except subprocess.TimeoutExpired:
-                return Verdict(noticed_by=f"it hangs for {_SECONDS:.0f} s")
+                return f"it hangs for {_SECONDS:.0f} s"
             if done.returncode:
                 first = _FAILED.search(done.stdout)
-                return Verdict(noticed_by=first[1] if first else "the import")
+                return first[1] if first else "the import"
     finally:
         file.write_text(original, encoding="utf-8")
-    return Verdict(noticed_by=None)
+    return None

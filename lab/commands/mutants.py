@@ -15,20 +15,20 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lab.mutants import ROOMS, ROOT, Mutant, copy_package, judged, some, usual_tests
+from lab.mutants import PACKAGES, ROOT, Mutant, copy_package, judged, some, usual_tests
 from spark_kafka_eos.errors import ToolFailed
 
 
 def mutants(
-    room: Annotated[
-        list[str] | None, typer.Option(help="A room of the package; may be repeated. Default: all.")
+    package: Annotated[
+        list[str] | None, typer.Option(help="Of spark_kafka_eos; may be repeated. Default: all.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many mutants, the same number in each room.")] = 60,
+    count: Annotated[int, typer.Option(min=1, help="How many mutants, the same number in each package.")] = 60,
     seed: Annotated[int, typer.Option(help="Chooses them.")] = 1,
     tests: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run these tests, a path; may be repeated. Default: those without a broker, the room's first."
+            help="Run these tests, a path; may be repeated. Default: those without a broker, the package's first."
         ),
     ] = None,
     survivors_of: Annotated[
@@ -40,33 +40,35 @@ def mutants(
 ) -> None:
     """Change the connector's code at random places, one at a time, and run the tests: one of them should fail.
 
-    Requires cosmic-ray (pip install 'cosmic-ray>=8.4'). A mutant takes seconds if the tests of its room notice it, and
-    some minutes if no test does.
+    Requires cosmic-ray (pip install 'cosmic-ray>=8.4'). A mutant takes seconds if the tests of its package notice
+    it, and some minutes if no test does.
     """
     if find_spec("cosmic_ray") is None:
         raise ToolFailed("cosmic-ray is not installed", action="Run: pip install 'cosmic-ray>=8.4'")
-    for name in room or ():
-        if name not in ROOMS:
-            raise typer.BadParameter(f"there are {', '.join(ROOMS)}", param_hint="--room")
+    for name in package or ():
+        if name not in PACKAGES:
+            raise typer.BadParameter(f"there are {', '.join(PACKAGES)}", param_hint="--package")
     console = Console(highlight=False, soft_wrap=True)
-    chosen = _survivors(survivors_of) if survivors_of is not None else some(room or ROOMS, count, seed)
+    chosen = _survivors(survivors_of) if survivors_of is not None else some(package or PACKAGES, count, seed)
     known = {mutant: noticed for mutant, noticed in _read(output) if mutant in chosen}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, output.open("a", encoding="utf-8") as lines:
-        package = copy_package(Path(folder))
+        copy = copy_package(Path(folder))
         waiting = [mutant for mutant in chosen if mutant not in known]
         for mutant in track(waiting, f"{len(waiting)} mutants", console=console):
-            verdict = judged(mutant, package, [tests] if tests else usual_tests(mutant.room))
-            known[mutant] = verdict.noticed_by
-            lines.write(json.dumps({**asdict(mutant), "noticed_by": verdict.noticed_by}) + "\n")
+            known[mutant] = judged(mutant, copy, [tests] if tests else usual_tests(mutant.package))
+            lines.write(json.dumps({**asdict(mutant), "noticed_by": known[mutant]}) + "\n")
             lines.flush()
     survivors = [mutant for mutant in chosen if known[mutant] is None]
     for mutant in survivors:
         console.print(f"\n{mutant.module}, {mutant.operator} {mutant.occurrence}\n{mutant.change()}", markup=False)
-    table = Table("room", "mutants", "noticed", box=None)
-    of_room, noticed = Counter(each.room for each in chosen), Counter(each.room for each in chosen if known[each])
-    for name in sorted(of_room):
-        table.add_row(name, str(of_room[name]), str(noticed[name]))
+    table = Table("package", "mutants", "noticed", box=None)
+    of_package, noticed = (
+        Counter(each.package for each in chosen),
+        Counter(each.package for each in chosen if known[each]),
+    )
+    for name in sorted(of_package):
+        table.add_row(name, str(of_package[name]), str(noticed[name]))
     console.print(table)
     console.print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are noticed")
 

@@ -26,7 +26,7 @@ class LogPace:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since = self._last = self._warned = self._got_through = self._minute = _NEVER
-        self._untold = self._lines = 0
+        self._unlogged = self._lines = 0
 
     def next(self, failing_since: float | None = None) -> tuple[int, str, float]:
         """The log level of a failure that happens now, what to add to its line, and since when its request fails: to be
@@ -38,24 +38,24 @@ class LogPace:
         if quiet or self._since < self._got_through < since:
             self._since = now
         self._last = now
-        return *self._told(now, now - min(self._since, since)), since
+        return *self._level(now, now - min(self._since, since)), since
 
     def got_through(self) -> None:
         """A request that had failed so is answered."""
         self._got_through = self._clock()
 
-    def _told(self, now: float, seconds: float) -> tuple[int, str]:
+    def _level(self, now: float, seconds: float) -> tuple[int, str]:
         if now - self._minute >= _MINUTE:
             self._minute, self._lines = now, 0
         if seconds < _EACH_SECONDS and self._lines < _LINES_PER_MINUTE:
             self._lines += 1
             return logging.INFO, ""
         if seconds < _EACH_SECONDS or now - self._warned < _MINUTE:
-            self._untold += 1
+            self._unlogged += 1
             return logging.DEBUG, ""
-        self._warned, untold, self._untold = now, self._untold, 0
+        self._warned, unlogged, self._unlogged = now, self._unlogged, 0
         lasted = f" (for {seconds:.0f} s"
-        return logging.WARNING, lasted + (f"; {untold} more since the last line)" if untold else ")")
+        return logging.WARNING, lasted + (f"; {unlogged} more since the last line)" if unlogged else ")")
 
 
 class Failing:

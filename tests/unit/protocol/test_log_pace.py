@@ -1,4 +1,4 @@
-"""A failure that repeats is told line by line at first, then in one warning per minute."""
+"""A failure that repeats is logged line by line at first, then in one warning per minute."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from spark_kafka_eos.protocol.log_pace import Failing, LogPace
 
 
 def levels(*times: float) -> list[int]:
-    return [level for level, _ in told(*times)]
+    return [level for level, _ in lines(*times)]
 
 
-def told(*times: float) -> list[tuple[int, str]]:
+def lines(*times: float) -> list[tuple[int, str]]:
     """Of one request, which never gets through."""
     failing = Failing({OSError: LogPace(iter(times).__next__)})
     return [failing.next(OSError()) for _ in times]
 
 
-def test_the_first_seconds_are_told_line_by_line():
+def test_the_first_seconds_are_logged_line_by_line():
     assert levels(100, 101, 103, 104.9) == [logging.INFO] * 4
 
 
@@ -34,7 +34,7 @@ def test_what_lasts_longer_is_warned_of_once_a_minute():
 
 
 def test_a_warning_says_since_when_and_how_many_lines_it_stands_for():
-    assert [added for _, added in told(0, 5, 30, 40, 65)] == [
+    assert [added for _, added in lines(0, 5, 30, 40, 65)] == [
         *("", " (for 5 s)", "", ""),
         " (for 65 s; 2 more since the last line)",
     ]
@@ -77,7 +77,7 @@ def test_requests_that_get_through_at_the_second_attempt_are_no_outage(clock, ne
         failing.got_through()
 
 
-def test_an_outage_after_them_is_told_from_its_first_failure_on(clock, new_request):
+def test_an_outage_after_them_is_logged_from_its_first_failure_on(clock, new_request):
     hiccup = new_request()
     hiccup.next(OSError())
     clock.now = 0.005
@@ -91,21 +91,21 @@ def test_an_outage_after_them_is_told_from_its_first_failure_on(clock, new_reque
 
 def test_what_gets_through_to_one_broker_does_not_end_the_outage_of_another_one(clock, new_request):
     failing = new_request()
-    told = []
+    logged = []
     for clock.now in range(180):
-        told.append(failing.next(OSError())[0])
+        logged.append(failing.next(OSError())[0])
         refresh = new_request()
         refresh.next(OSError())
         refresh.got_through()
-    assert told.count(logging.WARNING) == 3
+    assert logged.count(logging.WARNING) == 3
 
 
 def test_requests_that_give_up_one_after_the_other_are_one_outage(clock, new_request):
-    told = []
+    logged = []
     for clock.now in range(0, 600, 10):
-        told.append(new_request().next(OSError()))
-    assert (logging.WARNING, " (for 550 s; 5 more since the last line)") in told
-    assert Counter(level for level, _ in told)[logging.INFO] == 1
+        logged.append(new_request().next(OSError()))
+    assert (logging.WARNING, " (for 550 s; 5 more since the last line)") in logged
+    assert Counter(level for level, _ in logged)[logging.INFO] == 1
 
 
 def test_many_hiccups_are_ten_lines_a_minute(clock, new_request):
