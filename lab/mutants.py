@@ -130,7 +130,9 @@ def usual_tests(package: str) -> list[list[str]]:
 
 
 def judged(mutant: Mutant, copy: Path, groups: Sequence[Sequence[str]]) -> str | None:
-    """The test that fails on the mutant first, None if none of these groups has one. `copy` is one of the package, and left as it was."""
+    """The test that fails on the mutant first, None if none of these groups has one. `copy` is one of the package, and
+    left as it was.
+    """
     file = copy / mutant.module
     original = file.read_text(encoding="utf-8")
     file.write_text(mutant.code(), encoding="utf-8")
