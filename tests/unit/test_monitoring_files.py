@@ -21,11 +21,13 @@ from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS
 from tests.pages import ROOT
 
 DASHBOARD = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text())
-RULES = [
+ALL_RULES = [
     rule
     for group in yaml.safe_load((ROOT / "conf" / "prometheus-alerts.yml").read_text())["groups"]
     for rule in group["rules"]
 ]
+RULES = [rule for rule in ALL_RULES if "alert" in rule]
+RECORDED = [rule for rule in ALL_RULES if "record" in rule]  # for the alerts' expressions
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], target["expr"], target["legendFormat"]) for panel in PANELS for target in panel["targets"]]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
@@ -41,6 +43,7 @@ def series(metric: Metric) -> dict[str, set[str]]:
 
 
 KNOWN = {name: labels for metric in (*QUERY_METRICS, *CLUSTER_METRICS) for name, labels in series(metric).items()}
+KNOWN |= {rule["record"]: {"query", *OF_PROMETHEUS} for rule in RECORDED}
 
 
 def selectors(expression: str) -> list[Any]:
@@ -91,6 +94,12 @@ def test_an_alert_names_metrics_and_labels_that_there_are(rule):
     available = set().union(*(KNOWN[name] for name in named(rule["expr"])))
     assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= available
     assert rule["labels"]["severity"] in ("page", "ticket")
+
+
+@pytest.mark.parametrize("rule", RECORDED, ids=lambda rule: rule["record"])
+def test_what_is_recorded_for_alerts_is_made_of_metrics_that_there_are_and_used(rule):
+    check(rule["expr"])
+    assert any(rule["record"] in named(alert["expr"]) for alert in RULES)
 
 
 def test_every_alert_has_its_section_in_the_runbook_and_every_section_its_alert():
