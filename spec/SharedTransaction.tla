@@ -29,6 +29,7 @@ CONSTANTS
     Records,   \* of the source
     Runs,      \* how many there may be
     Holds,     \* a run keeps its epoch from batch to batch (TransactionalWriter), or it does not (the sink)
+    Table,     \* a table takes part: see TableAndTopic, which needs to know the rows that were appended
     Guards,    \* the rules that are followed
     \* How often each fault may happen in a behaviour:
     Late,      \* a request is not answered
@@ -116,6 +117,7 @@ Off ==
      layout |-> << >>,        \* the records of each output partition, once encoded
      todo |-> {},             \* output partitions that are not appended yet
      acknowledged |-> 0,      \* records
+     rows |-> << >>,          \* what the barrier let pass, if a table takes part
      slow |-> FALSE,          \* its transaction has been open for longer than its timeout
      again |-> FALSE,         \* a task or stage ran again
      owned |-> "never"]       \* for NoHarm: see below
@@ -146,8 +148,8 @@ LeftByTake(before) ==
 FenceNeeded == TV = 1 /\ ~Verification /\ Has("Fence")
 
 (* What a run forgets when its attempt ends, one way or the other. *)
-Cleared(m) == [m EXCEPT !.layout = << >>, !.todo = {}, !.acknowledged = 0, !.again = FALSE, !.unanswered = FALSE,
-                        !.doubt = FALSE, !.starts = FALSE, !.seen = <<"", None>>, !.under = None]
+Cleared(m) == [m EXCEPT !.layout = << >>, !.todo = {}, !.acknowledged = 0, !.rows = << >>, !.again = FALSE,
+                        !.unanswered = FALSE, !.doubt = FALSE, !.starts = FALSE, !.seen = <<"", None>>, !.under = None]
 
 Ended(m, how) == [Cleared(m) EXCEPT !.at = how, !.slow = FALSE, !.epoch = None, !.entry = NoEntry]
 
@@ -464,7 +466,8 @@ Judged(r, m) ==
     IF \/ Has("FirstAttempts") /\ m.again
        \/ Has("Counts") /\ m.acknowledged # End(r) - From(r)
     THEN [Cleared(m) EXCEPT !.at = "abort"]
-    ELSE [Cleared(m) EXCEPT !.at = IF TV = 1 THEN "add ledger" ELSE "append entry"]
+    ELSE [Cleared(m) EXCEPT !.at = IF TV = 1 THEN "add ledger" ELSE "append entry",
+                            !.rows = IF Table THEN m.layout ELSE << >>]
 
 TaskReported(r, before, layout, acknowledged) ==
     LET m == [before EXCEPT !.layout = layout, !.todo = Left(r, layout) \ {NextOf(r, layout)},

@@ -14,15 +14,29 @@ GUARDS = (
     "RetryAppendsNothing", "CommitOnly", "NewEpoch", "Fence",
 )  # fmt: skip
 
+TABLE_GUARDS = (
+    "LookAtTable", "FenceTable", "CommitPrepared", "ReadTableAgain", "TableAfterPrepare", "CommitOnlyAfterTable",
+    "FenceUnknown", "CommitUntilOver", "OnlyOwnVersion", "SameRows",
+)  # fmt: skip
+
 INVARIANTS = (
     "ExactlyOnce", "InOrder", "Agree", "Consecutive", "DoneIsCommitted", "NothingLost", "NoHarm", "RefusedForAReason",
     "NoPersonNeeded", "NothingHangs",
 )  # fmt: skip
 
+TABLE_INVARIANTS = (
+    *(each for each in INVARIANTS if each not in ("RefusedForAReason", "NoPersonNeeded")),
+    "TableInOrder", "TableHasIt", "CanBeCompleted", "NothingLostInTable", "TableRefusedForAReason",
+    "TableNoPersonNeeded",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The constants of SharedTransaction.tla, without the guards `without`, and the invariants to check."""
+    """The constants of SharedTransaction.tla, or with a `table` of TableAndTopic.tla, without the guards `without`.
+
+    Empty `invariants` are all of them.
+    """
 
     protocol: int = 2
     verification: bool = True
@@ -30,13 +44,18 @@ class Model:
     records: int = 2
     runs: int = 2
     holds: bool = True
+    table: bool = False
     late: int = 0
     again: int = 0
     timeouts: int = 0
     lost: int = 0
     old: int = 0
     without: tuple[str, ...] = ()
-    invariants: tuple[str, ...] = INVARIANTS
+    invariants: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        return "TableAndTopic" if self.table else "SharedTransaction"
 
     def __str__(self) -> str:
         verified = "" if self.verification else " without verification"
@@ -51,7 +70,8 @@ class Model:
             "old checkpoints": self.old,
         }
         bounds = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        return f"TV{self.protocol}{verified}, {'writer' if self.holds else 'sink'}: {bounds}"
+        table = " with a table" if self.table else ""
+        return f"TV{self.protocol}{verified}, {'writer' if self.holds else 'sink'}{table}: {bounds}"
 
     def configuration(self) -> str:
         """TLC's configuration file."""
@@ -64,21 +84,30 @@ class Model:
             "Records": self.records,
             "Runs": self.runs,
             "Holds": str(self.holds).upper(),
-            "Guards": _set(f'"{guard}"' for guard in GUARDS if guard not in self.without),
+            "Table": str(self.table).upper(),
+            "Guards": _quoted(guard for guard in GUARDS if guard not in self.without),
             "Late": self.late,
             "Again": self.again,
             "Timeouts": self.timeouts,
             "Lost": self.lost,
             "Old": self.old,
         }
+        if self.table:
+            constants["TableGuards"] = _quoted(guard for guard in TABLE_GUARDS if guard not in self.without)
         lines = [f"    {name} = {value}" for name, value in constants.items()]
+        specification = "TableSpec" if self.table else "Spec"
+        invariants = self.invariants or (TABLE_INVARIANTS if self.table else INVARIANTS)
         return "\n".join(
-            ["SPECIFICATION Spec", "CONSTANTS", *lines, "INVARIANTS", *(f"    {i}" for i in self.invariants), ""]
+            [f"SPECIFICATION {specification}", "CONSTANTS", *lines, "INVARIANTS", *(f"    {i}" for i in invariants), ""]
         )
 
 
 def _set(items: Iterable[object]) -> str:
     return "{" + ", ".join(map(str, items)) + "}"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return _set(f'"{name}"' for name in names)
 
 
 _WRITER, _SINK = Model(), Model(holds=False)

@@ -62,7 +62,7 @@ def check(model: Model, *, large: bool = False, memory_mb: int = 3_000) -> Resul
             jar,
         ]
         options = ["-workers", workers, "-deadlock", "-config", "model.cfg"]  # a run that has ended is no deadlock
-        command = [str(java()), *virtual_machine, "tlc2.TLC", *options, "SharedTransaction.tla"]
+        command = [str(java()), *virtual_machine, "tlc2.TLC", *options, f"{model.module}.tla"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return result_of(done.stdout, time.monotonic() - started)
 
