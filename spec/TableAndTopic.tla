@@ -161,6 +161,14 @@ FencesTable(r) ==
             /\ UNCHANGED <<table, harmed>>
     /\ UNCHANGED <<kafka, late, checkpoints, budget, owner, sent, raced>>
 
+FenceUnanswered(r) ==
+    /\ run[r].at \in {"fence", "init"} /\ ~Fenced(r) /\ budget.late > 0
+    /\ budget' = [budget EXCEPT !.late = @ - 1]
+    /\ sent' = sent \cup {[after |-> know[r].version, token |-> NoToken]}
+    /\ To(r, BeginsAgain(r))
+    /\ Remembers(r, Nothing)
+    /\ UNCHANGED <<kafka, late, checkpoints, owner, harmed, table, raced>>
+
 TakesAlso(r) ==
     /\ Fenced(r)
     /\ Takes(r)
@@ -194,7 +202,15 @@ RefusesRows(r) ==
 
 Writes(r) == [after |-> know[r].version, token |-> TokenOf(r)]
 
-Applied(request) == [version |-> request.after + 1, log |-> Append(table.log, request.token)]
+(* A fence has no token. *)
+Applied(request) ==
+    [version |-> request.after + 1,
+     log |-> IF request.token = NoToken THEN table.log ELSE Append(table.log, request.token)]
+
+(* Rows that get into the table while another run lives, owns the id and expects the table as it is. *)
+DisturbsTable(request) ==
+    /\ request.token # NoToken /\ owner # None
+    /\ know[owner].version = table.version /\ run[owner].epoch # request.token.epoch
 
 MayWrite(r) ==
     /\ Knows(r) /\ know[r].has = "" /\ ~know[r].unanswered
@@ -219,9 +235,10 @@ CommitsTable(r) ==
     /\ IF table.version = know[r].version
        THEN /\ table' = Applied(Writes(r))
             /\ IsWritten(r, table.version + 1)
+            /\ harmed' = (harmed \/ DisturbsTable(Writes(r)))
             /\ UNCHANGED <<kafka, run>>
-       ELSE EndsBehind(r) /\ UNCHANGED table
-    /\ UNCHANGED <<late, checkpoints, budget, owner, harmed, sent, raced>>
+       ELSE EndsBehind(r) /\ UNCHANGED <<table, harmed>>
+    /\ UNCHANGED <<late, checkpoints, budget, owner, sent, raced>>
 
 TableUnanswered(r) ==
     /\ MayWrite(r) /\ budget.late > 0
@@ -246,12 +263,7 @@ SettlesTable(r) ==
        ELSE EndsBehind(r) /\ UNCHANGED table
     /\ UNCHANGED <<late, checkpoints, budget, owner, harmed, sent, raced>>
 
-CommitsAlso(r) ==
-    /\ know[r].has # "" \/ ~Follows("CommitOnlyAfterTable")
-    /\ ~know[r].unanswered
-    /\ Commits(r) \/ GivesUp(r)
-    /\ Remembers(r, know[r])
-    /\ TableUnchanged
+MayCommit(r) == (know[r].has # "" \/ ~Follows("CommitOnlyAfterTable")) /\ ~know[r].unanswered
 
 (* EndTxn(commit) had no answer, and the transaction is still open: it is sent again. *)
 DoubtsAlso(r) ==
@@ -273,12 +285,6 @@ NotesAlso(r) ==
                 /\ Remembers(r, [know[r] EXCEPT !.has = "", !.token = NoToken])
     /\ TableUnchanged
 
-(* The ledger was read after InitProducerId: another run committed the batch. *)
-ReadsAlso(r) ==
-    /\ Reads(r)
-    /\ Remembers(r, IF run'[r].at = "note" THEN [know[r] EXCEPT !.own = FALSE] ELSE know[r])
-    /\ TableUnchanged
-
 ----------------------------------------------------------------------------
 (* The network and the table *)
 
@@ -296,8 +302,10 @@ ArrivesAlso(request) ==
 TableCommitArrives ==
     \E request \in sent :
       /\ sent' = sent \ {request}
-      /\ table' = IF table.version = request.after THEN Applied(request) ELSE table
-      /\ UNCHANGED <<vars, know, raced>>
+      /\ IF table.version = request.after
+         THEN table' = Applied(request) /\ harmed' = (harmed \/ DisturbsTable(request))
+         ELSE UNCHANGED <<table, harmed>>
+      /\ UNCHANGED <<kafka, late, checkpoints, run, budget, owner, know, raced>>
 
 ----------------------------------------------------------------------------
 
@@ -308,36 +316,51 @@ TableInit ==
     /\ sent = {}
     /\ raced = FALSE
 
-(* The steps of SharedTransaction to which the table adds nothing. *)
-StepAlone(r) ==
-    /\ \/ Describes(r) /\ (Knows(r) \/ ~Follows("LookAtTable"))
-       \/ Fences(r) /\ Fenced(r)
-       \/ (AddsLedger(r) \/ AppendsEntry(r)) /\ ~OtherRows(r)
-       \/ Appends(r) /\ WithItsRows(r)
-       \/ AsksIfHeld(r) \/ LooksAgain(r) \/ AddsPartitions(r) \/ CommitsOffsets(r) \/ AsksWhy(r) \/ Aborts(r)
-    /\ Remembers(r, know[r])
-    /\ TableUnchanged
+(* The table adds nothing to these, or only when they may happen. *)
+Beside(r) == Remembers(r, know[r]) /\ TableUnchanged
 
-(* What happens to a run. *)
-HappensAlone(r) ==
-    /\ \/ Unanswered(r) /\ ~(run[r].at = "commit" /\ know[r].has = "") /\ WithItsRows(r)
-       \/ TaskRunsAgain(r) \/ StageRunsAgain(r) \/ Pauses(r)
-       \/ Starts(r) \/ StartsAnew(r) \/ StartsFromCopy(r)
-    /\ Remembers(r, know[r])
-    /\ TableUnchanged
+StartsAlso(r) == Starts(r) /\ Beside(r)
+StartsAnewAlso(r) == StartsAnew(r) /\ Beside(r)
+StartsFromCopyAlso(r) == StartsFromCopy(r) /\ Beside(r)
+DescribesAlso(r) == Describes(r) /\ (Knows(r) \/ ~Follows("LookAtTable")) /\ Beside(r)
+AsksIfHeldAlso(r) == AsksIfHeld(r) /\ Beside(r)
+FencesAlso(r) == Fences(r) /\ Fenced(r) /\ Beside(r)
+LooksAgainAlso(r) == LooksAgain(r) /\ Beside(r)
+ReadsAlso(r) == Reads(r) /\ Beside(r)
+AddsPartitionsAlso(r) == AddsPartitions(r) /\ Beside(r)
+AppendsAlso(r) == Appends(r) /\ WithItsRows(r) /\ Beside(r)
+TaskRunsAgainAlso(r) == TaskRunsAgain(r) /\ Beside(r)
+StageRunsAgainAlso(r) == StageRunsAgain(r) /\ Beside(r)
+AddsLedgerAlso(r) == AddsLedger(r) /\ ~OtherRows(r) /\ Beside(r)
+AppendsEntryAlso(r) == AppendsEntry(r) /\ ~OtherRows(r) /\ Beside(r)
+CommitsOffsetsAlso(r) == CommitsOffsets(r) /\ Beside(r)
+CommitsAlso(r) == Commits(r) /\ MayCommit(r) /\ Beside(r)
+GivesUpAlso(r) == GivesUp(r) /\ Beside(r)
+AsksWhyAlso(r) == AsksWhy(r) /\ Beside(r)
+AbortsAlso(r) == Aborts(r) /\ Beside(r)
+UnansweredAlso(r) == Unanswered(r) /\ (run[r].at = "commit" => MayCommit(r)) /\ WithItsRows(r) /\ Beside(r)
+PausesAlso(r) == Pauses(r) /\ Beside(r)
+MarkerIsWrittenAlso(p) == MarkerIsWritten(p) /\ UNCHANGED tableVars
+TimesOutAlso == TimesOut /\ UNCHANGED tableVars
 
 (* What a run does by itself. *)
 TableStep(r) ==
-    \/ StepAlone(r)
-    \/ ReadsTable(r) \/ CommitsPrepared(r) \/ GlancesAlso(r) \/ FencesTable(r) \/ TakesAlso(r) \/ ReadsAlso(r)
-    \/ RefusesRows(r) \/ CommitsTable(r) \/ SettlesTable(r) \/ CommitsAlso(r) \/ DoubtsAlso(r) \/ NotesAlso(r)
+    \/ ReadsTable(r) \/ CommitsPrepared(r) \/ FencesTable(r) \/ RefusesRows(r) \/ CommitsTable(r) \/ SettlesTable(r)
+    \/ DescribesAlso(r) \/ GlancesAlso(r) \/ AsksIfHeldAlso(r) \/ FencesAlso(r) \/ TakesAlso(r) \/ LooksAgainAlso(r)
+    \/ ReadsAlso(r) \/ AddsPartitionsAlso(r) \/ AppendsAlso(r) \/ AddsLedgerAlso(r) \/ AppendsEntryAlso(r)
+    \/ CommitsOffsetsAlso(r) \/ CommitsAlso(r) \/ GivesUpAlso(r) \/ DoubtsAlso(r) \/ AsksWhyAlso(r) \/ AbortsAlso(r)
+    \/ NotesAlso(r)
 
 TableNext ==
-    \/ \E r \in 1..Runs : TableStep(r) \/ HappensAlone(r) \/ TableUnanswered(r) \/ PreparedUnanswered(r)
+    \/ \E r \in 1..Runs :
+         \/ StartsAlso(r) \/ StartsAnewAlso(r) \/ StartsFromCopyAlso(r)
+         \/ TableStep(r)
+         \/ TaskRunsAgainAlso(r) \/ StageRunsAgainAlso(r) \/ UnansweredAlso(r) \/ PausesAlso(r)
+         \/ TableUnanswered(r) \/ FenceUnanswered(r) \/ PreparedUnanswered(r)
     \/ \E request \in late : ArrivesAlso(request)
     \/ TableCommitArrives
-    \/ (\E p \in Partitions : MarkerIsWritten(p)) /\ UNCHANGED tableVars
-    \/ TimesOut /\ UNCHANGED tableVars
+    \/ \E p \in Partitions : MarkerIsWrittenAlso(p)
+    \/ TimesOutAlso
 
 TableSpec == TableInit /\ [][TableNext]_allVars
 
@@ -369,6 +392,12 @@ CanBeCompleted ==
       /\ \E c \in 1..Len(checkpoints) :
            /\ checkpoints[c].query = Shown.query /\ Len(checkpoints[c].plan) >= Shown.batch
            /\ EndOf(checkpoints[c], Shown.batch - 1) = Shown.from /\ checkpoints[c].plan[Shown.batch] = Shown.end
+
+(* Nobody aborts, or has an abort on its way, for a transaction that the table has. *)
+DecisionStands ==
+    Shown.end > Last.end =>
+      /\ \A r \in 1..Runs : run[r].at = "abort" => run[r].epoch # Shown.epoch
+      /\ \A request \in late : request.api = "EndTxn(abort)" => request.epoch # Shown.epoch
 
 NothingLostInTable == (\E r \in 1..Runs : run[r].at = "finished") => Shown.end = Records
 

@@ -26,7 +26,7 @@ INVARIANTS = (
 
 TABLE_INVARIANTS = (
     *(each for each in INVARIANTS if each not in ("RefusedForAReason", "NoPersonNeeded")),
-    "TableInOrder", "TableHasIt", "CanBeCompleted", "NothingLostInTable", "TableRefusedForAReason",
+    "TableInOrder", "TableHasIt", "CanBeCompleted", "DecisionStands", "NothingLostInTable", "TableRefusedForAReason",
     "TableNoPersonNeeded",
 )  # fmt: skip
 
