@@ -27,7 +27,9 @@
 (***************************************************************************)
 EXTENDS SharedTransaction
 
-CONSTANT TableGuards  \* the rules that are followed
+CONSTANTS
+    TableGuards,  \* the rules that are followed
+    TableLate     \* how often a commit of the table is not answered
 
 AllTableGuards == {
     "LookAtTable",           \* Nothing sends InitProducerId before it has read the table.
@@ -49,9 +51,10 @@ VARIABLES
     table,  \* version, and log: the token of each commit with rows, the last one of which it shows
     know,   \* what each run knows of it
     sent,   \* commits of the table without an answer, which may still be applied
+    unsure, \* how many more may get none
     raced   \* whether a run took the id after another one had moved the table on, which it could not see
 
-tableVars == <<table, know, sent, raced>>
+tableVars == <<table, know, sent, unsure, raced>>
 allVars == <<vars, tableVars>>
 
 (* The rows are those that the token stands for; a real one has their number and digest. *)
@@ -79,7 +82,7 @@ Remembers(r, then) ==
     know' = [know EXCEPT ![r] =
                IF run'[r].at \in Ends \/ (run'[r].at = "describe" /\ run[r].at # "describe") THEN Nothing ELSE then]
 
-TableUnchanged == UNCHANGED <<table, sent, raced>>
+TableUnchanged == UNCHANGED <<table, sent, unsure, raced>>
 
 BeginsAgain(r) == [Cleared(run[r]) EXCEPT !.at = "describe", !.epoch = None]
 
@@ -93,7 +96,7 @@ ReadsTable(r) ==
     /\ know' = [know EXCEPT ![r] =
                   [Nothing EXCEPT !.version = table.version, !.token = Shown,
                                   !.has = IF run[r].at = "commit" /\ Shown.batch = Batch(r) THEN "found" ELSE ""]]
-    /\ UNCHANGED <<vars, table, sent, raced>>
+    /\ UNCHANGED vars /\ TableUnchanged
 
 (* What the run saw of the table, and what the ledger has. *)
 Ahead(r) == know[r].token.end > Entry.end
@@ -159,22 +162,22 @@ FencesTable(r) ==
        ELSE /\ To(r, BeginsAgain(r))
             /\ Remembers(r, Nothing)
             /\ UNCHANGED <<table, harmed>>
-    /\ UNCHANGED <<kafka, late, checkpoints, budget, owner, sent, raced>>
+    /\ UNCHANGED <<kafka, late, checkpoints, budget, owner, sent, unsure, raced>>
 
 FenceUnanswered(r) ==
-    /\ run[r].at \in {"fence", "init"} /\ ~Fenced(r) /\ budget.late > 0
-    /\ budget' = [budget EXCEPT !.late = @ - 1]
+    /\ run[r].at \in {"fence", "init"} /\ ~Fenced(r) /\ unsure > 0
+    /\ unsure' = unsure - 1
     /\ sent' = sent \cup {[after |-> know[r].version, token |-> NoToken]}
     /\ To(r, BeginsAgain(r))
     /\ Remembers(r, Nothing)
-    /\ UNCHANGED <<kafka, late, checkpoints, owner, harmed, table, raced>>
+    /\ UNCHANGED <<kafka, late, checkpoints, budget, owner, harmed, table, raced>>
 
 TakesAlso(r) ==
     /\ Fenced(r)
     /\ Takes(r)
     /\ Remembers(r, know[r])
     /\ raced' = (raced \/ (kafka' # kafka /\ Knows(r) /\ table.version # know[r].version))
-    /\ UNCHANGED <<table, sent>>
+    /\ UNCHANGED <<table, sent, unsure>>
 
 ----------------------------------------------------------------------------
 (* Appending *)
@@ -238,14 +241,14 @@ CommitsTable(r) ==
             /\ harmed' = (harmed \/ DisturbsTable(Writes(r)))
             /\ UNCHANGED <<kafka, run>>
        ELSE EndsBehind(r) /\ UNCHANGED <<table, harmed>>
-    /\ UNCHANGED <<late, checkpoints, budget, owner, sent, raced>>
+    /\ UNCHANGED <<late, checkpoints, budget, owner, sent, unsure, raced>>
 
 TableUnanswered(r) ==
-    /\ MayWrite(r) /\ budget.late > 0
-    /\ budget' = [budget EXCEPT !.late = @ - 1]
+    /\ MayWrite(r) /\ unsure > 0
+    /\ unsure' = unsure - 1
     /\ sent' = sent \cup {Writes(r)}
     /\ know' = [know EXCEPT ![r].unanswered = TRUE]
-    /\ UNCHANGED <<kafka, late, checkpoints, run, owner, harmed, table, raced>>
+    /\ UNCHANGED <<vars, table, raced>>
 
 (* Was it applied? If not, a fence sees to it that it never will be. Then the batch is written anew. *)
 SettlesTable(r) ==
@@ -261,7 +264,7 @@ SettlesTable(r) ==
        ELSE IF Shown = TokenOf(r)
        THEN IsWritten(r, table.version) /\ UNCHANGED <<kafka, run, table>>
        ELSE EndsBehind(r) /\ UNCHANGED table
-    /\ UNCHANGED <<late, checkpoints, budget, owner, harmed, sent, raced>>
+    /\ UNCHANGED <<late, checkpoints, budget, owner, harmed, sent, unsure, raced>>
 
 MayCommit(r) == (know[r].has # "" \/ ~Follows("CommitOnlyAfterTable")) /\ ~know[r].unanswered
 
@@ -297,7 +300,7 @@ PreparedUnanswered(r) ==
 ArrivesAlso(request) ==
     /\ Arrives(request)
     /\ raced' = (raced \/ (request.api = "InitProducerId" /\ kafka' # kafka))
-    /\ UNCHANGED <<table, know, sent>>
+    /\ UNCHANGED <<table, know, sent, unsure>>
 
 TableCommitArrives ==
     \E request \in sent :
@@ -305,7 +308,7 @@ TableCommitArrives ==
       /\ IF table.version = request.after
          THEN table' = Applied(request) /\ harmed' = (harmed \/ DisturbsTable(request))
          ELSE UNCHANGED <<table, harmed>>
-      /\ UNCHANGED <<kafka, late, checkpoints, run, budget, owner, know, raced>>
+      /\ UNCHANGED <<kafka, late, checkpoints, run, budget, owner, know, unsure, raced>>
 
 ----------------------------------------------------------------------------
 
@@ -314,6 +317,7 @@ TableInit ==
     /\ table = [version |-> 0, log |-> << >>]
     /\ know = [r \in 1..Runs |-> Nothing]
     /\ sent = {}
+    /\ unsure = TableLate
     /\ raced = FALSE
 
 (* The table adds nothing to these, or only when they may happen. *)

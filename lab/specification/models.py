@@ -45,6 +45,7 @@ class Model:
     runs: int = 2
     holds: bool = True
     table: bool = False
+    table_late: int = 0
     late: int = 0
     again: int = 0
     timeouts: int = 0
@@ -64,6 +65,7 @@ class Model:
             "output partitions": self.outputs,
             "runs": self.runs,
             "unanswered": self.late,
+            "unanswered by the table": self.table_late,
             "attempts again": self.again,
             "timeouts": self.timeouts,
             "lost checkpoints": self.lost,
@@ -93,6 +95,7 @@ class Model:
             "Old": self.old,
         }
         if self.table:
+            constants["TableLate"] = self.table_late
             constants["TableGuards"] = _quoted(guard for guard in TABLE_GUARDS if guard not in self.without)
         lines = [f"    {name} = {value}" for name, value in constants.items()]
         specification = "TableSpec" if self.table else "Spec"

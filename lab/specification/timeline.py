@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.specification.values import parse
@@ -40,9 +40,21 @@ _WHAT = {
     "Notes": "Spark records the batch as done",
     "Unanswered": "no answer",
     "SomethingArrives": "arrives late",
+    "Arrives": "arrives late",
     "MarkerIsWritten": "a marker is written",
     "TimesOut": "the coordinator ends the transaction, which was open for too long",
+    "ReadsTable": "reads the table",
+    "CommitsPrepared": "EndTxn(commit) for the transaction that the table names",
+    "FencesTable": "fences the table",
+    "FenceUnanswered": "fences the table, without an answer",
+    "RefusesRows": "compares the rows with the table's; EndTxn(abort)",
+    "CommitsTable": "the table's commit",
+    "TableUnanswered": "the table's commit, without an answer",
+    "PreparedUnanswered": "no answer",
+    "SettlesTable": "was the table's commit applied? If not, a fence",
+    "TableCommitArrives": "a commit of the table arrives late",
 }
+_ALSO = "Also"  # TableAndTopic's name for an action of SharedTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,7 @@ def _variables(text: str) -> dict[str, Any]:
 
 def timeline(steps: Sequence[Step]) -> list[str]:
     """One line for each step after the initial state."""
+    steps = [replace(step, action=step.action.removesuffix(_ALSO)) for step in steps]
     return [
         f"{number:3}  {_who(step, before.state):8} {_what(step, before.state)}{_changes(before.state, step.state)}"
         for number, (before, step) in enumerate(itertools.pairwise(steps), 1)
@@ -88,17 +101,26 @@ def timeline(steps: Sequence[Step]) -> list[str]:
 
 
 def _who(step: Step, before: dict[str, Any]) -> str:
-    if step.action == "SomethingArrives":
+    if step.action in ("SomethingArrives", "Arrives", "TableCommitArrives"):
         return "network"
     if step.action in ("MarkerIsWritten", "TimesOut"):
         return "brokers"
     sent: list[dict[str, Any]] = list(step.state["late"] - before["late"])
-    pairs = zip(before["run"], step.state["run"], strict=True)
-    acted = [number for number, (was, now) in enumerate(pairs, 1) if {**was, "owned": 0} != {**now, "owned": 0}]
+    acted = [
+        number
+        for number, (was, now) in enumerate(zip(_memories(before), _memories(step.state), strict=True), 1)
+        if was != now
+    ]
     # Another run's memory only changes if it is overtaken. One that waits for the coordinator does not change its own.
     waiting = [number for number, memory in enumerate(before["run"], 1) if memory["at"] == "init"]
     number = next(iter([*(message["run"] for message in sent), *acted, *waiting]), None)
     return "a run" if number is None else f"run {number}"
+
+
+def _memories(state: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What each run remembers, of the table too. That it was overtaken is not its own doing."""
+    memories = [{**memory, "owned": 0} for memory in state["run"]]
+    return list(zip(memories, state.get("know", memories), strict=True))
 
 
 def _what(step: Step, before: dict[str, Any]) -> str:
@@ -124,6 +146,8 @@ def _message(m: dict[str, Any]) -> str:
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     said = [*_of_runs(before, after), *_of_brokers(before["kafka"], after["kafka"])]
+    if "table" in before:
+        said += _of_table(before["table"], after["table"])
     for number, (was, now) in enumerate(zip(before["checkpoints"], after["checkpoints"], strict=False), 1):
         if was["plan"] != now["plan"]:
             n = len(now["plan"])
@@ -163,6 +187,14 @@ def _of_brokers(was: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
             yield f"{name}: {_shown(after['visible'])} visible"
         elif before["pending"] != after["pending"]:
             yield f"{name}: {_shown(after['pending'])} pending"
+
+
+def _of_table(was: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    if was["version"] != now["version"]:
+        yield f"table: version {now['version']}"
+    for token in now["log"][len(was["log"]) :]:
+        rows = ", ".join(f"{list(part)} for out-{n}" for n, part in enumerate(token["rows"]) if part)
+        yield f"table: {rows}, token: batch {token['batch']}, epoch {token['epoch']}"
 
 
 def _shown(content: Sequence[Any]) -> str:
