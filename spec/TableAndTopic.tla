@@ -397,11 +397,14 @@ CanBeCompleted ==
            /\ checkpoints[c].query = Shown.query /\ Len(checkpoints[c].plan) >= Shown.batch
            /\ EndOf(checkpoints[c], Shown.batch - 1) = Shown.from /\ checkpoints[c].plan[Shown.batch] = Shown.end
 
-(* Nobody aborts, or has an abort on its way, for a transaction that the table has. *)
+(* Nobody aborts a transaction that the table has: by EndTxn, also one that comes late, or by InitProducerId. The       *)
+(* latter only if another run has moved the table on since it was fenced, which its sender cannot see.                *)
 DecisionStands ==
     Shown.end > Last.end =>
       /\ \A r \in 1..Runs : run[r].at = "abort" => run[r].epoch # Shown.epoch
       /\ \A request \in late : request.api = "EndTxn(abort)" => request.epoch # Shown.epoch
+      /\ \A r \in 1..Runs :
+           run[r].at = "init" /\ know[r].version = table.version => Now # <<"Ongoing", Shown.epoch>>
 
 NothingLostInTable == (\E r \in 1..Runs : run[r].at = "finished") => Shown.end = Records
 

@@ -117,6 +117,8 @@ _WRITER, _SINK = Model(), Model(holds=False)
 _TV1 = replace(_WRITER, protocol=1)
 _UNVERIFIED = replace(_TV1, verification=False)
 _STAGE = Model(runs=1, outputs=2, again=1)  # one run, and its tasks
+_TABLE = Model(table=True, records=1)
+_OTHER_ROWS = replace(_TABLE, outputs=2)  # what is computed again may differ
 
 EVERY_RUN = (
     _WRITER,
@@ -129,6 +131,10 @@ EVERY_RUN = (
     replace(_STAGE, records=1, late=1),
     replace(_STAGE, protocol=1),
     replace(_STAGE, protocol=1, verification=False),
+    replace(_TABLE, records=2),
+    _OTHER_ROWS,
+    replace(_OTHER_ROWS, protocol=1),
+    replace(_TABLE, table_late=1),
 )
 
 LARGER = (
@@ -148,6 +154,9 @@ LARGER = (
     replace(_SINK, runs=3, records=1, protocol=1),
     replace(_STAGE, records=1, late=2, timeouts=1),
     replace(_STAGE, protocol=1, late=1, timeouts=1),
+    replace(_OTHER_ROWS, timeouts=1),
+    replace(_TABLE, protocol=1, timeouts=1),
+    replace(_TABLE, late=1),
 )
 
 # What TLC must find without a guard: the model, and the invariant that it violates.
@@ -167,7 +176,20 @@ WEAKENED = {
     ("Counts", "FirstAttempts"): (replace(_STAGE, records=1), "Agree"),
     ("CommitOnly", "NewEpoch"): (replace(_TV1, runs=1, records=1, late=1), "Agree"),
     ("CommitOnly", "ReadAgain"): (replace(_TV1, runs=1, records=1, late=1), "ExactlyOnce"),
+    ("LookAtTable",): (_OTHER_ROWS, "TableHasIt"),
+    ("FenceTable",): (_TABLE, "NoHarm"),
+    ("CommitPrepared",): (_OTHER_ROWS, "TableRefusedForAReason"),
+    ("ReadTableAgain",): (_TABLE, "TableRefusedForAReason"),
+    ("TableAfterPrepare",): (_TABLE, "CanBeCompleted"),
+    ("CommitOnlyAfterTable",): (_TABLE, "TableHasIt"),
+    ("FenceUnknown",): (replace(_TABLE, table_late=1), "DecisionStands"),
+    ("CommitUntilOver",): (replace(_TABLE, late=1), "DecisionStands"),
+    ("SameRows",): (replace(_OTHER_ROWS, timeouts=1), "TableHasIt"),
+    ("OnlyOwnVersion",): (replace(_TABLE, records=2, old=1, table_late=1), "NoHarm"),
 }
+
+# TLC takes too long to find these in every test run.
+FOUND_SLOWLY = {("OnlyOwnVersion",)}
 
 # A guard whose work another one does, too: without it alone, these hold.
 SECOND_LOCKS = {

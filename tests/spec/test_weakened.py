@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from lab.specification.models import GUARDS, WEAKENED, weakened
+from lab.specification.models import FOUND_SLOWLY, GUARDS, TABLE_GUARDS, WEAKENED, weakened
 from lab.specification.timeline import timeline
 from lab.specification.tlc import check
 
 
-@pytest.mark.parametrize("without", WEAKENED, ids=" and ".join)
+SLOWLY = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+
+
+@pytest.mark.parametrize(
+    "without",
+    [pytest.param(each, marks=SLOWLY if each in FOUND_SLOWLY else (), id=" and ".join(each)) for each in WEAKENED],
+)
 def test_without_the_guard_tlc_finds_a_behaviour_that_violates_the_invariant(without, cell):
     model, invariant = weakened(without)
-    result = check(model)
+    result = check(model, large=without in FOUND_SLOWLY)
     assert result.violated == invariant
     told = timeline(result.steps)
     cell("weakened guards", " and ".join(without), invariant, f"{len(told)} steps")
@@ -21,4 +27,4 @@ def test_without_the_guard_tlc_finds_a_behaviour_that_violates_the_invariant(wit
 
 
 def test_each_guard_of_the_specification_is_taken_out_somewhere():
-    assert {guard for without in WEAKENED for guard in without} == set(GUARDS)
+    assert {guard for without in WEAKENED for guard in without} == {*GUARDS, *TABLE_GUARDS}
