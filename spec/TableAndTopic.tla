@@ -33,6 +33,7 @@ CONSTANTS
 
 AllTableGuards == {
     "LookAtTable",           \* Nothing sends InitProducerId before it has read the table.
+    "TableFirst",            \* A look reads the table before it asks the coordinator and reads the ledger.
     "FenceTable",            \* The table is fenced before InitProducerId, if its version is one that another run left.
     "CommitPrepared",        \* If the transaction of the table's token is open, EndTxn(commit) ends it, whoever finds it.
     "ReadTableAgain",        \* A refusal counts only if the table's version did not change meanwhile.
@@ -92,7 +93,7 @@ BeginsAgain(r) == [Cleared(run[r]) EXCEPT !.at = "describe", !.epoch = None]
 (* held(): before DescribeTransactions. *)
 ReadsTable(r) ==
     /\ ~Knows(r)
-    /\ run[r].at = IF Follows("LookAtTable") THEN "describe" ELSE "commit"
+    /\ run[r].at = IF ~Follows("LookAtTable") THEN "commit" ELSE IF Follows("TableFirst") THEN "describe" ELSE "glance"
     /\ know' = [know EXCEPT ![r] =
                   [Nothing EXCEPT !.version = table.version, !.token = Shown,
                                   !.has = IF run[r].at = "commit" /\ Shown.batch = Batch(r) THEN "found" ELSE ""]]
@@ -134,6 +135,7 @@ TableVerdict(r) ==
 
 GlancesAlso(r) ==
     /\ run[r].at = "glance" /\ ~IsPrepared(r)
+    /\ Knows(r) \/ ~Follows("LookAtTable")
     /\ LET verdict == TableVerdict(r)
        IN  IF verdict \in {"go on", "append again"}
            THEN /\ Glances(r)
@@ -326,7 +328,7 @@ Beside(r) == Remembers(r, know[r]) /\ TableUnchanged
 StartsAlso(r) == Starts(r) /\ Beside(r)
 StartsAnewAlso(r) == StartsAnew(r) /\ Beside(r)
 StartsFromCopyAlso(r) == StartsFromCopy(r) /\ Beside(r)
-DescribesAlso(r) == Describes(r) /\ (Knows(r) \/ ~Follows("LookAtTable")) /\ Beside(r)
+DescribesAlso(r) == Describes(r) /\ (Knows(r) \/ ~Follows("LookAtTable") \/ ~Follows("TableFirst")) /\ Beside(r)
 AsksIfHeldAlso(r) == AsksIfHeld(r) /\ Beside(r)
 FencesAlso(r) == Fences(r) /\ Fenced(r) /\ Beside(r)
 LooksAgainAlso(r) == LooksAgain(r) /\ Beside(r)

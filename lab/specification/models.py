@@ -15,8 +15,8 @@ GUARDS = (
 )  # fmt: skip
 
 TABLE_GUARDS = (
-    "LookAtTable", "FenceTable", "CommitPrepared", "ReadTableAgain", "TableAfterPrepare", "CommitOnlyAfterTable",
-    "FenceUnknown", "CommitUntilOver", "OnlyOwnVersion", "SameRows",
+    "LookAtTable", "TableFirst", "FenceTable", "CommitPrepared", "ReadTableAgain", "TableAfterPrepare",
+    "CommitOnlyAfterTable", "FenceUnknown", "CommitUntilOver", "OnlyOwnVersion", "SameRows",
 )  # fmt: skip
 
 INVARIANTS = (
@@ -177,6 +177,7 @@ WEAKENED = {
     ("CommitOnly", "NewEpoch"): (replace(_TV1, runs=1, records=1, late=1), "Agree"),
     ("CommitOnly", "ReadAgain"): (replace(_TV1, runs=1, records=1, late=1), "ExactlyOnce"),
     ("LookAtTable",): (_OTHER_ROWS, "TableHasIt"),
+    ("TableFirst",): (_TABLE, "DecisionStands"),
     ("FenceTable",): (_TABLE, "NoHarm"),
     ("CommitPrepared",): (_OTHER_ROWS, "TableRefusedForAReason"),
     ("ReadTableAgain",): (_TABLE, "TableRefusedForAReason"),

@@ -61,6 +61,24 @@ def test_a_step_says_who_did_what_and_what_that_changed():
     ]  # fmt: skip
 
 
+TABLE = """/\\ know = <<[version |-> {version}]>>
+/\\ table = [version |-> {version}, log |-> <<{log}>>]
+"""
+
+
+def test_a_step_of_the_table_says_what_got_into_it():
+    token = "[rows |-> <<<<1>>, <<>>>>, batch |-> 1, epoch |-> 0]"
+    output = (
+        f"State 1: <Initial predicate>\n{_state('commit', 0)}{TABLE.format(version=1, log='')}\n"
+        f"State 2: <CommitsTable line 1>\n{_state('commit', 0)}{TABLE.format(version=2, log=token)}\n"
+        f"State 3: <CommitsAlso line 1>\n{_state('note', 0)}{TABLE.format(version=2, log=token)}\n"
+    )
+    assert [line.split(maxsplit=3)[1:] for line in timeline(steps_of(output))] == [
+        ["run", "1", "the table's commit; table: version 2; table: [1] for out-0, token: batch 1, epoch 0"],
+        ["run", "1", "EndTxn(commit); next: note batch 1"],
+    ]
+
+
 def test_a_violation_and_the_end_of_all_states_are_told_apart():
     counted = "12 states generated, 7 distinct states found, 0 states left on queue."
     assert result_of(f"Error: Invariant InOrder is violated.\n{counted}", 1.0).violated == "InOrder"
