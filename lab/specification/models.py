@@ -156,7 +156,17 @@ LARGER = (
     replace(_STAGE, protocol=1, late=1, timeouts=1),
     replace(_OTHER_ROWS, timeouts=1),
     replace(_TABLE, protocol=1, timeouts=1),
+    replace(_TABLE, table_late=1, timeouts=1),
+    replace(_OTHER_ROWS, runs=1, again=1, table_late=1, timeouts=1),
+    replace(_TABLE, records=2, table_late=1),
+    replace(_TABLE, protocol=1, table_late=1),
     replace(_TABLE, late=1),
+    replace(_TABLE, protocol=1, late=1),
+    replace(_TABLE, protocol=1, verification=False, records=2),
+    replace(_TABLE, protocol=1, holds=False, records=2),
+    replace(_TABLE, records=2, lost=1),
+    replace(_TABLE, records=2, old=1, table_late=1),
+    replace(_TABLE, runs=3),
 )
 
 # What TLC must find without a guard: the model, and the invariant that it violates.

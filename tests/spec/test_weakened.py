@@ -8,7 +8,6 @@ from lab.specification.models import FOUND_SLOWLY, GUARDS, TABLE_GUARDS, WEAKENE
 from lab.specification.timeline import timeline
 from lab.specification.tlc import check
 
-
 SLOWLY = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 
