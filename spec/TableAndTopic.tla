@@ -35,7 +35,7 @@ AllTableGuards == {
     "LookAtTable",           \* Nothing sends InitProducerId before it has read the table.
     "TableFirst",            \* A look reads the table before it asks the coordinator and reads the ledger.
     "FenceTable",            \* The table is fenced before InitProducerId, if its version is one that another run left.
-    "CommitPrepared",        \* If the transaction of the table's token is open, EndTxn(commit) ends it, whoever finds it.
+    "CommitPrepared",        \* If the transaction that the token names is open, EndTxn(commit) ends it, whoever finds it.
     "ReadTableAgain",        \* A refusal counts only if the table's version did not change meanwhile.
     "TableAfterPrepare",     \* The table commits only after everything was appended to the transaction.
     "CommitOnlyAfterTable",  \* EndTxn(commit) is sent only if the table has the batch.
@@ -93,7 +93,9 @@ BeginsAgain(r) == [Cleared(run[r]) EXCEPT !.at = "describe", !.epoch = None]
 (* held(): before DescribeTransactions. *)
 ReadsTable(r) ==
     /\ ~Knows(r)
-    /\ run[r].at = IF ~Follows("LookAtTable") THEN "commit" ELSE IF Follows("TableFirst") THEN "describe" ELSE "glance"
+    /\ run[r].at = CASE ~Follows("LookAtTable") -> "commit"
+                     [] Follows("LookAtTable") /\ Follows("TableFirst") -> "describe"
+                     [] Follows("LookAtTable") /\ ~Follows("TableFirst") -> "glance"
     /\ know' = [know EXCEPT ![r] =
                   [Nothing EXCEPT !.version = table.version, !.token = Shown,
                                   !.has = IF run[r].at = "commit" /\ Shown.batch = Batch(r) THEN "found" ELSE ""]]
@@ -153,7 +155,8 @@ GlancesAlso(r) ==
 
 Fenced(r) == know[r].own \/ ~Follows("FenceTable") \/ ~Knows(r)
 
-(* After this, no other run can commit the table by what it knows. So its transaction may be aborted. *)
+(* After this, no other run can commit the table by what it knows. So its transaction may be aborted. A version that   *)
+(* the run left itself needs no fence: whoever took the id since has fenced the table first, and moved it on.         *)
 FencesTable(r) ==
     /\ run[r].at \in {"fence", "init"} /\ ~Fenced(r)
     /\ IF table.version = know[r].version
@@ -270,7 +273,7 @@ SettlesTable(r) ==
 
 MayCommit(r) == (know[r].has # "" \/ ~Follows("CommitOnlyAfterTable")) /\ ~know[r].unanswered
 
-(* EndTxn(commit) had no answer, and the transaction is still open: it is sent again. *)
+(* EndTxn(commit) had no answer, and the transaction is still open: it is sent again, until it is answered or over. *)
 DoubtsAlso(r) ==
     /\ run[r].at = "doubt"
     /\ IF Follows("CommitUntilOver") /\ Now = <<"Ongoing", run[r].epoch>>
@@ -279,7 +282,7 @@ DoubtsAlso(r) ==
     /\ Remembers(r, know[r])
     /\ TableUnchanged
 
-(* Who did not leave the table's version itself may have been fenced, and begins the next batch with a look. *)
+(* If another run left the table's version, it may have been a fence: the next batch begins with a look. *)
 NotesAlso(r) ==
     /\ run[r].at = "note"
     /\ LET keeps == know[r].own \/ ~Follows("OnlyOwnVersion")
@@ -373,7 +376,7 @@ TableSpec == TableInit /\ [][TableNext]_allVars
 ----------------------------------------------------------------------------
 (* What must hold, beside the invariants of SharedTransaction *)
 
-(* The table has each batch once, one after the other. *)
+(* The table has each record once, one batch after the other. *)
 TableInOrder ==
     \A i \in 1..Len(table.log) : table.log[i].from = IF i = 1 THEN 0 ELSE table.log[i - 1].end
 
