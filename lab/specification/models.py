@@ -33,9 +33,8 @@ TABLE_INVARIANTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The constants of SharedTransaction.tla, or with a `table` of TableAndTopic.tla, without the guards `without`.
-
-    Empty `invariants` are all of them.
+    """The constants of SharedTransaction.tla, or with a `table` of TableAndTopic.tla, without the guards `without`, and
+    the invariants to check.
     """
 
     protocol: int = 2
@@ -52,7 +51,8 @@ class Model:
     lost: int = 0
     old: int = 0
     without: tuple[str, ...] = ()
-    invariants: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = INVARIANTS
+    specification: str = "Spec"
 
     @property
     def module(self) -> str:
@@ -98,11 +98,8 @@ class Model:
             constants["TableLate"] = self.table_late
             constants["TableGuards"] = _quoted(guard for guard in TABLE_GUARDS if guard not in self.without)
         lines = [f"    {name} = {value}" for name, value in constants.items()]
-        specification = "TableSpec" if self.table else "Spec"
-        invariants = self.invariants or (TABLE_INVARIANTS if self.table else INVARIANTS)
-        return "\n".join(
-            [f"SPECIFICATION {specification}", "CONSTANTS", *lines, "INVARIANTS", *(f"    {i}" for i in invariants), ""]
-        )
+        checked = [f"INVARIANT {invariant}" for invariant in self.invariants]
+        return "\n".join([f"SPECIFICATION {self.specification}", "CONSTANTS", *lines, *checked, ""])
 
 
 def _set(items: Iterable[object]) -> str:
@@ -117,7 +114,7 @@ _WRITER, _SINK = Model(), Model(holds=False)
 _TV1 = replace(_WRITER, protocol=1)
 _UNVERIFIED = replace(_TV1, verification=False)
 _STAGE = Model(runs=1, outputs=2, again=1)  # one run, and its tasks
-_TABLE = Model(table=True, records=1)
+_TABLE = Model(table=True, specification="TableSpec", invariants=TABLE_INVARIANTS, records=1)
 _OTHER_ROWS = replace(_TABLE, outputs=2)  # what is computed again may differ
 
 EVERY_RUN = (
