@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lab.simulation.chance import Seeded
 from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import KINDS, Network
@@ -63,7 +64,7 @@ class KafkaModel(ModelKafka):
         kinds: Mapping[str, int] = KINDS,
     ) -> None:
         self._kinds = kinds
-        self.world = World(0)
+        self.world = World(Seeded(0))
         self._process = Process(self.world, "test")
         self.requests: list[tuple[str, Any]] = []
         self.meets: dict[str, Meeting] = {}

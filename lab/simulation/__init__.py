@@ -5,7 +5,8 @@
     topics  reading                    topics and their leaders; Fetch, ListOffsets and OffsetForLeaderEpoch
     offsets                            committed offsets of groups
     kafka                              a cluster of these, which answers kafka-python's requests
-    fibers  world                      processes that take turns; time, chance and faults
+    chance                             the answers to the questions at which a history branches
+    fibers  world                      processes that take turns; time and faults
     network  refusals  shown  owners   connections instead of `protocol.connection`, and faults in them
     query                              Spark's part: checkpoint, micro-batches, append tasks; calls the product
     conditions  expiry                 kinds of clusters; a week in which brokers forget

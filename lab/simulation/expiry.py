@@ -25,11 +25,14 @@ def stand_still(world: World, kafka: ModelKafka, groups: Iterable[str]) -> float
     world.fault("group expired")
 
     def later(why: str, action: Callable[[], None]) -> None:
-        world.after(RETENTION_S + world.random.random() * _LOOKS_EVERY_S, why, action)
+        world.after(RETENTION_S + world.chance.fraction("expires after") * _LOOKS_EVERY_S, why, action)
 
     for group_id in groups:
         later(f"the offsets of group {group_id} expire", partial(kafka.expire_group, group_id, RETENTION_S))
-    if world.chance(0.5):
+    if world.chance.happens("ids expire", 0.5):
         world.faults["ids expired"] += 1
-        later("ids expire", partial(kafka.expire_producers, transactional_ids=world.chance(0.5)))
-    return RETENTION_S + world.random.random() * 2 * _LOOKS_EVERY_S
+        later(
+            "ids expire",
+            partial(kafka.expire_producers, transactional_ids=world.chance.happens("transactional ids expire", 0.5)),
+        )
+    return RETENTION_S + world.chance.fraction("week's end") * 2 * _LOOKS_EVERY_S

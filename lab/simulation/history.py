@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from lab.simulation.chance import Seeded
 from lab.simulation.check import violations
 from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.coordinator import Coordinator
@@ -52,20 +53,25 @@ class _Life:
     def __init__(self, seed: int, trace: list[str] | None, conditions: Conditions) -> None:
         # The first random numbers determine the kind of history.
         self.seed = seed
-        self.world = world = World(seed, trace=trace)
-        chance = world.random
-        world.allow(faults=chance.randrange(1, 9), share=chance.choice((0.02, 0.05, 0.1, 0.2)))
-        self.records = chance.randrange(2, 4)
-        self.way: WritePath = chance.choice(_WAYS_IF_LATE if conditions.late else _WAYS)
-        self.spoils_checkpoint = chance.random() < 0.25
+        self.world = world = World(Seeded(seed), trace=trace)
+        chance = world.chance
+        world.allow(
+            faults=chance.choose("number of faults", range(1, 9)),
+            share=chance.choose("share of faults", (0.02, 0.05, 0.1, 0.2)),
+        )
+        self.records = chance.choose("records", range(2, 4))
+        self.way: WritePath = chance.choose("way", _WAYS_IF_LATE if conditions.late else _WAYS)
+        self.spoils_checkpoint = chance.happens("checkpoint may be spoilt", 0.25)
         self.conditions = conditions
         self.kafka = ModelKafka(
-            transaction_version=chance.choice((1, 2)),
+            transaction_version=chance.choose("transaction.version", (1, 2)),
             topics=TOPICS,
             later=self._later,
             contents=contents_of,
             clock=lambda: world.now,
-            first_epoch=chance.randrange(32_758, 32_766) if chance.random() < 0.05 else -1,
+            first_epoch=chance.choose("first epoch", range(32_758, 32_766))
+            if chance.happens("last epochs", 0.05)
+            else -1,
             conditions=conditions,
         )
         self.kafka.transactions.opened = self._time_out
@@ -132,8 +138,10 @@ class _Life:
 
     def _later(self, why: str, action: Callable[[], None]) -> None:
         """Let a marker be written, at a random time."""
-        slow = self.world.chance(0.02)
-        self.world.after(_SLOW_MARKER_S if slow else self.world.random.choice(_MARKER_DELAYS_S), why, action)
+        chance = self.world.chance
+        slow = chance.happens("slow marker", 0.02)
+        delay_s = _SLOW_MARKER_S if slow else chance.choose("marker's delay", _MARKER_DELAYS_S)
+        self.world.after(delay_s, why, action)
 
     def _time_out(self, name: str, coordinator: Coordinator) -> None:
         """Let the transaction that was just opened time out, if it is still open then."""
@@ -172,9 +180,9 @@ class _Life:
 
     def _paused(self, driver: SimulatedDriver, seconds: float) -> None:
         """The driver may be considered dead and get a successor; it will return as a zombie."""
-        if driver is self.current and self.world.chance(0.6):
+        if driver is self.current and self.world.chance.happens("successor", 0.6):
             self.world.faults["zombie"] += 1
-            self._start(self.world.random.random() * seconds)
+            self._start(self.world.chance.fraction("successor after") * seconds)
 
     def _ended(self, process: Process) -> None:
         driver = self.drivers.get(process)
@@ -199,14 +207,14 @@ class _Life:
             elif driver not in self.rivalled and process not in self.network.misled:
                 self.wrong.append(f"{process.name} was refused without a reason: {error}")
                 return
-        elif self.spoils_checkpoint and self.world.chance(0.5):
+        elif self.spoils_checkpoint and self.world.chance.happens("checkpoint spoilt", 0.5):
             self._spoil()
         stood_still = 0.0 if any(not process.fiber.done for process in self.drivers) else self._stood_still(often=3)
-        self._start(stood_still or self.world.random.choice(_RESTART_S))
+        self._start(stood_still or self.world.chance.choose("restart after", _RESTART_S))
 
     def _stood_still(self, often: float = 1.0) -> float:
         """The seconds of a week without commits, in which groups expire; 0 if there is none now."""
-        if not self.conditions.expiry or not self.world.strikes(often):
+        if not self.conditions.expiry or not self.world.strikes("a week", often):
             return 0.0
         return stand_still(self.world, self.kafka, (OPTIONS.ledger_group, OPTIONS.group_id))
 
@@ -220,11 +228,11 @@ class _Life:
         """Lose the checkpoint, or restore an older copy of it."""
         self.spoilt = True
         known = self.checkpoint.next_batch()
-        if self.world.chance(0.4):
+        if self.world.chance.happens("checkpoint lost", 0.4):
             self.world.faults["checkpoint lost"] += 1
             self._new_query()
         else:
-            first = self.world.random.randrange(known + 1)
+            first = self.world.chance.choose("copy of the checkpoint", range(known + 1))
             self.world.faults["checkpoint restored"] += 1
             self.world.note(f"the checkpoint is restored from a copy without batch {first} and later")
             older = Checkpoint("")

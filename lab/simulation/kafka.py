@@ -11,12 +11,12 @@ transaction times out, and which broker leads and coordinates.
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace as Answer
 from typing import Any
 
 from lab.simulation import reading
+from lab.simulation.chance import Chance
 from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.coordinator import (
     CONCURRENT_TRANSACTIONS,
@@ -107,11 +107,11 @@ class ModelKafka:
             self.groups[group_id] = Group(len(self.groups), classic=self._classic_groups)
         return self.groups[group_id]
 
-    def move(self, chance: random.Random) -> None:
+    def move(self, chance: Chance) -> None:
         """Move every partition, transactional.id and group to a random broker, with its state, which is replicated."""
         self.topics.move(chance)
         for key, before in self.coordinated_by.items():
-            self.coordinated_by[key] = chance.randrange(self.nodes)
+            self.coordinated_by[key] = chance.choose("coordinator", range(self.nodes))
             if key in self.groups and self.coordinated_by[key] != before:
                 self.groups[key].reload()
 
@@ -278,14 +278,14 @@ class ModelKafka:
         offsets = group.fetch(_asked(request, group.offsets), request.require_stable)
         return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, at)) for tp, at in offsets.items()))
 
-    def outdated(self, request: Any, chance: random.Random) -> Any:
+    def outdated(self, request: Any, chance: Chance) -> Any:
         """The answer to OffsetFetch of a former coordinator that was paused and does not know its successor. None if
         offsets are pending, because only the current coordinator knows these.
         """
         group = self.group(request.group_id)
         if not group.past or any(group.unstable(tp) for tp in _asked(request, group.offsets)):
             return None
-        outdated = chance.choice(group.past[-_BEHIND:])
+        outdated = chance.choose("outdated offsets", group.past[-_BEHIND:])
         asked = _asked(request, outdated)
         return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, outdated.get(tp, (-1, "")))) for tp in asked))
 

@@ -107,7 +107,7 @@ class ModelConnection:
         self._late = 0.0  # the delay of everything that is sent from now on
         world = process.world
         world.step(process)
-        refused = world.strikes() and world.chance(0.1)
+        refused = world.strikes("connect") and world.chance.happens("connection refused", 0.1)
         if refused:
             world.fault("connection refused", self.address)
         if refused or not network.reaches(process):
@@ -123,7 +123,7 @@ class ModelConnection:
         return len(self._pending)
 
     def readable(self) -> bool:
-        return self._process.world.chance(0.5)
+        return self._process.world.chance.happens("readable", 0.5)
 
     def call(self, request: Any, *, newest: int | None = None) -> Any:
         return self.receive(self.send(request, newest=newest))
@@ -144,7 +144,7 @@ class ModelConnection:
         elif self._late:
             self._arrive_later(api, version, request)
             answer = None
-        elif world.strikes(_OFTEN.get(api, 1.0)):
+        elif world.strikes(api, _OFTEN.get(api, 1.0)):
             answer = self._struck(api, version, request)
         else:
             answer = self._arrive(api, version, request)
@@ -168,7 +168,7 @@ class ModelConnection:
         if answer is not None:
             return answer
         self.close()
-        world.wait(self._process.whole, _RESET_S if world.chance(0.8) else _TIMEOUT_S)
+        world.wait(self._process.whole, _RESET_S if world.chance.happens("reset", 0.8) else _TIMEOUT_S)
         self._process.check()
         raise BrokerUnreachable(f"{self.address}: no response")
 
@@ -210,23 +210,23 @@ class ModelConnection:
     def _struck(self, api: str, version: int, request: Any) -> Any:
         world = self._process.world
         kinds = self._network.kinds
-        kind = world.random.choices(tuple(kinds), tuple(kinds.values()))[0]
+        kind = world.chance.kind("kind of fault", kinds)
         what = shown(api, version, request) if world.trace is not None else ""
         if kind == "killed":
             return self._killed(api, version, request, what)
         if kind == "pause":
-            seconds = world.random.choice((0.05, 2.0, 40.0, 70.0, 150.0))
+            seconds = world.chance.choose("pause", (0.05, 2.0, 40.0, 70.0, 150.0))
             world.fault("pause", f"{seconds} s before {what}", at=api)
             self._process.pause(seconds)
             return self._arrive(api, version, request)
         if kind == "outage":
-            seconds = world.random.choice((1.0, 50.0, 130.0, 300.0))
+            seconds = world.chance.choose("outage", (1.0, 50.0, 130.0, 300.0))
             world.fault("outage", f"{seconds} s from {what} on", at=api)
             self._network.cut_off(self._process.whole, seconds)
             self._cut = True
             return None
         if kind == "move":
-            self._network.kafka.move(world.random)
+            self._network.kafka.move(world.chance)
             world.fault("leaders and coordinators moved")
             return self._arrive(api, version, request)
         if kind == "passing error":
@@ -236,22 +236,22 @@ class ModelConnection:
             self._cut = True
         elif kind == "answer lost":
             self._arrive(api, version, request)
-            self._cut = world.chance(0.5)
+            self._cut = world.chance.happens("cut with the answer", 0.5)
         else:
-            self._late = world.random.choice(_DELAYS_S)
+            self._late = world.chance.choose("late by", _DELAYS_S)
             self._arrive_later(api, version, request)
         return None
 
     def _killed(self, api: str, version: int, request: Any, what: str) -> Any:
         """Kill the driver, or only the task inside it; the request may still arrive, at once or later."""
         world = self._process.world
-        victim = self._process if world.chance(0.5) else self._process.whole
+        victim = self._process if world.chance.happens("task dies alone", 0.5) else self._process.whole
         world.fault(f"{victim.kind} killed", what, at=api)
-        fate = world.random.randrange(3)
+        fate = world.chance.choose("last request of the dead", range(3))
         if fate == 1:
             self._arrive(api, version, request)
         elif fate == 2:
-            self._late = world.random.choice(_DELAYS_S)
+            self._late = world.chance.choose("late by", _DELAYS_S)
             self._arrive_later(api, version, request)
         victim.kill()
 
@@ -259,15 +259,15 @@ class ModelConnection:
         world = self._process.world
         if api not in _PASSING:
             return self._arrive(api, version, request)
-        if api == "OffsetFetch" and world.chance(0.5):
-            outdated = self._network.kafka.outdated(request, world.random)
+        if api == "OffsetFetch" and world.chance.happens("outdated coordinator", 0.5):
+            outdated = self._network.kafka.outdated(request, world.chance)
             if outdated is not None:
                 world.fault("outdated coordinator", what, at=api)
                 self._network.misled.add(self._process.whole)
                 return outdated
-        code = world.random.choice(_PASSING[api])
-        if api in _DONE_ALL_THE_SAME and world.chance(0.5):
-            code = world.random.choice(_DONE_ALL_THE_SAME[api])
+        code = world.chance.choose("passing error", _PASSING[api])
+        if api in _DONE_ALL_THE_SAME and world.chance.happens("done all the same", 0.5):
+            code = world.chance.choose("error of what is done", _DONE_ALL_THE_SAME[api])
             answer = self._arrive(api, version, request)
             if any(codes_in(answer)):
                 return answer

@@ -212,7 +212,7 @@ class SimulatedDriver:
             connect=self._network.connector(process),
             clock=process.clock,
             sleep=process.sleep,
-            jitter=self._world.random.random,
+            jitter=lambda: self._world.chance.fraction("jitter"),
         )
 
     # -- the query
@@ -249,8 +249,8 @@ class SimulatedDriver:
 
     def _lag(self) -> None:
         """Pause before a planned batch is written, for as long as a successor needs to begin, to commit, or to end."""
-        if self._late and self._world.strikes(often=8):
-            seconds = self._world.random.choice((0.02, 0.03, 0.04, 0.06, 5.0, 70.0))
+        if self._late and self._world.strikes("a planned batch", often=8):
+            seconds = self._world.chance.choose("lag", (0.02, 0.03, 0.04, 0.06, 5.0, 70.0))
             self._world.fault("pause", f"{seconds} s before the batch is written")
             self.process.pause(seconds)
 
@@ -266,7 +266,7 @@ class SimulatedDriver:
     def _noted(self, number: int) -> bool:
         """Record that the batch is done; False if it was recorded before."""
         self._world.step(self.process)
-        if self._world.strikes(often=2):
+        if self._world.strikes("a written batch", often=2):
             self._world.fault("driver killed", f"before it records that batch {number} is done")
             self.process.kill()
         return self.checkpoint.add(f"commits/{number}", "v1\n{}")
@@ -296,7 +296,10 @@ class SimulatedDriver:
         assert begin is not None
         if all(begin[tp] >= self._records for tp in SOURCE):
             return False
-        end = {tp: min(begin[tp] + self._world.random.randrange(1, 4), self._records) for tp in SOURCE}
+        end = {
+            tp: min(begin[tp] + self._world.chance.choose("records of a batch", range(1, 4)), self._records)
+            for tp in SOURCE
+        }
         if end == begin:
             end = dict.fromkeys(SOURCE, self._records)
         text = f"v1\n{{}}\n{json.dumps(offsets_to_json(end))}"
@@ -339,16 +342,16 @@ class SimulatedDriver:
 
     def _block_rows(self, batch: MicroBatch) -> BlockRows:
         """The partition of each row: random each time, as after a shuffle that is recomputed."""
-        chance = self._world.random
+        chance = self._world.chance
         blocks: dict[TopicPartition, list[tuple[Row, ...]]] = {}
         rows: dict[TopicPartition, list[Row]] = {tp: [] for tp in OUTPUT}
         for source in SOURCE:
-            rule = chance.randrange(3)
+            rule = chance.choose(f"placement of {source}", range(3))
             for offset in self._offsets(batch, source):
                 to = OUTPUT[offset & 1 if rule == 2 else rule]
                 rows[to].append(Row(source.partition, offset))
         for tp, placed in rows.items():
-            size = chance.randrange(1, 4)
+            size = chance.choose("records of a block", range(1, 4))
             if placed:
                 blocks[tp] = [tuple(placed[at : at + size]) for at in range(0, len(placed), size)]
         return {tp: tuple(cut) for tp, cut in blocks.items()}
@@ -369,16 +372,19 @@ class SimulatedDriver:
         reports: dict[int, AppendReport] = {}
         world = self._world
         for slot in range(SLOTS):
-            if world.strikes(often=3):
-                kind = world.random.choice(("executor lost", "speculative copy", "stage again"))
+            if world.strikes("an append task", often=3):
+                kind = world.chance.choose("kind of straggler", ("executor lost", "speculative copy", "stage again"))
                 world.fault(kind, f"slot {slot}")
                 self._straggle(identity, batch, block_rows, slot)
                 if kind == "stage again":
                     again, failed = again + 1, 0
-                    block_rows = self._block_rows(batch) if world.chance(0.7) else block_rows
+                    block_rows = (
+                        self._block_rows(batch) if world.chance.happens("placed otherwise", 0.7) else block_rows
+                    )
                     reports[slot] = self._task(identity, batch, block_rows, slot, attempt=0)
                 else:
-                    failed += kind == "executor lost" and world.chance(0.5)  # the status store may not know it yet
+                    # The status store may not know it yet.
+                    failed += kind == "executor lost" and world.chance.happens("executor known lost", 0.5)
                     reports[slot] = self._task(identity, batch, block_rows, slot, attempt=1)
                 continue
             attempt = 0
@@ -415,7 +421,7 @@ class SimulatedDriver:
 
         process = Process(self._world, f"task straggler {self._stragglers} of {self.process.name}", run)
         cluster = self._cluster(process)
-        self._world.start(process, after=self._world.random.choice((0.0, 0.0, 0.01, 1.0, 50.0)))
+        self._world.start(process, after=self._world.chance.choose("straggler after", (0.0, 0.0, 0.01, 1.0, 50.0)))
         self._world.wait(self.process, 0.005)
         self.process.check()
 

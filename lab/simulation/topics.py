@@ -6,12 +6,12 @@ CreateTopics  takes effect at once, on every broker
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Mapping
 from types import SimpleNamespace as Answer
 from typing import Any
 
+from lab.simulation.chance import Chance
 from lab.simulation.partition import Partition
 from spark_kafka_eos.model import TopicPartition
 
@@ -63,10 +63,10 @@ class Topics:
     def name(self, topic_id: uuid.UUID) -> str | None:
         return self._names.get(topic_id)
 
-    def move(self, chance: random.Random) -> None:
+    def move(self, chance: Chance) -> None:
         """Move every partition to a random broker."""
         for tp, before in self.leader.items():
-            self.leader[tp] = chance.randrange(self.nodes)
+            self.leader[tp] = chance.choose("leader", range(self.nodes))
             self.leader_epoch[tp] += self.leader[tp] != before
 
     def refusal(self, node: int, tp: TopicPartition, leader_epoch: int = _NO_EPOCH) -> int:

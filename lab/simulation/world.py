@@ -1,17 +1,17 @@
 """A world in which time passes only when a process waits: processes, scheduled events, and random faults.
 
-All random numbers come from one generator in a fixed order, so a seed determines a whole history.
+`chance` answers every question at which the history branches. Answers from a seed determine a whole history.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import random
 from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn
 
+from lab.simulation.chance import Chance
 from lab.simulation.fibers import Fiber
 
 _LATENCY_S = 0.001
@@ -31,10 +31,10 @@ class Stuck(Exception):
 
 
 class World:
-    """The time, the random numbers and the processes of one history."""
+    """The time, the faults and the processes of one history."""
 
-    def __init__(self, seed: int, *, trace: list[str] | None = None) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - not for secrets
+    def __init__(self, chance: Chance, *, trace: list[str] | None = None) -> None:
+        self.chance = chance
         self.now = 0.0
         self.faults: Counter[str] = Counter()
         self.met: Counter[tuple[str, str]] = Counter()  # a request and its fault
@@ -45,18 +45,15 @@ class World:
         self._processes: list[Process] = []
         self._current: Process | None = None
 
-    # -- chance
-
-    def chance(self, share: float) -> bool:
-        return self.random.random() < share
+    # -- faults
 
     def allow(self, *, faults: int, share: float) -> None:
         """Allow this number of faults, each with this probability."""
         self._faults_left, self._share = faults, share
 
-    def strikes(self, often: float = 1.0) -> bool:
-        """Whether a fault happens now; `often` is a factor of its probability."""
-        return self._faults_left > 0 and self.random.random() < self._share * often
+    def strikes(self, at: str, often: float = 1.0) -> bool:
+        """Whether a fault happens now, `at` this request or event; `often` is a factor of its probability."""
+        return self._faults_left > 0 and self.chance.happens(f"fault at {at}", self._share * often)
 
     def fault(self, kind: str, detail: str = "", *, at: str = "") -> None:
         """Count a fault, and the request `at` which it happened."""
@@ -120,7 +117,7 @@ class World:
                     soonest = self._events[0][0]
                 self.pass_time(soonest - self.now)
                 continue
-            process = ready[0] if len(ready) == 1 else self.random.choice(ready)
+            process = ready[0] if len(ready) == 1 else self.chance.choose("who is next", ready)
             if self._turn(process):
                 ended(process)
 
@@ -154,7 +151,7 @@ class World:
         """Let another process that is ready continue before this one, at random."""
         if process.dead or process.whole.dead:
             raise Killed(process)
-        if len(self._processes) > 1 and self.random.random() < _SWITCHES:
+        if len(self._processes) > 1 and self.chance.happens("switch", _SWITCHES):
             process.whole.wake = self.now
             process.suspend()
         events = self._events

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from lab.simulation.chance import Seeded
 from lab.simulation.conditions import Conditions
 from lab.simulation.coordinator import Phase
 from lab.simulation.refusals import refusal
@@ -49,11 +49,11 @@ LEDGER = TopicPartition(OPTIONS.ledger_topic, 0)
 UNAUTHORIZED, UNKNOWN_TOPIC, INVALID_TXN_STATE = 53, 3, 48
 
 
-class Last(random.Random):
+class Last(Seeded):
     """An outdated coordinator has missed one commit."""
 
-    def choice(self, seq):
-        return seq[-1]
+    def choose(self, what, options):
+        return options[-1]
 
 
 class Kafka(KafkaModel):
@@ -101,7 +101,7 @@ class Kafka(KafkaModel):
         """
 
         def meet(request, answer):
-            told = self.outdated(request, Last()) if request.group_id in groups or not groups else None
+            told = self.outdated(request, Last(0)) if request.group_id in groups or not groups else None
             return answer() if told is None else told
 
         self.meets["OffsetFetch"] = meet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lab.simulation.chance import Seeded
 from lab.simulation.conditions import Conditions
 from lab.simulation.expiry import RETENTION_S, stand_still
 from lab.simulation.history import live
@@ -79,7 +80,7 @@ def test_the_week_may_end_when_one_group_has_expired_and_the_other_has_not():
     met = set()
     for seed in range(200):
         side = ModelSide(2)
-        side.world.random.seed(seed)
+        side.world.chance = Seeded(seed)
         batch(side, *GROUPS)
         side.world.pass_time(stand_still(side.world, side.kafka, GROUPS))
         met.add(tuple(offset for _, offset in offsets(side)))

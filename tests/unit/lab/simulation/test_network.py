@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 
+from lab.simulation.chance import Seeded
 from lab.simulation.shown import codes_in, shown, shown_answer
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetRange, TopicPartition
@@ -54,7 +55,7 @@ def test_a_topic_may_be_created_though_the_broker_says_that_it_could_not_be_in_t
     met = set()
     for seed in range(20):
         side = ModelSide(2, kinds={"passing error": 1})
-        side.world.random.seed(seed)
+        side.world.chance = Seeded(seed)
         connection = side.cluster.connection(0)
         side.world.allow(faults=1, share=1.0)
         (first,), (second,) = (codes_in(connection.call(request)) for _ in range(2))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
+from lab.simulation.chance import Seeded
 from lab.simulation.conditions import USUAL, Conditions
 from tests.transacting import ModelSide
 
@@ -58,8 +57,9 @@ def test_a_refused_commit_of_an_older_epoch_takes_pending_offsets_along_in_a_cla
     assert side.end(ID, held, commit=True)[0] == 0
     assert side.fetch(GROUP) == (0, found)
     other = side.kafka.coordinated_by[GROUP] ^ 1
+    chance = Seeded(0)
     while side.kafka.coordinated_by[GROUP] != other:
-        side.kafka.move(random.Random())
+        side.kafka.move(chance)
     assert side.fetch(GROUP) == (0, 2)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
+from lab.simulation.chance import Seeded
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.protocol import offsets
@@ -103,7 +102,7 @@ def test_the_products_reader_follows_leaders_and_topics(side):
     ranges = [OffsetRange(partition=OUT, start=0, end=2)]
     fetcher = Fetcher(side.cluster, isolation_level="read_uncommitted")
     for seed in range(10):
-        side.kafka.move(random.Random(seed))
+        side.kafka.move(Seeded(seed))
         (fetched,) = fetcher.fetch(ranges)
         assert (fetched.next_offset, fetched.high_watermark, fetched.last_stable_offset) == (2, 2, 2)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 
+from lab.simulation.chance import Seeded
 from lab.simulation.topics import Topics
 from spark_kafka_eos.model import TopicPartition
 from tests.transacting import ModelSide
@@ -63,7 +62,7 @@ def test_a_leader_that_was_replaced_is_known_by_its_epoch():
     assert topics.refusal(0, OUT) == topics.refusal(0, OUT, 0) == 0
     assert topics.refusal(1, OUT) == 6
     assert topics.refusal(0, OUT, 1) == 75
-    seeds = (random.Random(seed) for seed in range(100))
+    seeds = (Seeded(seed) for seed in range(100))
     while topics.leader[OUT] == 0:
         topics.move(next(seeds))
     assert topics.leader_epoch[OUT] == 1
