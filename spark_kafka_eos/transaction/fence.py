@@ -60,7 +60,7 @@ class Fence:
         partitions = self._partitions(was_committed=was_committed)
         self._coordinator.add_partitions(last, partitions)
         if self._ledger is not None:
-            for group in {self._options.ledger_group, self._options.group_id}:
+            for group in dict.fromkeys((self._options.ledger_group, self._options.group_id)):
                 self._coordinator.add_offsets(last, group)
 
     def _partitions(self, *, was_committed: bool) -> list[TopicPartition]:
