@@ -7,7 +7,7 @@ as a zombie. After some faults the world heals, and then the result must be corr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lab.simulation.chance import Seeded
@@ -31,12 +31,11 @@ _MOST_RUNS = 40
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """The result of a seed. `wrong` is empty if everything is correct; `trace` is empty unless it was requested.
+    """How a history went. `wrong` is empty if everything is correct; `trace` is empty unless it was requested.
 
     `met` counts the faults in requests, by Kafka's name of the request and kind of fault.
     """
 
-    seed: int
     faults: Counter[str]
     met: Counter[tuple[str, str]]
     outcomes: Counter[str]
@@ -46,15 +45,16 @@ class History:
 
 def live(seed: int, *, traced: bool = False, conditions: Conditions = USUAL) -> History:
     """Run the seed's history to its end."""
-    return _Life(seed, [] if traced else None, conditions).live()
+    world = World(Seeded(seed), trace=[] if traced else None)
+    return Life(world, conditions, name=f"seed {seed}").live()
 
 
-class _Life:
-    def __init__(self, seed: int, trace: list[str] | None, conditions: Conditions) -> None:
-        # The first random numbers determine the kind of history.
-        self.seed = seed
-        self.world = world = World(Seeded(seed), trace=trace)
-        chance = world.chance
+class Life:
+    """A history in this world, which answers all of its questions; the trace begins with its name."""
+
+    def __init__(self, world: World, conditions: Conditions, *, name: str, topics: Mapping[str, int] = TOPICS) -> None:
+        # The first answers determine the kind of history.
+        self.world, chance = world, world.chance
         world.allow(
             faults=chance.choose("number of faults", range(1, 9)),
             share=chance.choose("share of faults", (0.02, 0.05, 0.1, 0.2)),
@@ -65,7 +65,7 @@ class _Life:
         self.conditions = conditions
         self.kafka = ModelKafka(
             transaction_version=chance.choose("transaction.version", (1, 2)),
-            topics=TOPICS,
+            topics=topics,
             later=self._later,
             contents=contents_of,
             clock=lambda: world.now,
@@ -87,7 +87,7 @@ class _Life:
         self.rivalled: set[SimulatedDriver] = set()  # those that started while another one was alive
         self.current: SimulatedDriver | None = None
         world.note(
-            f"seed {seed}: transaction.version {self.kafka.version}, {self.way}, "
+            f"{name}: transaction.version {self.kafka.version}, {self.way}, "
             f"{self.records} records in each source partition{conditions.flags}"
         )
 
@@ -109,7 +109,6 @@ class _Life:
         if not self.wrong:
             self.wrong = violations(self.kafka, self.claims, self.records, reads=self.way != "batch writes")
         return History(
-            seed=self.seed,
             faults=world.faults,
             met=world.met,
             outcomes=self.outcomes,
@@ -141,7 +140,7 @@ class _Life:
         chance = self.world.chance
         slow = chance.happens("slow marker", 0.02)
         delay_s = _SLOW_MARKER_S if slow else chance.choose("marker's delay", _MARKER_DELAYS_S)
-        self.world.after(delay_s, why, action)
+        self.world.message(delay_s, why, action)
 
     def _time_out(self, name: str, coordinator: Coordinator) -> None:
         """Let the transaction that was just opened time out, if it is still open then."""

@@ -106,7 +106,7 @@ class ModelConnection:
         self._cut = False  # whether everything that is sent from now on is lost
         self._late = 0.0  # the delay of everything that is sent from now on
         world = process.world
-        world.step(process)
+        world.step(process, "connect")
         refused = world.strikes("connect") and world.chance.happens("connection refused", 0.1)
         if refused:
             world.fault("connection refused", self.address)
@@ -137,7 +137,7 @@ class ModelConnection:
         api = request.name.removesuffix("Request")
         version = _version(api, newest)
         world = self._process.world
-        world.step(self._process)
+        world.step(self._process, api)
         self._number += 1
         if self._cut or not self._network.reaches(self._process):
             answer = None
@@ -148,6 +148,7 @@ class ModelConnection:
             answer = self._struck(api, version, request)
         else:
             answer = self._arrive(api, version, request)
+        world.heard(self._process, answer)
         idle = 0.0
         if api == "Fetch" and answer is not None and not any(map(_has_records, answer.responses)):
             idle = request.max_wait_ms / 1e3
@@ -205,7 +206,7 @@ class ModelConnection:
             if world.trace is not None:
                 world.note(f"late, from {name}: {shown(api, version, request)} -> {shown_answer(answer)}")
 
-        world.after(self._late, "", arrive)
+        world.message(self._late, "", arrive)
 
     def _struck(self, api: str, version: int, request: Any) -> Any:
         world = self._process.world

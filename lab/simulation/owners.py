@@ -30,6 +30,16 @@ class Owners:
         self._looked: dict[Process, int] = {}
         self._took: dict[Process, int] = {}
 
+    def order(self) -> tuple[object, ...]:
+        """Who looked and who took the id, in which order, but not how often."""
+        moments = sorted({self._since, *self._looked.values(), *self._took.values()})
+        rank = {moment: place for place, moment in enumerate(moments)}
+        looked, took = (
+            sorted((process.name, rank[moment]) for process, moment in each.items())
+            for each in (self._looked, self._took)
+        )
+        return (self.last and self.last.name), rank[self._since], looked, took, len(self.wrong)
+
     def starts(self, process: Process) -> None:
         """The driver begins something that knows nothing of what it did before, as each batch write does."""
         self._took.pop(process, None)

@@ -233,7 +233,7 @@ class SimulatedDriver:
         start = None if number else self._first_start(cluster)
         transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
         while True:
-            self._world.step(self.process)
+            self._world.step(self.process, "checkpoint")
             if seconds := self._idle():
                 self.process.sleep(seconds)
             if self._way == "sink":  # which commits each batch in a separate process
@@ -265,7 +265,7 @@ class SimulatedDriver:
 
     def _noted(self, number: int) -> bool:
         """Record that the batch is done; False if it was recorded before."""
-        self._world.step(self.process)
+        self._world.step(self.process, "checkpoint")
         if self._world.strikes("a written batch", often=2):
             self._world.fault("driver killed", f"before it records that batch {number} is done")
             self.process.kill()

@@ -30,13 +30,13 @@ class Summary:
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: dict[int, list[str]] = field(default_factory=dict)
 
-    def add(self, history: History) -> None:
+    def add(self, seed: int, history: History) -> None:
         self.seeds += 1
         self.faults.update(history.faults)
         self.met.update(history.met)
         self.outcomes.update(history.outcomes)
         if history.wrong:
-            self.wrong[history.seed] = history.wrong
+            self.wrong[seed] = history.wrong
 
     def merge(self, other: Summary) -> None:
         self.seeds += other.seeds
@@ -97,7 +97,7 @@ def _run(seeds: range, *, conditions: Conditions, most_wrong: int) -> Summary:
     summary = Summary()
     with _quiet():
         for seed in seeds:
-            summary.add(live(seed, conditions=conditions))
+            summary.add(seed, live(seed, conditions=conditions))
             if len(summary.wrong) >= most_wrong:
                 break
     return summary

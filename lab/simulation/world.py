@@ -80,6 +80,10 @@ class World:
         """Run `action` after `seconds`."""
         heapq.heappush(self._events, (self.now + seconds, next(self._numbers), why, action))
 
+    def message(self, delay_s: float, why: str, action: Callable[[], None]) -> None:
+        """Let a message arrive, which runs `action`, after its delay."""
+        self.after(delay_s, why, action)
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and run the actions that become due."""
         until = self.now + seconds
@@ -147,8 +151,13 @@ class World:
             process.wake = self.now + seconds
             process.suspend()
 
-    def step(self, process: Process) -> None:
-        """Let another process that is ready continue before this one, at random."""
+    def heard(self, process: Process, answer: object) -> None:
+        """Note what a request of the process was answered; None if it was not."""
+
+    def step(self, process: Process, at: str) -> None:  # noqa: ARG002 - `exhaustive` decides by it
+        """Let another process that is ready continue before this one, at random. `at` is what this one does next: a
+        request, "connect", "sleep", or "checkpoint".
+        """
         if process.dead or process.whole.dead:
             raise Killed(process)
         if len(self._processes) > 1 and self.chance.happens("switch", _SWITCHES):
@@ -185,7 +194,7 @@ class Process:
         return self.world.now
 
     def sleep(self, seconds: float) -> None:
-        self.world.step(self)
+        self.world.step(self, "sleep")
         self.world.wait(self.whole, seconds)
         self.check()
 
