@@ -28,6 +28,7 @@ from lab.bench.alternating import Show, silent
 from lab.bench.figures import Point, Sweep
 from lab.bench.lab import Lab, releases
 from lab.bench.large_cluster import LargeCluster
+from lab.simulation.chance import Seeded
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import Network
 from lab.simulation.world import Process, World
@@ -358,7 +359,7 @@ class _Model(ModelKafka):
             later=lambda _, action: action(),
             contents=lambda _tp, _batch: (None,),
         )
-        self._process = Process(World(0), "scale")
+        self._process = Process(World(Seeded(0)), "scale")
 
     def cluster(self) -> Cluster:
         return Cluster(

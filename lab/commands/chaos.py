@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.commands.dead_letters import dead_letters
+from lab.commands.explore import explore
 from lab.commands.fuzz import fuzz
 from lab.commands.lost_checkpoints import lost_checkpoints
 from lab.commands.simulate import simulate
@@ -29,6 +30,7 @@ from spark_kafka_eos.testing.proxy_rules import parse_rule
 chaos = typer.Typer(help="Inject faults.", no_args_is_help=True)
 
 
+chaos.command()(explore)
 chaos.command()(fuzz)
 
 

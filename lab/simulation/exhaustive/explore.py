@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from unittest import mock
 
 from lab.simulation.exhaustive.scenario import Bound, Scenario
+from lab.simulation.exhaustive.state import digest, frozen
 from lab.simulation.exhaustive.world import ChosenWorld, Seen, SeenBefore
 from lab.simulation.history import History, Life
 from lab.simulation.query import SOURCE, TOPICS
@@ -18,6 +19,7 @@ from lab.simulation.query import SOURCE, TOPICS
 # The source's topic is there, so that nobody waits for it.
 _TOPICS = {**TOPICS, SOURCE[0].topic: len(SOURCE)}
 
+_LOOKUPS = ("FindCoordinator", "Metadata", "DescribeConfigs")
 _CALENDAR_S = 1.7e9
 
 Choices = tuple[tuple[int, int], ...]  # which choice of the history, counted from 0, and the option; elsewhere it is 0
@@ -35,7 +37,8 @@ class Violation:
 @dataclass(slots=True, kw_only=True)
 class Explored:
     """What was explored. `histories` were run, of which `ended` went to the end; the others reached one of the
-    `states` again. `departures` counts the histories by how often they depart from the usual choice.
+    `states` again. `ends` are digests of the brokers and the drivers' reports at the ends. `departures` counts the
+    histories by how often they depart from the usual choice.
     """
 
     scenario: Scenario
@@ -43,6 +46,7 @@ class Explored:
     histories: int = 0
     ended: int = 0
     states: int = 0
+    ends: set[bytes] = field(default_factory=set)
     seconds: float = 0.0  # of processor time
     departures: Counter[int] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -56,18 +60,20 @@ def explore(
     bound: Bound,
     *,
     most: int | None = None,
+    prune: bool = True,
     progress: Callable[[int, int], None] = lambda _done, _known: None,
 ) -> Explored:
     """Run every history of the scenario within the bound, until one is wrong, or `most` were run.
 
-    `progress` gets the number of histories that were run, and of those that are known so far.
+    Without `prune`, also those that go on as another one did. `progress` gets the number of histories that were run,
+    and of those that are known so far.
     """
     explored, started = Explored(scenario=scenario, bound=bound), time.process_time()
     states = _States()
     waiting: deque[Choices] = deque([()])  # those with the fewest departures first, as each adds one to an earlier one
     with _undisturbed():
         while waiting and not explored.violations and explored.histories != most:
-            waiting.extend(_run(explored, waiting.popleft(), states))
+            waiting.extend(_run(explored, waiting.popleft(), states, prune=prune))
             if explored.histories % 50 == 0:
                 progress(explored.histories, explored.histories + len(waiting))
     explored.complete = not waiting and not explored.violations
@@ -81,10 +87,15 @@ def replay(scenario: Scenario, bound: Bound, choices: Choices) -> History:
         return _life(scenario, bound, _Path(choices, _States()), trace=[]).live()
 
 
-def _run(explored: Explored, choices: Choices, states: _States) -> list[Choices]:
+def timeline(history: History) -> list[str]:
+    """The steps of a history that was replayed, in order, without those that only look up brokers."""
+    return [line for line in history.trace if not any(f" {api} v" in line for api in _LOOKUPS)]
+
+
+def _run(explored: Explored, choices: Choices, states: _States, *, prune: bool) -> list[Choices]:
     """Run the history with these choices; return those that add one to them."""
     path = _Path(choices, states)
-    life = _life(explored.scenario, explored.bound, path, seen=path)
+    life = _life(explored.scenario, explored.bound, path, seen=path if prune else None)
     explored.histories += 1
     explored.departures[len(choices)] += 1
     try:
@@ -92,6 +103,7 @@ def _run(explored: Explored, choices: Choices, states: _States) -> list[Choices]
     except SeenBefore:
         return path.others
     explored.ended += 1
+    explored.ends.add(digest(frozen(_shared(life))))
     explored.outcomes.update(history.outcomes)
     explored.faults.update(history.faults)
     if history.wrong:
