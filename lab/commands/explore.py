@@ -65,11 +65,9 @@ def explore(
 
 def table(results: list[Explored]) -> Table:
     """What was explored, a line for each scenario."""
-    shown = Table(
-        Column("scenario", no_wrap=True), "histories", "to the end", "states", "ends", "seconds", "result", box=None
-    )
+    shown = Table(Column("scenario", no_wrap=True), "histories", "ended", "states", "ends", "CPU s", "result", box=None)
     for explored in results:
-        wrong = "[bold red]wrong[/]" if explored.violations else "[green]exactly once[/]"
+        wrong = "[bold red]wrong[/]" if explored.violations else "[green]correct[/]"
         shown.add_row(
             str(explored.scenario),
             f"{explored.histories:,}",
@@ -77,7 +75,7 @@ def table(results: list[Explored]) -> Table:
             f"{explored.states:,}",
             f"{len(explored.ends):,}",
             f"{explored.seconds:.0f}",
-            wrong if explored.complete or explored.violations else "not all explored",
+            wrong if explored.complete or explored.violations else "unfinished",
         )
     return shown
 

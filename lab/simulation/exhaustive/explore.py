@@ -70,13 +70,14 @@ def explore(
     """
     explored, started = Explored(scenario=scenario, bound=bound), time.process_time()
     states = _States()
-    waiting: deque[Choices] = deque([()])  # those with the fewest departures first, as each adds one to an earlier one
+    waiting = _Waiting()
     with _undisturbed():
-        while waiting and not explored.violations and explored.histories != most:
-            waiting.extend(_run(explored, waiting.popleft(), states, prune=prune))
+        while len(waiting) and not explored.violations and explored.histories != most:
+            choices = waiting.next()
+            waiting.add(choices, _run(explored, choices, states, prune=prune))
             if explored.histories % 50 == 0:
                 progress(explored.histories, explored.histories + len(waiting))
-    explored.complete = not waiting and not explored.violations
+    explored.complete = not len(waiting) and not explored.violations
     explored.states, explored.seconds = len(states), time.process_time() - started
     return explored
 
@@ -92,8 +93,8 @@ def timeline(history: History) -> list[str]:
     return [line for line in history.trace if not any(f" {api} v" in line for api in _LOOKUPS)]
 
 
-def _run(explored: Explored, choices: Choices, states: _States, *, prune: bool) -> list[Choices]:
-    """Run the history with these choices; return those that add one to them."""
+def _run(explored: Explored, choices: Choices, states: _States, *, prune: bool) -> list[tuple[int, int]]:
+    """Run the history with these choices; return its further ones, each with the number of its options."""
     path = _Path(choices, states)
     life = _life(explored.scenario, explored.bound, path, seen=path if prune else None)
     explored.histories += 1
@@ -101,14 +102,14 @@ def _run(explored: Explored, choices: Choices, states: _States, *, prune: bool) 
     try:
         history = life.live()
     except SeenBefore:
-        return path.others
+        return path.further
     explored.ended += 1
     explored.ends.add(digest(frozen(_shared(life))))
     explored.outcomes.update(history.outcomes)
     explored.faults.update(history.faults)
     if history.wrong:
         explored.violations.append(Violation(choices=choices, wrong=history.wrong, histories=explored.histories))
-    return path.others
+    return path.further
 
 
 def _life(
@@ -154,15 +155,16 @@ def _shared(life: Life) -> tuple[object, ...]:
 
 
 class _Path:
-    """The choices of one history: first those that are given, then the first option of each, with the `others` noted.
+    """The choices of one history: first those that are given, then the first option of each, with the `further` choices
+    noted: their numbers, and how many options each has.
 
     The given ones must be all of the departures from the first option up to the last of them.
     """
 
     def __init__(self, choices: Choices, states: _States) -> None:
-        self.others: list[Choices] = []
+        self.further: list[tuple[int, int]] = []
         self._states = states
-        self._choices, self._given = choices, dict(choices)
+        self._given = dict(choices)
         self._end = choices[-1][0] if choices else -1
         self._number = 0
 
@@ -178,25 +180,56 @@ class _Path:
         self._number += 1
         if number <= self._end:
             return self._given.get(number, 0)
-        self.others += [(*self._choices, (number, option)) for option in range(1, options)]
+        if options > 1:
+            self.further.append((number, options))
         return 0
+
+
+class _Waiting:
+    """The histories to run, those with the fewest departures first, as each adds one to an earlier one."""
+
+    def __init__(self) -> None:
+        self._after: deque[tuple[Choices, list[tuple[int, int]]]] = (
+            deque()
+        )  # a history that was run, its further choices
+        self._next: Iterator[Choices] = iter([()])
+        self._number = 1
+
+    def __len__(self) -> int:
+        return self._number
+
+    def add(self, choices: Choices, further: list[tuple[int, int]]) -> None:
+        """Those that add to these choices an option of one of the further ones, but the first option."""
+        self._number += sum(options - 1 for _, options in further)
+        if further:
+            self._after.append((choices, further))
+
+    def next(self) -> Choices:
+        self._number -= 1
+        for choices in self._next:
+            return choices
+        choices, further = self._after.popleft()
+        self._next = ((*choices, (number, option)) for number, options in further for option in range(1, options))
+        return next(self._next)
 
 
 class _States:
     """The states that were met, each with what was left of the bound."""
 
     def __init__(self) -> None:
-        self._left: dict[bytes, list[Bound]] = {}
+        self._left: dict[bytes, tuple[Bound, ...]] = {}
+        self._same: dict[tuple[Bound, ...], tuple[Bound, ...]] = {}  # there are few, for many states
 
     def __len__(self) -> int:
         return len(self._left)
 
     def before(self, state: bytes, left: Bound) -> bool:
         """Whether the state was met with as much left; note it if not."""
-        known = self._left.setdefault(state, [])
+        known = self._left.get(state, ())
         if any(earlier.covers(left) for earlier in known):
             return True
-        known.append(left)
+        more = (*known, left)
+        self._left[state] = self._same.setdefault(more, more)
         return False
 
 

@@ -1,10 +1,11 @@
-"""Explores several scenarios, each in a process of its own."""
+"""Explores several scenarios, in one process or in several."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from functools import partial
 from multiprocessing.queues import SimpleQueue
 
 from lab.simulation.conditions import Conditions
@@ -41,6 +42,10 @@ def run(
 
     `progress` gets the number of a scenario's histories that were run, and of those that are known so far.
     """
+    if jobs == 1:
+        for scenario in asked:
+            yield explore(scenario, bound, most=most, progress=partial(progress, scenario))
+        return
     context = multiprocessing.get_context("spawn")  # not forked: a fork would copy locks that the parent's threads hold
     reports: SimpleQueue[_Progress] = context.SimpleQueue()
     with ProcessPoolExecutor(jobs, context, initializer=_report_to, initargs=(reports,)) as pool:

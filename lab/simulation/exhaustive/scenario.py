@@ -24,7 +24,7 @@ class Scenario:
         return Conditions(verification=self.verification)
 
     def __str__(self) -> str:
-        unverified = "" if self.verification else ", no verification"
+        unverified = "" if self.verification else ", unverified"
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
         return f"TV{self.transaction_version}{unverified}, {self.way}, {batches}"
 
