@@ -65,7 +65,8 @@ def explore(
 
 def table(results: list[Explored]) -> Table:
     """What was explored, a line for each scenario."""
-    shown = Table(Column("scenario", no_wrap=True), "histories", "ended", "states", "ends", "CPU s", "result", box=None)
+    names = ("scenario", "histories", "ended", "states", "ends", "CPU s", "result")
+    shown = Table(*(Column(name, no_wrap=True) for name in names), box=None)
     for explored in results:
         wrong = "[bold red]wrong[/]" if explored.violations else "[green]correct[/]"
         shown.add_row(
