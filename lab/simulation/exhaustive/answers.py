@@ -53,10 +53,10 @@ _LATE_S = 0.02  # one of the marker's delays; only whether it is late counts
 class Answers:
     """Chance's answers in one history."""
 
-    def __init__(self, scenario: Scenario, bound: Bound, choose: Choose, placements: Callable[[], int]) -> None:
-        """`placements` counts how often the process that asks has placed its rows, and which driver it is."""
+    def __init__(self, scenario: Scenario, bound: Bound, choose: Choose, attempt: Callable[[str], int]) -> None:
+        """`attempt` returns another number each time that the same process asks the same."""
         self.markers_left = bound.markers
-        self._choose, self._placements = choose, placements
+        self._choose, self._attempt = choose, attempt
         self._at = ""
         self._fixed = {
             **_FIXED,
@@ -77,8 +77,8 @@ class Answers:
     def choose(self, what: str, options: Sequence[T]) -> T:
         if what == "marker's delay":
             return self._marker_s(options)
-        if what.startswith("placement of "):  # each attempt places its rows otherwise
-            return options[self._placements() % 2]
+        if what.startswith("placement of "):  # each source to its own partition, in each attempt to the other one
+            return options[(int(what[-1]) + self._attempt(what)) % 2]
         if what in ("last request of the dead", "kind of straggler"):
             return options[self._choose(what, len(options))]
         answer: T = self._fixed[what]

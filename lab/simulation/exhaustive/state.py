@@ -10,11 +10,15 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
-# Times, which no decision depends on within a bound (see `world`), and what is only told to people.
-_LEFT_OUT = frozenset({"started_ms", "timestamp_ms", "timeout_ms", "_committed_s", "_now_ms", "_clock"})
-_PLAIN = (int, str, bytes, float, bool, type(None))
+# Times, which no decision depends on within a bound (see `world`).
+_LEFT_OUT = frozenset({"started_ms", "timestamp_ms", "timeout_ms", "_committed_s"})
+_PLAIN = frozenset({int, str, bytes, float, bool, type(None)})
+
+_first = itemgetter(0)
 
 
 def digest(value: object) -> bytes:
@@ -24,32 +28,52 @@ def digest(value: object) -> bytes:
 
 def frozen(value: Any) -> Any:
     """The value as nested tuples, which are equal for equal contents; None for functions."""
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, Enum):
-        return value.name
-    if hasattr(value, "_asdict"):
-        return tuple(frozen(each) for name, each in value._asdict().items() if name not in _LEFT_OUT)
-    if isinstance(value, tuple | list | deque):
-        return tuple(map(frozen, value))
-    if isinstance(value, set | frozenset):
-        return tuple(sorted(map(frozen, value)))
-    if isinstance(value, dict):
-        return tuple(sorted(((repr(frozen(key)), frozen(each)) for key, each in value.items()), key=_first))
-    if callable(value):
-        return None
-    return type(value).__name__, tuple((name, frozen(each)) for name, each in _fields(value))
+    kind = type(value)
+    return value if kind in _PLAIN else _way(kind)(value)  # type: ignore[arg-type]  # every type is hashable
 
 
-def _first(item: tuple[str, Any]) -> str:
-    return item[0]
+@cache
+def _way(kind: type) -> Callable[[Any], Any]:
+    """How to freeze values of this type."""
+    if issubclass(kind, Enum):
+        return _name
+    if hasattr(kind, "_fields"):
+        return partial(_named_tuple, tuple(at for at, name in enumerate(kind._fields) if name not in _LEFT_OUT))
+    if issubclass(kind, tuple | list | deque):
+        return _sequence
+    if issubclass(kind, set | frozenset):
+        return _set
+    if issubclass(kind, dict):
+        return _dictionary
+    if issubclass(kind, Callable):  # type: ignore[arg-type]  # a protocol, not a class
+        return _nothing
+    return partial(_object, tuple(getattr(kind, "__slots__", ())))
 
 
-def _fields(value: Any) -> list[tuple[str, Any]]:
-    slots = getattr(type(value), "__slots__", ())
-    fields = dict(getattr(value, "__dict__", {})) | {name: getattr(value, name) for name in slots}
-    return [(name, each) for name, each in sorted(fields.items()) if name not in _LEFT_OUT and not _is_function(each)]
+def _name(value: Enum) -> str:
+    return value.name
 
 
-def _is_function(value: object) -> bool:
-    return isinstance(value, Callable)  # type: ignore[arg-type]
+def _named_tuple(kept: tuple[int, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([frozen(value[at]) for at in kept])
+
+
+def _sequence(value: tuple[Any, ...] | list[Any] | deque[Any]) -> tuple[Any, ...]:
+    return tuple([frozen(each) for each in value])
+
+
+def _set(value: set[Any] | frozenset[Any]) -> tuple[Any, ...]:
+    return tuple(sorted([frozen(each) for each in value]))
+
+
+def _dictionary(value: dict[Any, Any]) -> tuple[Any, ...]:
+    return tuple(sorted([(repr(key), frozen(each)) for key, each in value.items()], key=_first))
+
+
+def _nothing(_value: object) -> None:
+    return None
+
+
+def _object(slots: tuple[str, ...], value: Any) -> tuple[Any, ...]:
+    fields = vars(value) if hasattr(value, "__dict__") else {name: getattr(value, name) for name in slots}
+    return type(value).__name__, *((name, frozen(each)) for name, each in fields.items() if name not in _LEFT_OUT)

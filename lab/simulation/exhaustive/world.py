@@ -61,7 +61,7 @@ class ChosenWorld(World):
         seen: Seen | None,
         trace: list[str] | None = None,
     ) -> None:
-        self._answers = Answers(scenario, bound, choose, self._placements)
+        self._answers = Answers(scenario, bound, choose, self._attempt)
         super().__init__(self._answers, trace=trace)
         self.files: Callable[[], object] = lambda: None
         self.shared: Callable[[], tuple[object, ...]] = tuple
@@ -71,15 +71,15 @@ class ChosenWorld(World):
         self._messages: list[_Message] = []
         self._interrupted: list[Process] = []
         self._views: dict[Process, bytes] = {}  # a digest of all that a process has seen
-        self._placed: Counter[Process] = Counter()
+        self._asked: Counter[tuple[Process, str]] = Counter()
         self._stop = False
 
-    def _placements(self) -> int:
-        """How often the current process has placed its rows, and which driver it is: another number each time."""
+    def _attempt(self, what: str) -> int:
+        """How often the current process has asked this, and which driver it is: other drivers begin elsewhere."""
         process = self._current
         assert process is not None
-        self._placed[process] += 1  # a part of what it has seen: it places its rows once for each attempt
-        return self._placed[process] + int(process.name.rpartition(" ")[2])
+        self._asked[process, what] += 1  # a part of what it has seen: it asks once for each attempt
+        return self._asked[process, what] + int(process.name.rpartition(" ")[2])
 
     # -- what processes see
 

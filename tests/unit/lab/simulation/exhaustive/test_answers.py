@@ -11,7 +11,7 @@ from lab.simulation.network import KINDS
 
 def answers(choose=lambda _what, _options: 0, *, version=2, batches=1):
     scenario = Scenario(way="sink", transaction_version=version, batches=batches)
-    return Answers(scenario, Bound(1, 1, 1), choose, lambda: 1)
+    return Answers(scenario, Bound(1, 1, 1), choose, lambda _what: 1)
 
 
 def test_the_scenario_answers_what_kind_of_history_it_is():
@@ -58,3 +58,11 @@ def test_as_many_markers_are_late_as_the_bound_allows():
     late = answers(lambda _what, _options: 1)
     assert late.choose("marker's delay", (0.0, 0.02)) == 0.02
     assert late.choose("marker's delay", (0.0, 0.02)) == 0.0
+
+
+def test_each_source_goes_to_its_own_partition_and_in_the_next_attempt_to_the_other_one():
+    attempts = iter([1, 1, 2, 2])
+    scenario = Scenario(way="executors", transaction_version=2)
+    said = Answers(scenario, Bound(0, 0), lambda _what, _options: 0, lambda _what: next(attempts))
+    places = [said.choose(f"placement of in-{source}", range(3)) for source in (0, 1, 0, 1)]
+    assert places == [1, 0, 0, 1]
