@@ -20,10 +20,11 @@ Choose = Callable[[str, int], int]  # what, number of options -> the chosen one;
 _READS = ("DescribeTransactions", "OffsetFetch", "Fetch", "ListOffsets")
 _WRITES = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit", "EndTxn")
 STEPS = frozenset((*_READS, *_WRITES, "checkpoint"))  # before them, another process may go on
-_FAULTS_AT = frozenset(f"fault at {at}" for at in (*_READS, *_WRITES, "a written batch", "an append task"))
+_FAULTS_AT_READS = frozenset(f"fault at {at}" for at in _READS)
+_FAULTS_AT_WRITES = frozenset(f"fault at {at}" for at in (*_WRITES, "a written batch", "an append task"))
 
-# At a read, a lost request is the same as a lost or a late answer. A short pause is a switch; this one is longer than
-# the transaction's timeout.
+# A read changes nothing: whether it arrives before its answer is lost, late, or after its sender's death is the same. A
+# short pause is a switch; this one is longer than the transaction's timeout.
 _KINDS_AT_READS = ("request lost", "killed", "pause")
 _KINDS_AT_WRITES = ("request lost", "answer lost", "request delayed", "killed", "pause")
 
@@ -57,7 +58,7 @@ class Answers:
         """`attempt` returns another number each time that the same process asks the same."""
         self.markers_left = bound.markers
         self._choose, self._attempt = choose, attempt
-        self._at = ""
+        self._reads = False  # whether the last fault is at a read
         self._fixed = {
             **_FIXED,
             "number of faults": bound.faults,
@@ -67,9 +68,9 @@ class Answers:
         }
 
     def happens(self, what: str, share: float) -> bool:  # noqa: ARG002 - every answer is tried
-        self._at = what
         if what.startswith("fault at "):
-            return what in _FAULTS_AT and self._choose(what, 2) == 1
+            self._reads = what in _FAULTS_AT_READS
+            return (self._reads or what in _FAULTS_AT_WRITES) and self._choose(what, 2) == 1
         if what == "executor known lost":
             return self._choose(what, 2) == 1
         return bool(self._fixed[what])
@@ -79,13 +80,15 @@ class Answers:
             return self._marker_s(options)
         if what.startswith("placement of "):  # each source to its own partition, in each attempt to the other one
             return options[(int(what[-1]) + self._attempt(what)) % 2]
+        if what == "last request of the dead" and self._reads:
+            return options[0]
         if what in ("last request of the dead", "kind of straggler"):
             return options[self._choose(what, len(options))]
         answer: T = self._fixed[what]
         return answer
 
     def kind(self, what: str, weights: Mapping[str, int]) -> str:
-        known = _KINDS_AT_READS if self._at.removeprefix("fault at ") in _READS else _KINDS_AT_WRITES
+        known = _KINDS_AT_READS if self._reads else _KINDS_AT_WRITES
         kinds = [kind for kind in known if kind in weights]
         return kinds[self._choose(what, len(kinds))]
 
