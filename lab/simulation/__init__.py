@@ -13,6 +13,7 @@
     history  check                     one seed's history from start to end, and what must hold at its end
     bugs                               guards to remove from the product, which the seeds must detect
     run                                many seeds in several processes
+    exhaustive/                        all histories up to a bound instead of seeds
 
 Not obvious:
 - Everything above the sockets is the real product: `Cluster` uses the model's connections, and a clock and a sleep that

@@ -179,7 +179,10 @@ class _Path:
         number = self._number
         self._number += 1
         if number <= self._end:
-            return self._given.get(number, 0)
+            option = self._given.get(number, 0)
+            if option >= options:
+                raise ValueError(f"choice {number} has {options} options here: the choices are another history's")
+            return option
         if options > 1:
             self.further.append((number, options))
         return 0
