@@ -92,7 +92,7 @@ class ChosenWorld(World):
             self._sees(self._current, kind)
 
     def _sees(self, process: Process, *what: object) -> None:
-        self._views[process] = digest((self._views.get(process, b""), what))
+        self._views[process] = digest((self._views.get(process, process.name), what))
 
     # -- messages
 
