@@ -9,7 +9,7 @@ from lab.simulation.exhaustive.run import WAYS, run, scenarios
 from lab.simulation.exhaustive.scenario import Bound, Scenario
 from tests.seeded_bugs import BUGS
 
-ONE_BATCH, TWO_BATCHES = scenarios(WAYS, 1), scenarios(WAYS, 2)
+ONE_BATCH_BY_DRIVER, TWO_BATCHES = scenarios(["driver"], 1), scenarios(WAYS, 2)
 
 
 def _scenario(way, version, *, batches=1, verification=True):
@@ -39,8 +39,13 @@ def test_one_fault_of_any_kind_at_any_request_changes_nothing(cell):
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize(
     ("asked", "bound"),
-    [(TWO_BATCHES, Bound(2, 0)), (TWO_BATCHES, Bound(0, 1, 1)), (ONE_BATCH, Bound(1, 1))],
-    ids=["two switches", "a fault and a late marker", "a switch and a fault"],
+    [
+        (TWO_BATCHES, Bound(2, 0)),
+        (TWO_BATCHES, Bound(0, 1)),
+        (ONE_BATCH_BY_DRIVER, Bound(0, 1, 1)),
+        (ONE_BATCH_BY_DRIVER, Bound(1, 1)),
+    ],
+    ids=["two switches", "a fault", "a fault and a late marker", "a switch and a fault"],
 )
 def test_larger_bounds_change_nothing(cell, asked, bound):
     _all_are_right(cell, asked, bound)
