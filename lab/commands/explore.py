@@ -65,10 +65,10 @@ def explore(
 
 def table(results: list[Explored]) -> Table:
     """What was explored, a line for each scenario."""
-    names = ("scenario", "histories", "ended", "states", "ends", "CPU s", "result")
+    names = ("scenario", "runs", "ended", "states", "ends", "CPU s", "result")
     shown = Table(*(Column(name, no_wrap=True) for name in names), box=None)
     for explored in results:
-        wrong = "[bold red]wrong[/]" if explored.violations else "[green]correct[/]"
+        wrong = "[bold red]wrong[/]" if explored.violations else "[green]right[/]"
         shown.add_row(
             str(explored.scenario),
             f"{explored.histories:,}",
@@ -76,7 +76,7 @@ def table(results: list[Explored]) -> Table:
             f"{explored.states:,}",
             f"{len(explored.ends):,}",
             f"{explored.seconds:.0f}",
-            wrong if explored.complete or explored.violations else "unfinished",
+            wrong if explored.complete or explored.violations else "not done",
         )
     return shown
 

@@ -86,7 +86,7 @@ def test_the_command_shows_what_was_explored():
     assert answer.exit_code == 0, answer.output
     shown = " ".join(answer.output.split())
     assert "TV1, unverified, sink, 1 batch" in shown
-    assert shown.count("correct") == 3
+    assert shown.count(" right") == 3
 
 
 def test_the_command_fails_and_shows_the_first_history_that_is_wrong():
