@@ -140,6 +140,7 @@ GivenUp(epoch) == kafka.state \in {"PrepareAbort", "CompleteAbort"} /\ kafka.epo
 LeftByRun(epoch, seen) ==
     \/ seen[1] = "CompleteCommit" /\ seen[2] \in {epoch, epoch + 1}
     \/ seen[1] = "CompleteAbort" /\ seen[2] = epoch + 1
+    \/ seen[1] = "Ongoing" /\ seen[2] = epoch  \* TV1: a late AddPartitionsToTxn of the batch
 LeftByTake(before) ==
     \/ kafka.epoch = before
     \/ /\ kafka.state \in {"Empty", "PrepareAbort", "CompleteAbort"}

@@ -65,10 +65,12 @@ def is_left_by_commit(
 def is_left_by_run(producer_id: int, epoch: int, now: TransactionFacts) -> bool:
     """Whether the id is as the run left it whose last commit was that of this transaction, whatever its protocol.
 
-    In TV1, a late request of the run may have opened a transaction again, which then timed out.
+    In TV1, a late request of the run may have opened a transaction again under the same epoch, which nobody else has;
+    later it times out.
     """
+    opened_again = now.state == "Ongoing" and (now.producer_id, now.epoch) == (producer_id, epoch)
     timed_out = now.state == "CompleteAbort" and (now.producer_id, now.epoch) == (producer_id, epoch + 1)
-    return timed_out or is_left_by_commit(producer_id, epoch, now)
+    return opened_again or timed_out or is_left_by_commit(producer_id, epoch, now)
 
 
 def is_left_by_take(before: Owner, now: TransactionFacts) -> bool:

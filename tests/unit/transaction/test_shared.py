@@ -1069,13 +1069,18 @@ def test_a_run_goes_on_in_another_process_after_a_commit_in_doubt(brokers, loses
     assert write_as(owner(brokers), 1, RUN).outcome == "committed"
 
 
-def test_a_late_request_of_the_last_commit_that_opens_a_transaction_again_is_not_taken_for_another_owner():
-    kafka = Kafka(1)
+@pytest.mark.parametrize("timed_out", [False, True], ids=["still open", "timed out"])
+@pytest.mark.parametrize("verification", [False, True], ids=["TV1", "TV1, verified"])
+def test_a_late_request_of_the_last_commit_that_opens_a_transaction_again_is_not_taken_for_another_owner(
+    verification, timed_out
+):
+    kafka = Kafka(1, verification=verification)
     late = owner(kafka)
     write_as(late, 0, RUN)
     coordinator = kafka.transactions.coordinators["id"]
     assert coordinator.add(coordinator.producer_id, coordinator.epoch, [OUTPUT]) == 0
-    kafka.time_out()
+    if timed_out:
+        kafka.time_out()
     assert write_as(owner(kafka), 1, RUN).outcome == "committed"
 
 
