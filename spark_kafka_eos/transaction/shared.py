@@ -374,9 +374,11 @@ class SharedTransaction:
             if not isinstance(verdict, Refuse):
                 return facts, glance, verdict
             before, facts = facts, self._settled_facts()
-            if _same(before, facts) or (delay := budget.delay(soon=True)) is None:
+            if _same(before, facts):
                 return facts, glance, verdict
-            self._cluster.sleep(delay)
+            if budget.spent:  # this process was paused, and what it knows is old: no reason to give up
+                budget.restart()
+            self._cluster.sleep(budget.delay(soon=True) or 0.0)
 
     def _require_untaken(self, facts: _Facts, glance: CommittedEntry, batch: MicroBatch) -> None:
         """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""

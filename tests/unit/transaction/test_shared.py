@@ -819,6 +819,21 @@ def test_a_refusal_counts_at_once_if_the_owner_is_still_the_same(kafka):
     assert len(kafka.sent("DescribeTransactions")) - asked == 2
 
 
+def test_answers_that_do_not_fit_are_no_reason_to_refuse_however_long_the_driver_was_paused_between_them(kafka):
+    """The ledger had no entry yet, and then the group has the offsets that another driver committed with one."""
+
+    def paused(request, answer):
+        if request.group_id == OPTIONS.group_id:
+            del kafka.meets["OffsetFetch"]
+            settled(OPTIONS, kafka, sourced(0, SOURCE))
+            kafka.world.now += 300
+        return answer()
+
+    kafka.meets["OffsetFetch"] = paused
+    assert settled(OPTIONS, kafka, sourced(0, SOURCE)).outcome == "skipped"
+    assert kafka.commits == 1
+
+
 def test_as_many_clusters_must_be_named_as_there_are_sources(kafka):
     options = replace(OPTIONS, source_clusters=("there", "elsewhere"))
     with pytest.raises(ConfigurationError, match="lists 2 clusters, but the query has 3 sources"):
