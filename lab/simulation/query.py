@@ -121,7 +121,10 @@ class Checkpoint:
 
     def add(self, name: str, text: str) -> bool:
         """False if the file exists."""
-        return self.files.setdefault(name, text) is text
+        if name in self.files:
+            return False
+        self.files[name] = text
+        return True
 
     def end(self, batch_id: int) -> Offsets | None:
         """The planned end of a batch."""
