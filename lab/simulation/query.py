@@ -24,7 +24,7 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport, encoded
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
-from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.model import (
     MicroBatch,
@@ -218,6 +218,9 @@ class SimulatedDriver:
             jitter=lambda: self._world.chance.fraction("jitter"),
         )
 
+    def _transaction(self, cluster: Cluster, decide: Decide) -> SharedTransaction:
+        return SharedTransaction(self._options, cluster, decide, clock=self.process.clock)
+
     # -- the query
 
     def _run(self) -> None:
@@ -234,13 +237,13 @@ class SimulatedDriver:
     def _query(self, cluster: Cluster) -> None:
         number = self.checkpoint.next_batch()
         start = None if number else self._first_start(cluster)
-        transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
+        transaction = self._transaction(cluster, decide_micro_batch(OPTIONS))
         while True:
             self._world.step(self.process, "checkpoint")
             if seconds := self._idle():
                 self.process.sleep(seconds)
             if self._way == "sink":  # which commits each batch in a separate process
-                transaction = SharedTransaction(self._options, cluster, decide_micro_batch(OPTIONS))
+                transaction = self._transaction(cluster, decide_micro_batch(OPTIONS))
             if not self._planned(number, start):
                 return
             self._lag()
@@ -263,7 +266,7 @@ class SimulatedDriver:
             if f"commits/{version}" not in self.checkpoint.files:
                 self._network.owners.starts(self.process)
                 batch = batch_write("job", version, destination=TOPIC)
-                self._write(cluster, SharedTransaction(OPTIONS, cluster, decide_batch_write(OPTIONS)), batch)
+                self._write(cluster, self._transaction(cluster, decide_batch_write(OPTIONS)), batch)
                 self._noted(version)
 
     def _noted(self, number: int) -> bool:
