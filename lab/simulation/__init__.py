@@ -12,6 +12,7 @@
     conditions  expiry                 kinds of clusters; a week in which brokers forget
     history  check                     one seed's history from start to end, and what must hold at its end
     bugs                               guards to remove from the product, which the seeds must detect
+    record                             the steps of a history, as values, for the specification
     run                                many seeds in several processes
     exhaustive/                        all histories up to a bound instead of seeds
 

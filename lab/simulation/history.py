@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from lab.simulation.chance import Seeded
 from lab.simulation.check import violations
 from lab.simulation.conditions import USUAL, Conditions
-from lab.simulation.coordinator import Coordinator
+from lab.simulation.coordinator import Coordinator, Phase
 from lab.simulation.expiry import stand_still
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import Network
 from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, WritePath, contents_of
+from lab.simulation.record import Recorder, Recording
 from lab.simulation.world import Process, Stuck, World
 from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
 
@@ -49,6 +50,28 @@ def live(seed: int, *, traced: bool = False, conditions: Conditions = USUAL) -> 
     return Life(world, conditions, name=f"seed {seed}").live()
 
 
+def record(seed: int, *, conditions: Conditions = USUAL) -> Recording:
+    """Run the seed's history to its end, and record its steps for the specification."""
+    world = World(Seeded(seed))
+    life = Life(world, conditions, name=f"seed {seed}")
+    recorder = world.recorder = Recorder(world, contents_of, OPTIONS.ledger_topic)
+    life.kafka.transactions.marked = recorder.marked
+    history = life.live()
+    return Recording(
+        seed=seed,
+        version=life.kafka.version,
+        way=life.way,
+        first_epoch=life.first_epoch,
+        flags=conditions.flags,
+        steps=tuple(recorder.steps),
+        answered=frozenset(recorder.answered),
+        refused=frozenset(recorder.refused),
+        groups={name: group.kept_in for name, group in life.kafka.groups.items()},
+        faults=frozenset(history.faults),
+        wrong=tuple(history.wrong),
+    )
+
+
 class Life:
     """A history in this world, which answers all of its questions; the trace begins with its name."""
 
@@ -63,15 +86,16 @@ class Life:
         self.way: WritePath = chance.choose("way", _WAYS_IF_LATE if conditions.late else _WAYS)
         self.spoils_checkpoint = chance.happens("checkpoint may be spoilt", 0.25)
         self.conditions = conditions
+        version = chance.choose("transaction.version", (1, 2))
+        last_epochs = chance.happens("last epochs", 0.05)
+        self.first_epoch = chance.choose("first epoch", range(32_758, 32_766)) if last_epochs else -1
         self.kafka = ModelKafka(
-            transaction_version=chance.choose("transaction.version", (1, 2)),
+            transaction_version=version,
             topics=topics,
             later=self._later,
             contents=contents_of,
             clock=lambda: world.now,
-            first_epoch=chance.choose("first epoch", range(32_758, 32_766))
-            if chance.happens("last epochs", 0.05)
-            else -1,
+            first_epoch=self.first_epoch,
             conditions=conditions,
         )
         self.kafka.transactions.opened = self._time_out
@@ -148,6 +172,8 @@ class Life:
 
         def time_out() -> None:
             if coordinator.transactions == this:
+                if self.world.recorder is not None and coordinator.phase is Phase.ONGOING:
+                    self.world.recorder.times_out()
                 coordinator.time_out()
 
         self.world.after(coordinator.timeout_ms / 1e3, f"timeout of {name}", time_out)

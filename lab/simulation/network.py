@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.owners import Owners
+from lab.simulation.record import Sent
 from lab.simulation.refusals import refusal
 from lab.simulation.shown import codes_in, shown, shown_answer
 from lab.simulation.world import Process
@@ -91,6 +92,7 @@ class Network:
 class _Awaited(NamedTuple):
     answer: Any  # None: it never arrives
     idle_s: float  # how long a leader waits for records before it answers without any
+    sent: Sent | None  # as it is recorded
 
 
 class ModelConnection:
@@ -105,6 +107,7 @@ class ModelConnection:
         self._number = 0
         self._cut = False  # whether everything that is sent from now on is lost
         self._late = 0.0  # the delay of everything that is sent from now on
+        self._recorded: Sent | None = None  # the request that is being sent
         world = process.world
         world.step(process, "connect")
         refused = world.strikes("connect") and world.chance.happens("connection refused", 0.1)
@@ -139,6 +142,8 @@ class ModelConnection:
         world = self._process.world
         world.step(self._process, api)
         self._number += 1
+        if world.recorder is not None:
+            self._recorded = world.recorder.sends(self._process, api, request)
         if self._cut or not self._network.reaches(self._process):
             answer = None
         elif self._late:
@@ -154,19 +159,21 @@ class ModelConnection:
             idle = request.max_wait_ms / 1e3
         if decode is not None and answer is not None:
             answer = decode(memoryview(_FRAME.pack(self._number, 0) + answer.encode(version=version)))
-        self._pending[self._number] = _Awaited(answer, idle)
+        self._pending[self._number] = _Awaited(answer, idle, self._recorded)
         return self._number
 
     def receive(self, correlation_id: int) -> Any:
         """The answer. If there is none, wait for the timeout and raise BrokerUnreachable."""
         if correlation_id not in self._pending:
             raise BrokerUnreachable(f"{self.address}: connection lost with request {correlation_id} unanswered")
-        answer, idle = self._pending.pop(correlation_id)
+        answer, idle, sent = self._pending.pop(correlation_id)
         world = self._process.world
         if idle:
             world.wait(self._process.whole, idle)
             self._process.check()
         if answer is not None:
+            if sent is not None:
+                sent.answered(answer)
             return answer
         self.close()
         world.wait(self._process.whole, _RESET_S if world.chance.happens("reset", 0.8) else _TIMEOUT_S)
@@ -188,7 +195,9 @@ class ModelConnection:
 
     def _sent(self, api: str, version: int, request: Any) -> Callable[[bool], Any]:
         node, kafka = self._node, self._network.kafka
-        handle = partial(kafka.handle, node, api, version, request)
+        handle: Callable[[], Any] = partial(kafka.handle, node, api, version, request)
+        if self._recorded is not None:
+            handle = partial(self._recorded.arrives, handle)
         return self._network.owners.sends(self._process.whole, api, handle)
 
     def _arrive_later(self, api: str, version: int, request: Any) -> None:
@@ -248,6 +257,8 @@ class ModelConnection:
         world = self._process.world
         victim = self._process if world.chance.happens("task dies alone", 0.5) else self._process.whole
         world.fault(f"{victim.kind} killed", what, at=api)
+        if world.recorder is not None and victim is not self._process.whole:
+            world.recorder.runs_again(victim)
         fate = world.chance.choose("last request of the dead", range(3))
         if fate == 1:
             self._arrive(api, version, request)

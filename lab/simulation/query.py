@@ -233,9 +233,13 @@ class SimulatedDriver:
         except (KafkaEosError, Stopped) as error:
             self.error = error
             self._world.note(f"stops: {type(error).__name__}: {error}")
+        if self._world.recorder is not None:
+            self._world.recorder.stops(self.process, self.error)
 
     def _query(self, cluster: Cluster) -> None:
         number = self.checkpoint.next_batch()
+        if self._world.recorder is not None:
+            self._world.recorder.begins(self.process, self.checkpoint, number)
         start = None if number else self._first_start(cluster)
         transaction = self._transaction(cluster, decide_micro_batch(OPTIONS))
         while True:
@@ -246,8 +250,10 @@ class SimulatedDriver:
                 transaction = self._transaction(cluster, decide_micro_batch(OPTIONS))
             if not self._planned(number, start):
                 return
-            self._lag()
             planned = self.checkpoint.batch(number, start)
+            if self._world.recorder is not None:
+                self._world.recorder.plans(self.process, planned)
+            self._lag()
             self._write(cluster, transaction, replace(planned, run_id=self.process.name))
             if not self._noted(number):
                 raise Stopped(f"commits/{number} is there already")
@@ -275,6 +281,8 @@ class SimulatedDriver:
         if self._world.strikes("a written batch", often=2):
             self._world.fault("driver killed", f"before it records that batch {number} is done")
             self.process.kill()
+        if self._world.recorder is not None:
+            self._world.recorder.notes(self.process, number)
         return self.checkpoint.add(f"commits/{number}", "v1\n{}")
 
     def _first_start(self, cluster: Cluster) -> Offsets:
@@ -418,6 +426,8 @@ class SimulatedDriver:
     def _straggle(self, identity: ProducerIdentity, batch: MicroBatch, block_rows: BlockRows, slot: int) -> None:
         """A first attempt that Spark has given up, but that continues nevertheless."""
         self._stragglers += 1
+        if self._world.recorder is not None:
+            self._world.recorder.runs_again(self.process)
 
         def run() -> None:
             try:

@@ -14,7 +14,8 @@ from functools import partial
 from itertools import islice
 
 from lab.simulation.conditions import USUAL, Conditions
-from lab.simulation.history import History, live
+from lab.simulation.history import History, live, record
+from lab.simulation.record import Recording
 
 _CHUNK = 500  # seeds at a time
 
@@ -50,6 +51,12 @@ def replay(seed: int, *, conditions: Conditions = USUAL) -> History:
     """One seed's history, with its trace."""
     with _quiet():
         return live(seed, traced=True, conditions=conditions)
+
+
+def recorded(seed: int, *, conditions: Conditions = USUAL) -> Recording:
+    """One seed's history, with its steps for the specification."""
+    with _quiet():
+        return record(seed, conditions=conditions)
 
 
 def run(

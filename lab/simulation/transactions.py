@@ -32,7 +32,8 @@ class Transactions:
     """`mark(partition, producer id, epoch, commit)` writes a marker; `later` decides when.
 
     `misdirected(node, key)` returns whether another broker coordinates `key`, `group_log(group)` the partition with a
-    group's offsets. `opened(name, coordinator)` is called for each transaction that begins.
+    group's offsets. `opened(name, coordinator)` is called for each transaction that begins, `marked(partition)` for
+    each marker that is written.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Transactions:
     ) -> None:
         self.coordinators: dict[str, Coordinator] = {}
         self.opened: Callable[[str, Coordinator], None] = lambda _name, _coordinator: None
+        self.marked: Callable[[TopicPartition], None] = lambda _tp: None
         self._version, self._first_epoch = version, first_epoch
         self._misdirected, self._known_partitions, self._group_log = misdirected, known_partitions, group_log
         self._mark, self._later, self._now_ms = mark, later, now_ms
@@ -182,6 +184,7 @@ class Transactions:
 
         def mark(tp: TopicPartition) -> None:
             self._mark(tp, producer_id, epoch, commit)
+            self.marked(tp)
             coordinator.partitions.discard(tp)
             if not coordinator.partitions:
                 coordinator.completed()

@@ -9,10 +9,13 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from lab.simulation.chance import Chance
 from lab.simulation.fibers import Fiber
+
+if TYPE_CHECKING:
+    from lab.simulation.record import Recorder
 
 _LATENCY_S = 0.001
 _SWITCHES = 0.25  # probability that another process continues at a step, if there is one
@@ -39,6 +42,7 @@ class World:
         self.faults: Counter[str] = Counter()
         self.met: Counter[tuple[str, str]] = Counter()  # a request and its fault
         self.trace = trace
+        self.recorder: Recorder | None = None  # of the steps, for the specification
         self._share, self._faults_left = 0.0, 0
         self._events: list[tuple[float, int, str, Callable[[], None]]] = []
         self._numbers = itertools.count()

@@ -1,0 +1,307 @@
+"""Records what processes do at the edge of the network, and what the brokers do by themselves: the steps of a history.
+
+Each step is a value, with the names of processes as the simulation gives them. What they mean in the specification is
+in `lab.specification.steps`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.model import MicroBatch, Offsets, TopicPartition
+from spark_kafka_eos.wire.record_batch import HEADER
+
+if TYPE_CHECKING:
+    from lab.simulation.query import Checkpoint
+    from lab.simulation.world import Process, World
+
+RECORDED = (
+    "DescribeTransactions", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit",
+    "EndTxn", "OffsetFetch", "ListOffsets", "Fetch",
+)  # fmt: skip
+
+Contents = Callable[[TopicPartition, bytes], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """A record batch in a Produce request: rows, or in the ledger an entry."""
+
+    partition: TopicPartition
+    sequence: int
+    rows: tuple[tuple[int, int], ...] = ()
+    entry: LedgerEntry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request without what the specification does not have; `epoch` is -1 without one."""
+
+    api: str
+    epoch: int = -1
+    partitions: tuple[TopicPartition, ...] = ()
+    group: str = ""
+    commit: bool = False
+    appends: tuple[Append, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Error codes, one for each partition of Produce, otherwise the first one that is not 0. `state` and `epoch` are
+    the coordinator's, `epoch` is also the new one after InitProducerId.
+    """
+
+    codes: tuple[int, ...]
+    state: str = ""
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """`number` is different for each request. `straggles`: by a task that its driver has given up."""
+
+    number: int
+    at_s: float
+    driver: str
+    straggles: bool
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    number: int
+    at_s: float
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """`checkpoint` numbers the checkpoints of a history from 0. `plan` has the ends of its batches, `done` the number
+    of them that are recorded as done, as it was when the first driver began with it; `batch` is the one to begin with.
+    """
+
+    driver: str
+    checkpoint: int
+    query: str
+    plan: tuple[Offsets, ...]
+    done: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    driver: str
+    batch: int
+    start: Offsets
+    end: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    driver: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RanAgain:
+    """A task or a stage of the driver's current attempt."""
+
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """`why` is the name of an error's class, empty if the driver has finished."""
+
+    driver: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The coordinator aborted the open transaction."""
+
+
+Step = Requested | Arrived | Began | Planned | Noted | RanAgain | Stopped | Marked | TimedOut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A history. `answered` has the numbers of the requests whose senders received the brokers' answer, `refused` of
+    those that got an error without having been handled; `groups` has the partition of each group. `faults` are the
+    kinds of faults that it had.
+    """
+
+    seed: int
+    version: int
+    way: str
+    first_epoch: int
+    flags: str
+    steps: tuple[Step, ...]
+    answered: frozenset[int]
+    refused: frozenset[int]
+    groups: Mapping[str, TopicPartition]
+    faults: frozenset[str]
+    wrong: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request on its way."""
+
+    number: int
+    recorder: Recorder
+    request: Request
+    received: list[Any] = field(default_factory=list)
+
+    def arrives(self, handle: Callable[[], Any]) -> Any:
+        """Have the brokers `handle` it."""
+        answer = handle()
+        self.received.append(answer)
+        self.recorder.arrives(self, answer)
+        return answer
+
+    def answered(self, answer: Any) -> None:
+        """Its sender has received `answer`: a broker's that has handled it, or of one that has not."""
+        if any(answer is each for each in self.received):
+            self.recorder.answered.add(self.number)
+        elif not self.received:
+            self.recorder.refused.add(self.number)
+
+
+class Recorder:
+    """Records the steps of one history; `contents` are those of a record batch."""
+
+    def __init__(self, world: World, contents: Contents, ledger_topic: str) -> None:
+        self._world, self._contents, self._ledger_topic = world, contents, ledger_topic
+        self.steps: list[Step] = []
+        self.answered: set[int] = set()
+        self.refused: set[int] = set()
+        self._requests = 0
+        self._checkpoints: list[Checkpoint] = []
+
+    # -- requests
+
+    def sends(self, process: Process, api: str, request: Any) -> Sent | None:
+        """The request that a process sends now; None if it is none of `RECORDED`."""
+        if api not in RECORDED:
+            return None
+        self._requests += 1
+        driver, straggles = _driver_of(process)
+        what = self._request(api, request)
+        self.steps.append(Requested(self._requests, self._world.now, driver, straggles, what))
+        return Sent(self._requests, self, what)
+
+    def arrives(self, sent: Sent, answer: Any) -> None:
+        """The brokers have handled the request."""
+        self.steps.append(Arrived(sent.number, self._world.now, _answer(sent.request.api, answer)))
+
+    def _request(self, api: str, request: Any) -> Request:
+        match api:
+            case "InitProducerId":
+                return Request(api=api, epoch=request.producer_epoch)
+            case "AddPartitionsToTxn":
+                topics = request.v3_and_below_topics
+                partitions = tuple(TopicPartition(topic.name, n) for topic in topics for n in topic.partitions)
+                return Request(api=api, epoch=request.v3_and_below_producer_epoch, partitions=partitions)
+            case "AddOffsetsToTxn" | "TxnOffsetCommit":
+                return Request(api=api, epoch=request.producer_epoch, group=request.group_id)
+            case "EndTxn":
+                return Request(api=api, epoch=request.producer_epoch, commit=request.committed)
+            case "OffsetFetch":
+                return Request(api=api, group=request.group_id)
+            case "Produce":
+                batches = [(TopicPartition(t.name, p.index), p) for t in request.topic_data for p in t.partition_data]
+                epochs = {HEADER.unpack_from(data.records)[10] for _, data in batches}
+                return Request(
+                    api=api, epoch=max(epochs), appends=tuple(self._append(tp, data.records) for tp, data in batches)
+                )
+        return Request(api=api)
+
+    def _append(self, tp: TopicPartition, records: Any) -> Append:
+        batch = bytes(records)
+        sequence, contents = HEADER.unpack_from(batch)[11], self._contents(tp, batch)
+        if tp.topic == self._ledger_topic:
+            return Append(partition=tp, sequence=sequence, entry=ledger.decode_record(contents[0][1]))
+        return Append(partition=tp, sequence=sequence, rows=tuple((row[0], row[1]) for row in contents))
+
+    # -- what is not a request
+
+    def begins(self, process: Process, checkpoint: Checkpoint, batch: int) -> None:
+        """A driver begins with this checkpoint."""
+        if all(checkpoint is not known for known in self._checkpoints):
+            self._checkpoints.append(checkpoint)
+        number = next(n for n, known in enumerate(self._checkpoints) if known is checkpoint)
+        plan: list[Offsets] = []
+        while (end := checkpoint.end(len(plan))) is not None:
+            plan.append(end)
+        done = sum(f"commits/{n}" in checkpoint.files for n in range(len(plan)))
+        self.steps.append(
+            Began(process.name, number, json.loads(checkpoint.files["metadata"])["id"], tuple(plan), done, batch)
+        )
+
+    def plans(self, process: Process, batch: MicroBatch) -> None:
+        """A driver is about to write this batch."""
+        assert batch.start is not None
+        self.steps.append(Planned(process.name, batch.batch_id, batch.start, batch.end))
+
+    def notes(self, process: Process, batch: int) -> None:
+        """A driver records that the batch is done, unless this was recorded before."""
+        self.steps.append(Noted(process.name, batch))
+
+    def runs_again(self, process: Process) -> None:
+        """A task or a stage of this process's driver runs again."""
+        self.steps.append(RanAgain(_driver_of(process)[0]))
+
+    def stops(self, process: Process, error: Exception | None) -> None:
+        """A driver has ended, with this error."""
+        self.steps.append(Stopped(process.name, "" if error is None else type(error).__name__))
+
+    def marked(self, partition: TopicPartition) -> None:
+        """A marker was written."""
+        self.steps.append(Marked(partition))
+
+    def times_out(self) -> None:
+        """The coordinator aborted the transaction that was open."""
+        self.steps.append(TimedOut())
+
+
+def _driver_of(process: Process) -> tuple[str, bool]:
+    """The driver in which, or for which, the process runs, and whether it is a straggler."""
+    whole = process.whole.name
+    return whole.rpartition(" of ")[2], " of " in whole
+
+
+def _answer(api: str, answer: Any) -> Answer:
+    match api:
+        case "Produce":
+            return Answer(codes=tuple(p.error_code for topic in answer.responses for p in topic.partition_responses))
+        case "AddPartitionsToTxn":
+            topics = answer.results_by_topic_v3_and_below
+            return _first_error(p.partition_error_code for topic in topics for p in topic.results_by_partition)
+        case "TxnOffsetCommit":
+            return _first_error(p.error_code for topic in answer.topics for p in topic.partitions)
+        case "DescribeTransactions":
+            (found,) = answer.transaction_states
+            if found.error_code:
+                return Answer(codes=(found.error_code,))
+            return Answer(codes=(0,), state=found.transaction_state, epoch=found.producer_epoch)
+        case "InitProducerId" | "EndTxn":
+            return Answer(codes=(answer.error_code,), epoch=getattr(answer, "producer_epoch", -1))
+        case "AddOffsetsToTxn":
+            return Answer(codes=(answer.error_code,))
+    return Answer(codes=(0,))
+
+
+def _first_error(codes: Any) -> Answer:
+    return Answer(codes=(next((code for code in codes if code), 0),))
