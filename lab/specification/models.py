@@ -75,8 +75,8 @@ class Model:
         table = " with a table" if self.table else ""
         return f"TV{self.protocol}{verified}, {'writer' if self.holds else 'sink'}{table}: {bounds}"
 
-    def configuration(self) -> str:
-        """TLC's configuration file."""
+    def configuration(self, **more: int) -> str:
+        """TLC's configuration file; `more` are constants of a module that extends SharedTransaction."""
         constants = {
             "TV": self.protocol,
             "Verification": str(self.verification).upper(),
@@ -93,6 +93,7 @@ class Model:
             "Timeouts": self.timeouts,
             "Lost": self.lost,
             "Old": self.old,
+            **more,
         }
         if self.table:
             constants["TableLate"] = self.table_late

@@ -95,7 +95,7 @@ def timeline(steps: Sequence[Step]) -> list[str]:
     """One line for each step after the initial state."""
     steps = [replace(step, action=step.action.removesuffix(_ALSO)) for step in steps]
     return [
-        f"{number:3}  {_who(step, before.state):8} {_what(step, before.state)}{_changes(before.state, step.state)}"
+        f"{number:3}  {_who(step, before.state):8} {_what(step, before.state)}{changes(before.state, step.state)}"
         for number, (before, step) in enumerate(itertools.pairwise(steps), 1)
     ]
 
@@ -144,7 +144,8 @@ def _message(m: dict[str, Any]) -> str:
     return f"{m['api']}{what} (run {m['run']}{epoch})"
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What a step changed, each after a semicolon."""
     said = [*_of_runs(before, after), *_of_brokers(before["kafka"], after["kafka"])]
     if "table" in before:
         said += _of_table(before["table"], after["table"])

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from lab.specification.models import Model
 from lab.specification.timeline import Step, steps_of
@@ -46,13 +48,28 @@ def check(model: Model, *, large: bool = False, memory_mb: int = 3_000) -> Resul
     A `large` model is worth two threads and Java's optimising compiler. Without, TLC finds a shortest behaviour, and
     always the same.
     """
+    started = time.monotonic()
+    output = run(model.module, model.configuration(), large=large, memory_mb=memory_mb)
+    return result_of(output, time.monotonic() - started)
+
+
+def run(
+    module: str,
+    configuration: str,
+    *,
+    generated: Mapping[str, str] = MappingProxyType({}),
+    large: bool = False,
+    memory_mb: int = 3_000,
+) -> str:
+    """TLC's output for this module of `spec/`, which may extend `generated` ones: texts by name."""
     workers, compiler = ("2", "-XX:+TieredCompilation") if large else ("1", "-XX:TieredStopAtLevel=1")
     jar = ":".join(map(str, files(TLC)))
-    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kafka-eos-tlc-") as folder:
-        for module in SPECIFICATION.glob("*.tla"):  # TLC looks for the configuration beside them
-            shutil.copy(module, folder)
-        Path(folder, "model.cfg").write_text(model.configuration())
+        for each in SPECIFICATION.glob("*.tla"):  # TLC looks for the configuration beside them
+            shutil.copy(each, folder)
+        for name, text in generated.items():
+            Path(folder, f"{name}.tla").write_text(text)
+        Path(folder, "model.cfg").write_text(configuration)
         virtual_machine = [
             f"-Xmx{memory_mb}m",
             "-XX:+UseParallelGC",
@@ -62,9 +79,8 @@ def check(model: Model, *, large: bool = False, memory_mb: int = 3_000) -> Resul
             jar,
         ]
         options = ["-workers", workers, "-deadlock", "-config", "model.cfg"]  # a run that has ended is no deadlock
-        command = [str(java()), *virtual_machine, "tlc2.TLC", *options, f"{model.module}.tla"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return result_of(done.stdout, time.monotonic() - started)
+        command = [str(java()), *virtual_machine, "tlc2.TLC", *options, f"{module}.tla"]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
 
 
 def result_of(output: str, seconds: float) -> Result:

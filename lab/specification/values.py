@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 Value = Any
@@ -68,3 +69,19 @@ class Frozen(dict[str, Value]):
 
 def _hashable(value: Value) -> Value:
     return Frozen(value) if isinstance(value, dict) else value
+
+
+def text(value: Value) -> str:
+    """The inverse of `parse`: how TLA+ writes the value."""
+    match value:
+        case bool():
+            return str(value).upper()
+        case int():
+            return str(value)
+        case str():
+            return f'"{value}"'
+        case Mapping():
+            return "[" + ", ".join(f"{name} |-> {text(each)}" for name, each in value.items()) + "]"
+        case frozenset():
+            return "{" + ", ".join(sorted(map(text, value))) + "}"
+    return "<<" + ", ".join(map(text, value)) + ">>"
