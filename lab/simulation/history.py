@@ -218,7 +218,10 @@ class Life:
         if isinstance(error, IllegalTransactionState):
             self.wrong.append(f"{process.name}: {error}")
         owners = self.network.owners
-        fenced = isinstance(error, ProducerFenced) and "now belongs to" in error.what
+        # Two requests of its own without an answer look like one, and one of another driver.
+        fenced = (
+            isinstance(error, ProducerFenced) and "now belongs to" in error.what and "not answered" not in error.what
+        )
         if fenced and process is owners.last is owners.last_to_try:
             self.wrong.append(f"{process.name} took itself for another owner: {error}")
         if driver is not self.current or driver.finished:

@@ -63,6 +63,7 @@ class Owners:
     def _takes(
         self, process: Process, answer: Any, *, changed: bool, in_time: bool, looked: int, took: int | None
     ) -> None:
+        self.last_to_try = process if in_time else None
         other = self.last
         lives = other is not None and other is not process and not other.dead and not other.fiber.done
         if lives and changed and took is not None and other is not None:
