@@ -137,14 +137,19 @@ def judged(mutant: Mutant, copy: Path, groups: Sequence[Sequence[str]]) -> str |
     original = file.read_text(encoding="utf-8")
     file.write_text(mutant.code(), encoding="utf-8")
     try:
-        for tests in filter(None, groups):
-            try:
-                done = run_tests(copy, list(tests), timeout=_SECONDS)
-            except subprocess.TimeoutExpired:
-                return f"it hangs for {_SECONDS:.0f} s"
-            if done.returncode:
-                first = _FAILED.search(done.stdout)
-                return first[1] if first else "the import"
+        return first_failure(copy, groups)
     finally:
         file.write_text(original, encoding="utf-8")
+
+
+def first_failure(copy: Path, groups: Sequence[Sequence[str]]) -> str | None:
+    """The test that fails first on this copy of the package, None if none does."""
+    for tests in filter(None, groups):
+        try:
+            done = run_tests(copy, tests, timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"it hangs for {_SECONDS:.0f} s"
+        if done.returncode:
+            first = _FAILED.search(done.stdout)
+            return first[1] if first else "the import"
     return None

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lab.mutants import PACKAGES, ROOT, Mutant, copy_package, judged, some, usual_tests
+from lab.mutants import PACKAGES, ROOT, Mutant, copy_package, first_failure, judged, some, usual_tests
 from spark_kafka_eos.errors import ToolFailed
 
 
@@ -55,6 +55,10 @@ def mutants(
     with tempfile.TemporaryDirectory() as folder, output.open("a", encoding="utf-8") as lines:
         copy = copy_package(Path(folder))
         waiting = [mutant for mutant in chosen if mutant not in known]
+        with console.status("the tests, without a mutant"):
+            failure = first_failure(copy, [tests] if tests else usual_tests(PACKAGES[0])) if waiting else None
+        if failure is not None:
+            raise ToolFailed(f"without a mutant, {failure} fails", action="Mend it first.")
         for mutant in track(waiting, f"{len(waiting)} mutants", console=console):
             known[mutant] = judged(mutant, copy, [tests] if tests else usual_tests(mutant.package))
             lines.write(json.dumps({**asdict(mutant), "noticed_by": known[mutant]}) + "\n")

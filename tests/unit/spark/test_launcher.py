@@ -140,7 +140,7 @@ def test_arguments_input_exit_code_and_variables_are_those_of_the_plain_python(e
     done = ask(environment / "kafka-eos-python", "-c", program, "a b", "-x", PYTHONHASHSEED="0")
     assert (done.returncode, done.stdout) == (7, "['a b', '-x'] in 0\n")
     flags = "import sys; print(sys.flags.ignore_environment, sys.flags.safe_path, sys.executable)"
-    assert ask(environment / "kafka-eos-python", "-c", flags).stdout == f"0 False {sys.executable}\n"
+    assert ask(environment / "kafka-eos-python", "-c", flags).stdout == f"0 {sys.flags.safe_path} {sys.executable}\n"
 
 
 def test_the_script_is_found_by_name_and_through_a_link(environment, tmp_path):
