@@ -16,6 +16,7 @@ File map, a package for each concept; imports point down only (`lint-imports` ch
     preflight/  checks before the first batch
     reading/    from a source's positions to Arrow batches
     transaction/    begins, commits or aborts the shared transaction of a micro-batch
+    participants/   a table that takes part in a micro-batch
     ledger/     which batch was committed last under a transactional.id, and what follows from that
     observe/    what a query reports of itself: logs, metrics, traces
     appending/  from rows to record batches in Kafka's logs: blocks, staging, append, barrier

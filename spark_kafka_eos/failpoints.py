@@ -25,6 +25,13 @@ POINTS = (
     "ended",  # EndTxn acknowledged, Spark has not yet written its commit
 )
 
+# Those of a batch with a participant, before `initialised` and between `offsets committed` and `ended`.
+WITH_TABLE = (
+    "table fenced",  # the table's version is a new one, the transactional.id is not taken yet
+    "table half committed",  # rows and token are in the open transaction of a SqlTable's database
+    "table committed",  # the table has rows and token, EndTxn not sent
+)
+
 _ARMED = os.environ.get("KAFKA_EOS_FAILPOINT")
 
 
@@ -38,8 +45,9 @@ def failpoint(name: str, batch_id: int | None = None) -> None:
     if _ARMED is None:
         return
     point, _, batch = _ARMED.partition("@")
-    if point not in POINTS or name not in POINTS:
-        raise ValueError(f"no failpoint {point!r} or {name!r}; there are: {', '.join(POINTS)}")
+    known = (*POINTS, *WITH_TABLE)
+    if point not in known or name not in known:
+        raise ValueError(f"no failpoint {point!r} or {name!r}; there are: {', '.join(known)}")
     if point != name or (batch and batch_id is not None and int(batch) != batch_id):
         return
     folder = Path(os.environ["KAFKA_EOS_FAILPOINT_DIR"])

@@ -3,6 +3,7 @@
     the record   in the compacted topic `ledgerTopic`, partition 0, key = transactional.id; it never expires
                  {"v": 3, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
                   "run": id of the run that wrote it, "after": [the runs that committed before it, newest first],
+                  "table": version of the table that took part,
                   "outputs": {topic: topic id},
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
                                "topics": {topic: topic id}, "epochs": {topic: {leader epoch: partitions}}}, null, …],
@@ -19,8 +20,8 @@ A place that the ledger has left (another `ledgerTopic`; partition 0 of an outpu
 pointer) holds {"v": 3, "serial": n, "moved": topic} instead of an entry. A reader goes on in that topic, and a
 release that does not know this version refuses.
 
-Earlier versions are read: 2 has no "run", "after", "outputs", "from", "topics", "epochs" and "writes"; 1 was only in
-the group, for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
+Earlier versions are read: 2 has no "run", "after", "outputs", "from", "table", "topics", "epochs" and "writes"; 1 was
+only in the group, for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
 
 "written" is for people, and nothing is decided by it, so an entry is valid without it, and whatever it contains. It has
 "dead" only if the batch has dead letters.
@@ -103,7 +104,8 @@ class LedgerEntry:
     wrote, with their ids, None if they are unknown. `sources` has each source's progress in Spark's order, None for a
     source that is not Kafka; it is None if the entry does not contain it. `writes` has the versions of batch writes
     that are known to be written to each destination, as `ledger.versions` gives them. `incomplete`: only some
-    DataFrames of this batch were committed. `written` is for people and decides nothing.
+    DataFrames of this batch were committed. `table` is the version of the table that took part (`participants`), None
+    if none did. `written` is for people and decides nothing.
 
     What an older release did not record is None, or empty.
     """
@@ -118,6 +120,7 @@ class LedgerEntry:
     sources: tuple[SourceProgress | None, ...] | None = None
     writes: Mapping[str, str] | None = None
     incomplete: bool = False
+    table: int | None = None
     written: Written | None = None
 
 
@@ -324,6 +327,7 @@ def _fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
     fields: dict[str, Any] = {"v": VERSION, "serial": entry.serial, "query": entry.query_id, "batch": entry.batch_id}
     fields["digest"] = entry.digest
     fields |= {} if entry.run_id is None else {"run": entry.run_id}
+    fields |= {} if entry.table is None else {"table": entry.table}
     return fields | {"incomplete": True} if entry.incomplete else fields
 
 
@@ -409,6 +413,7 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
                 sources=_sources(fields.get("sources")),
                 writes=_writes(fields.get("writes")),
                 incomplete=fields.get("incomplete") is True,
+                table=_table(fields.get("table")),
                 written=_written(fields.get("written")),
             )
     raise NotAnEntry("a field is missing")
@@ -421,6 +426,15 @@ def _runs(value: object) -> tuple[str, ...]:
         case list(runs):
             return tuple(str(run) for run in runs)
     raise NotAnEntry(f"its earlier runs are invalid: {value!r}")
+
+
+def _table(value: object) -> int | None:
+    match value:
+        case None:
+            return None
+        case int(version):
+            return version
+    raise NotAnEntry(f"its table's version is invalid: {value!r}")
 
 
 def _outputs(value: object) -> dict[str, uuid.UUID | None]:

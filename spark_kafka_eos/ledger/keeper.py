@@ -222,14 +222,16 @@ class LedgerKeeper:
         *,
         incomplete: bool,
         written: Written | None = None,
+        table: int | None = None,
     ) -> LedgerEntry:
         """Add the ledger's record, its pointer and the source offsets to the open transaction; return the new entry.
+        `table`: see LedgerEntry.
 
         Raises TransactionAborted if the verdict on the batch was based on an outdated answer.
         """
         batch = self._known(batch)
         clusters = self._clusters(batch)
-        entry = self._next_entry(batch, clusters, incomplete, written)
+        entry = self._next_entry(batch, clusters, incomplete, written, table)
         pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
         pointers |= self._lead_on(identity, entry)
         value, now_ms = ledger.encode_record(entry, self._signer), int(time.time() * 1e3)
@@ -350,6 +352,7 @@ class LedgerKeeper:
         clusters: Sequence[str],
         incomplete: bool,
         written: Written | None,
+        table: int | None,
     ) -> LedgerEntry:
         outputs = () if written is None else written.topics
         last = self._entry if isinstance(self._entry, LedgerEntry) else None
@@ -369,6 +372,7 @@ class LedgerKeeper:
             ),
             writes=verdicts.written(last, batch) if batch.destination else None,
             incomplete=incomplete,
+            table=table,
             written=written,
         )
 

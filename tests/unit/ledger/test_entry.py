@@ -56,6 +56,7 @@ entries = st.builds(
     writes=st.none() | st.dictionaries(st.text(max_size=30), st.text("0123456789,-")),
     sources=st.none() | st.lists(st.none() | progress, max_size=3).map(tuple),
     incomplete=st.booleans(),
+    table=st.none() | COUNT,
     written=st.none() | st.builds(Written, records=COUNT, bytes=COUNT, milliseconds=COUNT, dead_letters=COUNT),
 )
 

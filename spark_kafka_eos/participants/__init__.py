@@ -1,0 +1,10 @@
+"""A table that takes part in a micro-batch: Kafka and the table get the same batches, both or neither.
+
+participant     the protocol: what a table has to offer
+token           what the table stores of the transaction that its rows belong to
+decide          (the table's token, ledger entry, batch) -> write, append again, finish, skip or refuse
+refusal         why a batch is refused because of the table
+sql             the protocol for SQLite and PostgreSQL
+
+Only sql reaches a table. `transaction.two_phase` performs what `decide` says.
+"""

@@ -1,0 +1,125 @@
+"""The token: which Kafka transaction the table's last rows belong to, and which batch they are. Pure.
+
+    {"v": 1, "id": transactional id, "producer": producer id, "epoch": epoch, "tv": transaction.version,
+     "query": query id, "batch": batch id, "digest": digest of the batch's range, "serial": of its ledger entry,
+     "records": n, "bytes": n, "mac": signature with ledgerKey}
+
+With producer id and epoch, any process can commit the transaction (KIP-98: it does not belong to a connection). The
+serial tells whether the ledger's entry is older or newer. An epoch is used for one transaction, so each attempt at a
+batch has a token of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from spark_kafka_eos.ledger.entry import LedgerEntry, Written
+from spark_kafka_eos.ledger.signing import Signer
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """The transaction of the table's last rows. `records` and `bytes` are those that it appended to Kafka."""
+
+    identity: ProducerIdentity
+    query_id: str
+    batch_id: int
+    digest: str
+    serial: int
+    records: int
+    bytes: int
+
+    def names(self, other: LedgerEntry | MicroBatch) -> bool:
+        """Whether it is the same batch, with the same range."""
+        return (self.query_id, self.batch_id, self.digest) == (other.query_id, other.batch_id, other.digest)
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_id} of query {self.query_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableToken:
+    """Content that is not a token of this sink; `reason` says why."""
+
+    reason: str
+
+
+def token_of(identity: ProducerIdentity, entry: LedgerEntry, written: Written) -> Token:
+    """The token of the transaction that is prepared under `identity` and contains `entry`."""
+    return Token(
+        identity=identity,
+        query_id=entry.query_id,
+        batch_id=entry.batch_id,
+        digest=entry.digest,
+        serial=entry.serial,
+        records=written.records,
+        bytes=written.bytes,
+    )
+
+
+def encode(token: Token, signer: Signer) -> str:
+    """The text that the table stores; equal tokens have equal texts."""
+    fields: dict[str, Any] = {
+        "v": VERSION,
+        "id": token.identity.transactional_id,
+        "producer": token.identity.producer_id,
+        "epoch": token.identity.epoch,
+        "tv": token.identity.transaction_version,
+        "query": token.query_id,
+        "batch": token.batch_id,
+        "digest": token.digest,
+        "serial": token.serial,
+        "records": token.records,
+        "bytes": token.bytes,
+    }
+    return json.dumps(signer.signed(fields), separators=(",", ":"), ensure_ascii=True)
+
+
+def decode(text: str | None, signer: Signer) -> Token | UnreadableToken | None:
+    """Inverse of `encode`; None stays None."""
+    if text is None:
+        return None
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict) or "v" not in fields:
+        return UnreadableToken(reason="another program has written it")
+    if fields["v"] != VERSION:
+        return UnreadableToken(reason=f"it has format version {fields['v']!r}, but this release supports {VERSION}")
+    if not signer.accepts(fields):
+        return UnreadableToken(
+            reason="it is not signed with ledgerKey: somebody else has written it, or it was written before the key "
+            "was set"
+        )
+    match fields:
+        case {
+            "id": str(name),
+            "producer": int(producer_id),
+            "epoch": int(epoch),
+            "tv": int(version),
+            "query": str(query_id),
+            "batch": int(batch_id),
+            "digest": str(digest),
+            "serial": int(serial),
+            "records": int(records),
+            "bytes": int(size),
+        }:
+            identity = ProducerIdentity(
+                transactional_id=name, producer_id=producer_id, epoch=epoch, transaction_version=version
+            )
+            return Token(
+                identity=identity,
+                query_id=query_id,
+                batch_id=batch_id,
+                digest=digest,
+                serial=serial,
+                records=records,
+                bytes=size,
+            )
+    return UnreadableToken(reason="a field is missing")
