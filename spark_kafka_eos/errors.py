@@ -23,6 +23,7 @@
     ├── ProducerFenced             a newer producer took over the transactional.id; this one must stop
     ├── CommitOutcomeUnknown       the commit request got no answer, and the ledger could not be read
     ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
+    ├── TableFailed                the table that takes part did not answer, or could not be read
     ├── ReplayFailed               a committed batch could not be recomputed, which the query's state needs
     ├── IllegalTransactionState    the transaction's state forbids this step: a bug in the caller; nothing was sent
     └── ToolFailed                 the test kit or a command failed; no transaction was involved
@@ -40,12 +41,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Self
 
-Committed = Literal["nothing", "everything", "unknown", "acknowledged"]
+Committed = Literal["nothing", "everything", "unknown", "table", "acknowledged"]
 
 _COMMITTED = {
     "nothing": "Nothing was committed.",
     "everything": "The transaction was committed.",
     "unknown": "It is unknown whether the transaction was committed; the ledger settles this when the query restarts.",
+    "table": "The table has the batch, and Kafka does not show it yet; the next start completes it.",
     "acknowledged": "Without a transaction, records that brokers acknowledged are visible; a restarted query writes "
     "them again.",
 }
@@ -222,6 +224,10 @@ class CommitOutcomeUnknown(KafkaEosError):
 
 class LedgerRefused(KafkaEosError):
     """The ledger contradicts the checkpoint: going on could lose or repeat data, so nothing is written."""
+
+
+class TableFailed(KafkaEosError):
+    """The table that takes part in the batches failed before the batch was written; the cause is the table's error."""
 
 
 class ReplayFailed(KafkaEosError):

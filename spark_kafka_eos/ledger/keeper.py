@@ -372,7 +372,7 @@ class LedgerKeeper:
             ),
             writes=verdicts.written(last, batch) if batch.destination else None,
             incomplete=incomplete,
-            table=table,
+            table=last.table if incomplete and last is not None else table,  # whose batch it is, without the late call
             written=written,
         )
 

@@ -3,15 +3,15 @@
 | the table holds | its Kafka transaction | the ledger's verdict on the batch | verdict |
 |---|---|---|---|
 | something that is not a token of this transactional.id | any | any | refuse |
-| any token | any | refuse, or a second call | as the ledger |
+| a batch after the ledger's | open | any | finish: EndTxn(commit) for that transaction, then look again |
+| any token, or none | any | refuse, or a second call | as the ledger |
 | no token, and a lower version than in the ledger's entry | any | write, skip | refuse: the table lost a commit |
-| a batch before the ledger's | any | write, skip | refuse: it lost one, or Kafka went on without it |
 | no token, and no lower version | any | write, skip | as the ledger: write both (the table joins), or skip both |
+| a batch before the ledger's | any | write, skip | refuse: it lost one, or Kafka went on without it |
 | the ledger's batch | any | write, skip | as the ledger: write both, or skip both |
-| a batch after the ledger's | any | skip | skip: a late driver's batch |
-| a batch after the ledger's | open | write | finish: EndTxn(commit) for that transaction, then look again |
+| a batch after the ledger's | over (timeout, abort), or not known | skip | skip: a late driver's batch |
 | a batch after the ledger's | not known | write | refuse |
-| this batch | over (timeout, abort) | write | again: append to Kafka only, the table has the rows |
+| this batch | over | write | again: append to Kafka only, the table has the rows |
 | this batch, with another range | over | write | refuse: this batch was planned again |
 | another batch after the ledger's | over | write | refuse: only that batch's query can append it again |
 
@@ -68,19 +68,26 @@ def decide(
         return refusal.unreadable(token)
     if token is not None and token.identity.transactional_id != transactional_id:
         return refusal.other_id(token)
+    ahead = token is not None and _is_ahead(token, entry)
+    if token is not None and ahead and transaction == "open":
+        return Finish(token=token)
     if isinstance(verdict, Refuse | Repeat):
         return verdict
     if isinstance(entry, UnreadableEntry):  # by the operator's word the batch is written, or skipped, in Kafka
         return verdict if token is None else refusal.unknown_ledger(token)
     if token is None:
         return _joins(version, entry) or verdict
-    if entry is not None and token.names(entry):
-        return verdict
-    if entry is not None and token.serial <= entry.serial:
-        return refusal.behind(token, entry)
-    if isinstance(verdict, Skip):
-        return verdict
-    return _unsettled(token, transaction, batch)
+    if ahead:
+        return verdict if isinstance(verdict, Skip) else _unsettled(token, transaction, batch)
+    assert entry is not None, "without an entry, every token is ahead"
+    return verdict if token.names(entry) else refusal.behind(token, entry)
+
+
+def _is_ahead(token: Token, entry: LedgerEntry | UnreadableEntry | None) -> bool:
+    """Whether the token's batch was planned after the ledger's entry, which is not the same."""
+    if isinstance(entry, UnreadableEntry):
+        return False  # nothing is certain
+    return entry is None or (token.serial > entry.serial and not token.names(entry))
 
 
 def _joins(version: int, entry: LedgerEntry | None) -> Refuse | None:
@@ -91,9 +98,7 @@ def _joins(version: int, entry: LedgerEntry | None) -> Refuse | None:
 
 
 def _unsettled(token: Token, transaction: Prepared, batch: MicroBatch) -> Verdict | Finish:
-    """The verdict if the ledger does not have the token's batch."""
-    if transaction == "open":
-        return Finish(token=token)
+    """The verdict if the ledger does not have the token's batch, and its transaction is not open."""
     if transaction == "not known":
         return refusal.unread(token)
     if token.names(batch):

@@ -2,6 +2,7 @@
 
 states              states, events and legal transitions
 shared              begin, let others append, commit or abort
+two_phase           the same with a table that takes part: prepare, let the table commit, commit
 commit              a micro-batch, from the ledger's verdict to the commit
 idempotent          the same for deliveryGuarantee=at-least-once, without a transaction
 fence ownership     keep stragglers out; whether somebody took the transactional.id

@@ -155,7 +155,7 @@ class _Attempts:
     def report(self, outcome: str, appended: Appended | None, error: str = "") -> CommitReport:
         """The report of these attempts."""
         choice = (appended and appended.choice) or self._choice
-        steps = self._recorder.spent("begin", "offsets", "end")
+        steps = self._recorder.spent("begin", "offsets", "table", "end")
         begin = {"begin": steps.pop("begin")} if "begin" in steps else {}
         return CommitReport(
             query_id=self._batch.query_id,

@@ -8,14 +8,21 @@
     COMMITTING --commit in doubt--> UNKNOWN --initialised--> INITIALISED    then the ledger decides
     UNKNOWN --commit answered--> COMMITTED                the coordinator shows what the commit left behind
 
+With a table that takes part (transaction.two_phase), its commit comes before EndTxn(commit):
+
+    OFFSETS_SENT --table commit--> DECIDING --table committed--> DECIDED --commit answered--> COMMITTED
+    DECIDING --table refused--> ABORTING --initialised--> INITIALISED
+    DECIDED --timed out--> ABORTING                       then the same rows are appended again
+
 Not obvious:
 - An epoch is used for one transaction: nothing leads back to APPENDING without a new epoch. The records of a second
   attempt under the same epoch could be acknowledged and dropped: the broker's duplicate detection compares sequence
   numbers, not content.
 - An abort is not a state: whatever EndTxn(abort) did, a new epoch must follow, and that aborts what is left.
 - After EndTxn(commit) was sent, the outcome is unknown unless the response is "no error" or "fenced": an earlier
-attempt
-  may have been applied.
+  attempt may have been applied.
+- From the table's commit on, nothing but EndTxn(commit) may be sent: neither an abort nor InitProducerId, which aborts,
+  until it is known that the table did not commit, or that the transaction is over.
 - The ledger counts as read only after InitProducerId: an older producer could commit in between. What was read before
   counts if the new epoch shows that none did (transaction.shared).
 
@@ -41,6 +48,9 @@ class State(Enum):
     COMMITTING = "EndTxn(commit) was sent"
     COMMITTED = "EndTxn(commit) was answered"
     UNKNOWN = "EndTxn(commit) was sent, and its outcome is unknown"
+    DECIDING = "the table's commit was sent, and its outcome is unknown"
+    DECIDED = "the table has the batch, so the transaction must be committed"
+    ABORTING = "the transaction is over, or must be aborted"
     FENCED = "a newer producer owns the transactional.id"
 
 
@@ -56,6 +66,10 @@ class Event(Enum):
     COMMIT = "EndTxn(commit) is about to be sent"
     COMMIT_ANSWERED = "EndTxn(commit) was answered without error, or described as applied"
     COMMIT_IN_DOUBT = "EndTxn(commit) was not answered, or failed"
+    TABLE_COMMIT = "the table's commit is about to be sent"
+    TABLE_COMMITTED = "the table has the batch's rows and token"
+    TABLE_REFUSED = "the table will never have them: another commit came first, or a fence"
+    TIMED_OUT = "the coordinator has aborted the transaction"
     FENCED = "a broker answered that a newer producer exists"
 
 
@@ -79,10 +93,17 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.COMMITTED, Event.INITIALISED): State.INITIALISED,
     (State.UNKNOWN, Event.INITIALISED): State.INITIALISED,
     (State.UNKNOWN, Event.COMMIT_ANSWERED): State.COMMITTED,
+    (State.OFFSETS_SENT, Event.TABLE_COMMIT): State.DECIDING,
+    (State.DECIDING, Event.TABLE_COMMITTED): State.DECIDED,
+    (State.DECIDING, Event.TABLE_REFUSED): State.ABORTING,
+    (State.DECIDED, Event.COMMIT_ANSWERED): State.COMMITTED,
+    (State.DECIDED, Event.TIMED_OUT): State.ABORTING,
+    (State.ABORTING, Event.INITIALISED): State.INITIALISED,
     **{(state, Event.FENCED): State.FENCED for state in State},
 }
 
 _COMMIT_WAS_SENT = "a commit was sent and may still be applied; InitProducerId must settle it first, then the ledger"
+_TABLE_MAY_HAVE_IT = "the table may have the batch, and a new epoch aborts the transaction of its rows"
 _EPOCH_IS_USED = "this epoch was already used for a transaction; a new one is needed"
 
 # Why a transition is illegal, if the state's description does not say it.
@@ -99,12 +120,17 @@ _WHY: dict[tuple[State, Event], str] = {
         Event.LEDGER_READ,
     ): "the commit could still be applied after the ledger was read; send InitProducerId first",
     (State.COMMITTED, Event.APPEND): _EPOCH_IS_USED,
+    (State.DECIDING, Event.INITIALISED): _TABLE_MAY_HAVE_IT,
+    (State.DECIDED, Event.INITIALISED): _TABLE_MAY_HAVE_IT,
+    (State.DECIDING, Event.COMMIT): "the table may not have the batch",
 }
 
 _COMMITTED: dict[State, Committed] = {
     State.COMMITTED: "everything",
     State.COMMITTING: "unknown",
     State.UNKNOWN: "unknown",
+    State.DECIDING: "unknown",
+    State.DECIDED: "table",
     State.FENCED: "unknown",
 }
 

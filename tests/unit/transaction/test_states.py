@@ -109,6 +109,32 @@ def test_after_an_unknown_commit_a_new_epoch_must_read_the_ledger_before_it_appe
     assert transaction.apply(Event.LEDGER_READ) is State.READY
 
 
+TO_TABLE = [*UP_TO_COMMIT[:5], Event.TABLE_COMMIT]
+
+
+@pytest.mark.parametrize(
+    ("progress", "committed"), [(TO_TABLE, "unknown"), ([*TO_TABLE, Event.TABLE_COMMITTED], "table")]
+)
+def test_once_the_table_may_have_the_batch_nothing_aborts_its_transaction(
+    progress: list[Event], committed: str
+) -> None:
+    transaction = after(*progress)
+    assert "aborts the transaction" in str(refuses(transaction, Event.INITIALISED))
+    assert transaction.committed == committed
+
+
+def test_a_batch_that_the_table_may_have_is_not_committed_before_that_is_known() -> None:
+    refuses(after(*TO_TABLE), Event.COMMIT_ANSWERED)
+
+
+@pytest.mark.parametrize("end", [[Event.TABLE_REFUSED], [Event.TABLE_COMMITTED, Event.TIMED_OUT]])
+def test_a_transaction_whose_table_refused_or_that_timed_out_needs_a_new_epoch(end: list[Event]) -> None:
+    transaction = after(*TO_TABLE, *end)
+    for event in (Event.COMMIT, Event.APPEND, Event.TABLE_COMMIT):
+        refuses(transaction, event)
+    assert transaction.apply(Event.INITIALISED) is State.INITIALISED
+
+
 def test_a_committed_epoch_appends_nothing_more() -> None:
     refuses(after(*UP_TO_COMMIT, Event.COMMIT_ANSWERED), Event.APPEND)
 
@@ -154,10 +180,15 @@ def walks(draw: st.DrawFn) -> list[tuple[State, Event, State]]:
 
 @given(walks())
 def test_no_walk_breaks_a_rule_of_the_transaction(walk: list[tuple[State, Event, State]]) -> None:
-    appended = committing = ledger_known = False
+    appended = committing = ledger_known = in_table = False
     for _, event, _ in walk:
+        if event is Event.TABLE_COMMIT:  # it may have the batch
+            in_table = True
+        if event in (Event.TABLE_REFUSED, Event.COMMIT_ANSWERED, Event.TIMED_OUT):
+            in_table = False
         if event in (Event.INITIALISED, Event.NEXT_EPOCH):
             assert not (event is Event.NEXT_EPOCH and committing)
+            assert not in_table
             appended = committing = False
             ledger_known = event is Event.NEXT_EPOCH and ledger_known
         if event in (Event.LEDGER_READ, Event.COMMIT_ANSWERED):  # our own commit is the last one
@@ -166,11 +197,12 @@ def test_no_walk_breaks_a_rule_of_the_transaction(walk: list[tuple[State, Event,
             assert ledger_known
             assert not appended
             appended = True
-        if event is Event.COMMIT:
+        if event in (Event.COMMIT, Event.TABLE_COMMITTED):
             assert appended
             committing = True
         if event is Event.COMMIT_ANSWERED:
             assert committing
+        if event in (Event.COMMIT_ANSWERED, Event.TIMED_OUT):
             committing = False
         if event is Event.COMMIT_IN_DOUBT:
             ledger_known = False

@@ -1,0 +1,363 @@
+"""A shared transaction in which a table takes part: both have the batch, or neither.
+
+    begin(batch)      held() of the table, then the look of `shared`; `participants.decide` says what follows. Only to
+                      write: a fence of the table, then InitProducerId
+    commit(batch)     source offsets and ledger entry (prepared); the table commits rows and token; EndTxn(commit)
+    abort()           only as long as the table cannot have the batch
+
+Not obvious:
+- The table's commit decides. Before it, the transaction may only be aborted, after it only committed. Any process can
+  do that: the token names producer id and epoch.
+- The fence comes before InitProducerId, which aborts whatever is open. After the fence, a driver that was here before
+  can no longer commit to the table, so what is aborted is in neither. That driver has sent no EndTxn(commit) meanwhile:
+  that would have followed its commit to the table, and the fence would have conflicted.
+- held() comes first, the owner and the ledger after it. A live driver may commit in between: then the fence conflicts,
+  or, before a refusal, the version has changed. Then the look begins again.
+- A process that holds an epoch asks the table nothing: it knows the version that it left, and the table's
+  compare-and-set notices everything else.
+- A failed commit of the table may still be applied. The token that is there, or a fence of our own, settles that; so
+  also after a conflict, which may be that of a commit which the table's own client has sent twice. Nobody commits after
+  a version that another driver's fence has made: it would undo that fence.
+- Everything that may still end in an abort comes before the table's commit: the barrier, the ledger's confirmation, and
+  the question whether the transaction's timeout has passed.
+- If the coordinator aborts a prepared transaction after its timeout, and the table has the batch, the same rows are
+  appended to Kafka again, in another transaction. In the same process they are the staged blocks, in another one they
+  are computed again from the same source offsets; another number of records is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.errors import (
+    CommitOutcomeUnknown,
+    KafkaEosError,
+    ProducerFenced,
+    TableFailed,
+    TransactionAborted,
+)
+from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.decide import Decide, signer_of
+from spark_kafka_eos.ledger.entry import LedgerEntry, Written
+from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.participants import refusal
+from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide
+from spark_kafka_eos.participants.participant import Conflict, Held, Participant
+from spark_kafka_eos.participants.token import Token, decode, encode, token_of
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.recorder import phase
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.transaction.ownership import is_given_up
+from spark_kafka_eos.transaction.shared import Facts, ReadUnder, SharedTransaction
+from spark_kafka_eos.transaction.states import Event
+
+_log = logging.getLogger(__name__)
+
+_MOST_LOOKS = 5
+_SETTLES = "Start the query again: it finds out, and completes the batch in both or in neither."
+
+
+class TwoPhaseTransaction(SharedTransaction):
+    """A SharedTransaction with `participant`, whose key is this query's own. Not thread-safe.
+
+    Every method may also raise TableFailed.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        cluster: Cluster,
+        decide: Decide,
+        participant: Participant,
+        *,
+        unsure: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(options, cluster, decide, unsure=unsure, clock=clock)
+        self._participant = participant
+        self._signer = signer_of(options)
+        self._held = Held()  # what the table holds, as of the last answer or commit
+        self._rows: Any = None
+        self._again: Token | None = None  # the batch is in the table, and is appended again
+
+    @property
+    def participant(self) -> Participant:
+        return self._participant
+
+    def will_write(self, rows: Any) -> None:
+        """What the next batch gives to the table, None for nothing."""
+        self._rows = rows
+
+    def begin(self, batch: MicroBatch) -> verdicts.Write | verdicts.Skip:
+        self._again = None
+        verdict = self._with_table(super().begin(batch), batch, "over")  # in our own epoch nothing is open yet
+        if isinstance(verdict, Refuse):
+            raise self._refused(verdict)
+        assert isinstance(verdict, verdicts.Write | verdicts.Skip)
+        if isinstance(verdict, Again):
+            _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
+            self._again = verdict.token
+        return verdict
+
+    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
+        with self._saying_what_the_table_has():
+            return super().append(write)
+
+    def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
+        """As SharedTransaction.commit, with the rows of `will_write` in the table. Raises ProducerFenced if another
+        driver has written to the table, TransactionAborted if it did not commit, CommitOutcomeUnknown if it is unknown
+        whether it did.
+        """
+        if incomplete:
+            super().commit(batch, written=written, incomplete=True)
+            return
+        assert written is not None, "the table's token says what was written"
+        with self._saying_what_the_table_has():
+            if self._again is not None:
+                self._require_same(self._again, written)
+            self._transaction.apply(Event.ALL_APPENDED)
+            failpoint("all appended", batch.batch_id)
+            version = self._held.version + (self._again is None)
+            with self._sending_offsets(batch):
+                entry = self._ledger.send(self.identity, batch, incomplete=False, written=written, table=version)
+            if self._again is not None:
+                self._commit_prepared(batch, entry)
+                return
+        with phase("table"):
+            self._commit_table(batch, encode(token_of(self.identity, entry, written), self._signer))
+        failpoint("table committed", batch.batch_id)
+        with phase("end"):
+            self._end_decided(batch, entry)
+        failpoint("ended", batch.batch_id)
+
+    def _unsure_one(self) -> SharedTransaction:
+        assert self._decide is not None
+        return TwoPhaseTransaction(
+            self._options, self._cluster, self._decide, self._participant, unsure=True, clock=self._clock
+        )
+
+    # -- looking
+
+    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, Facts, ReadUnder]:
+        failed: KafkaEosError | None = None
+        for _ in range(_MOST_LOOKS):
+            self._held = self._asked()
+            of_ledger, facts, read_under = super()._look(batch, to_take=to_take)
+            verdict = self._with_table(of_ledger, batch, _prepared(self._token(), facts))
+            if isinstance(verdict, Finish):
+                if failed is not None:
+                    raise failed
+                failed = self._finish(verdict.token)
+                continue
+            if isinstance(verdict, Refuse) and self._asked() != self._held:
+                continue
+            if isinstance(verdict, verdicts.Write) or (to_take and not isinstance(verdict, Refuse)):
+                try:
+                    self._fence_table()
+                except Conflict:
+                    continue
+                failpoint("table fenced", batch.batch_id)
+            return verdict, facts, read_under
+        raise self._taken_over(f": the table changed {_MOST_LOOKS} times while this driver looked")
+
+    def _with_table(
+        self, verdict: verdicts.Verdict, batch: MicroBatch, transaction: Prepared
+    ) -> verdicts.Verdict | Finish:
+        return decide(
+            self._held.version,
+            decode(self._held.token, self._signer),
+            transaction,
+            self._ledger.entry,
+            batch,
+            verdict,
+            transactional_id=self._options.transactional_id,
+        )
+
+    def _token(self) -> Token | None:
+        token = decode(self._held.token, self._signer)
+        return token if isinstance(token, Token) else None
+
+    def _asked(self) -> Held:
+        with _naming_the_table("cannot be read"):
+            return self._participant.held()
+
+    def _fence_table(self) -> None:
+        """Have the table refuse every commit that was planned before. Raises Conflict if one came first."""
+        with _naming_the_table("cannot be fenced"):
+            self._participant.commit(None, self._held.token, after=self._held.version)
+        self._held = Held(version=self._held.version + 1, token=self._held.token)
+
+    def _finish(self, token: Token) -> KafkaEosError | None:
+        """Commit the transaction of `token`, of a process that is gone; the error if that failed. The next look shows
+        what became of it.
+        """
+        _log.warning("the table has %s, and its Kafka transaction is open: it is committed", token)
+        coordinator = TransactionCoordinator(
+            self._cluster,
+            self._options.transactional_id,
+            self._options.transaction_timeout_ms,
+            transaction_version=token.identity.transaction_version,
+        )
+        try:
+            coordinator.end(token.identity, commit=True)
+        except KafkaEosError as error:
+            what = f"the table has {token}, and its Kafka transaction could not be committed ({error.what})"
+            return error.replaced(what=what, committed="table")
+        return None
+
+    # -- the table's commit
+
+    def _commit_table(self, batch: MicroBatch, token: str) -> None:
+        """Commit the rows and `token`. Returns once the table has them, and raises if it never will."""
+        if self._timed_out():
+            raise self._after_timeout("before the table's commit")
+        self._transaction.apply(Event.TABLE_COMMIT)
+        version = self._held.version
+        try:
+            self._participant.commit(self._rows, token, after=version)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the table may have the batch
+            self._settle(batch, token, error)
+        # Whatever came after it: another driver's fence must make our next commit conflict.
+        self._held = Held(version=version + 1, token=token)
+        self._transaction.apply(Event.TABLE_COMMITTED)
+
+    def _settle(self, batch: MicroBatch, token: str, error: Exception) -> None:
+        """Return if the table has `token`, although its commit failed with `error`. Raises TransactionAborted if it
+        never will, ProducerFenced if that is because of another driver.
+        """
+        why = f"the table's commit of batch {batch.batch_id} failed ({_shown(error)})"
+        version = self._held.version
+        try:
+            outcome = self._outcome(token)
+        except Exception as second:
+            raise CommitOutcomeUnknown(
+                f"{why}, and its outcome could not be determined ({_shown(second)})", action=_SETTLES
+            ) from second
+        if outcome == "committed":
+            return
+        self._transaction.apply(Event.TABLE_REFUSED)
+        if outcome == "fenced":
+            raise TransactionAborted(why, action="The batch is written again.") from error
+        with contextlib.suppress(KafkaEosError):  # under our own epoch: whoever came first has a newer one
+            self._coordinator.end(self.identity, commit=False)
+        raise self._taken_over(f": it has committed to the table after version {version}").replaced(
+            committed="unknown"  # it may have finished this batch before
+        ) from error
+
+    def _outcome(self, token: str) -> Literal["committed", "fenced", "overtaken"]:
+        """What became of a commit of `token`: it is in the table; or it never will be, because of our own fence, or
+        of another driver's commit.
+        """
+        for _ in range(_MOST_LOOKS):
+            held = self._participant.held()
+            if held.token == token:
+                return "committed"
+            if held.version != self._held.version:
+                return "overtaken"
+            with contextlib.suppress(Conflict):
+                self._fence_table()
+                return "fenced"
+        raise Conflict(f"the table stays at version {self._held.version}, and no commit after it succeeds")
+
+    # -- the end
+
+    def _end_decided(self, batch: MicroBatch, entry: LedgerEntry) -> None:
+        """Send EndTxn(commit) for a batch that the table has."""
+        self._unsure = True
+        try:
+            following = self._coordinator.end(self.identity, commit=True)
+        except KafkaEosError as error:
+            following = self._after_decided(batch, error)
+        self._committed(entry, following)
+
+    def _after_decided(self, batch: MicroBatch, error: KafkaEosError) -> ProducerIdentity:
+        """What to go on with if the transaction was committed although its EndTxn failed with `error`; else raises."""
+        try:
+            facts = self._settled_facts()
+        except KafkaEosError as second:
+            raise self._undone(batch, f"{error.what}; {second.what}") from error
+        if not isinstance(facts, TransactionFacts):
+            raise self._undone(batch, error.what) from error
+        try:
+            following = self._after_commit(facts, error)
+        except ProducerFenced as fenced:
+            raise fenced.replaced(committed="table") from error
+        if following is not None:
+            return following
+        if not is_given_up(self.identity, facts):
+            raise self._undone(batch, error.what) from error
+        try:
+            self._fence_table()
+        except Conflict:
+            raise self._taken_over(": it has committed to the table after this batch").replaced(
+                committed="table"
+            ) from error
+        except TableFailed as failed:
+            raise failed.replaced(committed="table") from error
+        self._given_up = True
+        self._transaction.apply(Event.TIMED_OUT)
+        raise self._after_timeout(error.what).replaced(
+            action="The table has the batch; the same rows are appended to Kafka again. Increase the timeout if this "
+            "happens repeatedly.",
+            committed="table",
+        ) from error
+
+    def _undone(self, batch: MicroBatch, why: str) -> CommitOutcomeUnknown:
+        return CommitOutcomeUnknown(
+            f"the table has batch {batch.batch_id}, and the commit of its Kafka transaction failed ({why})",
+            action="Start the query again: it commits the transaction, or appends the same rows to Kafka again.",
+        ).replaced(committed="table")
+
+    # -- a batch that is appended again
+
+    def _require_same(self, token: Token, written: Written) -> None:
+        if written.records != token.records:
+            raise self._refused(refusal.other_rows(token, written.records), committed="table")
+
+    @contextlib.contextmanager
+    def _saying_what_the_table_has(self) -> Iterator[None]:
+        """Let errors say that the table has the batch, if it is appended again."""
+        try:
+            yield
+        except KafkaEosError as error:
+            if self._again is not None and error.committed == "nothing":
+                raise error.replaced(committed="table") from error
+            raise
+
+
+def _prepared(token: Token | None, facts: Facts) -> Prepared:
+    """What the coordinator says of the token's transaction."""
+    if isinstance(facts, Unread):
+        return "not known"
+    if facts is None or token is None or facts.state != "Ongoing":
+        return "over"
+    held = token.identity
+    return "open" if (facts.producer_id, facts.epoch) == (held.producer_id, held.epoch) else "over"
+
+
+@contextlib.contextmanager
+def _naming_the_table(what: str) -> Iterator[None]:
+    """Raise TableFailed for an error of the participant that is not a Conflict."""
+    try:
+        yield
+    except Conflict:
+        raise
+    except Exception as error:
+        raise TableFailed(
+            f"the table that takes part {what} ({_shown(error)})",
+            action="Fix the cause, which is the previous error, and start the query again.",
+        ).replaced(committed="unknown") from error
+
+
+def _shown(error: Exception) -> str:
+    said = error.what if isinstance(error, KafkaEosError) else str(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,0 +1,518 @@
+"""A table and a topic, against the model of Kafka: whatever happens, both have each batch once, or neither has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.errors import (
+    AttemptsExhausted,
+    CommitOutcomeUnknown,
+    LedgerRefused,
+    ProducerFenced,
+    TableFailed,
+    must_not_restart,
+)
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
+from spark_kafka_eos.wire.encode import encode
+from tests.batches import BY_DRIVER, reads
+from tests.model_kafka import CLIENT, KafkaModel, lost
+
+OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
+PATIENCE = replace(CLIENT, request_timeout_ms=10_000, delivery_timeout_ms=10_000)  # less than a transaction's timeout
+SOURCE, OUTPUT = TopicPartition("in", 0), TopicPartition("out", 0)
+
+
+class Killed(BaseException):
+    """What ends a process at once: nothing is cleaned up."""
+
+
+class Lost(Exception):
+    """The connection to the table's database."""
+
+
+def nothing() -> None:
+    """What usually happens before and after a commit of the table."""
+
+
+class Table:
+    """The participant, in memory. `before` and `after` happen around the next commit with rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self.now = Held()
+        self.asked = 0
+        self.before = self.after = self.unasked = nothing
+        self.log: list[str] = []
+
+    def held(self) -> Held:
+        self.asked += 1
+        self.unasked()
+        return self.now
+
+    def commit(self, rows: list[bytes] | None, token: str | None, *, after: int) -> None:
+        happens, self.before = (self.before, nothing) if rows is not None else (nothing, self.before)
+        happens()
+        if self.now.version != after:
+            raise Conflict
+        self.log.append("fence" if rows is None and token == self.now.token else "commit")
+        self.rows += rows or []
+        self.now = Held(version=after + 1, token=token)
+        happens, self.after = (self.after, nothing) if rows is not None else (nothing, self.after)
+        happens()
+
+
+class Kafka(KafkaModel):
+    """The model, and what happens to it here."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version, {"in": 1, "out": 1})
+
+    @property
+    def values(self) -> list[bytes]:
+        return [value for entry in self.partitions[OUTPUT].committed() for value in entry.content]
+
+    def entry(self):
+        (value,) = self.partitions[TopicPartition(OPTIONS.ledger_topic, 0)].committed()[-1].content
+        return ledger.decode_record(value)
+
+    def time_out(self) -> None:
+        self.world.now += 61
+        for coordinator in self.transactions.coordinators.values():
+            coordinator.time_out()
+
+
+@pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
+def kafka(request):
+    return Kafka(request.param)
+
+
+@pytest.fixture
+def table():
+    return Table()
+
+
+@pytest.fixture
+def process(kafka, table):
+    """`process()`: a new process of the query."""
+    decide = decide_micro_batch(OPTIONS)
+    return lambda: TwoPhaseTransaction(OPTIONS, kafka.cluster(PATIENCE), decide, table, clock=kafka.clock)
+
+
+def batch(number: int, run: str = "run", **changes) -> MicroBatch:
+    sources = reads({SOURCE: number}, {SOURCE: number + 1})
+    return replace(
+        MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", sources=sources, run_id=run), **changes
+    )
+
+
+def rows_of(number: int) -> list[bytes]:
+    return [b"%d a" % number, b"%d b" % number]
+
+
+def writing(transaction: TwoPhaseTransaction, values: list[bytes]) -> Callable[..., Appended]:
+    def write(identity):
+        block = encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), 0)
+        append(transaction._cluster, identity, [(OUTPUT, len(values), block)])
+        return Appended(partitions=1, records=len(values), bytes=len(block), topics=("out",))
+
+    return write
+
+
+def run(transaction, number, *, values=None, max_attempts=2, **changes):
+    """The whole micro-batch `number`, with the same rows for both."""
+    values = rows_of(number) if values is None else values
+    transaction.will_write(values)
+    write = writing(transaction, values)
+    return commit_batch(transaction, batch(number, **changes), write, max_attempts=max_attempts, choice=BY_DRIVER)
+
+
+def killed(transaction, number, **changes):
+    """A process that dies in micro-batch `number`."""
+    transaction.will_write(rows_of(number))
+    with pytest.raises(Killed):
+        run(transaction, number, **changes)
+
+
+def kill(*_: object) -> None:
+    raise Killed
+
+
+def both_have(kafka, table, *numbers):
+    expected = [value for number in numbers for value in rows_of(number)]
+    assert (kafka.values, table.rows) == (expected, expected)
+
+
+def test_both_get_each_batch_and_a_running_driver_asks_the_table_once(kafka, table, process):
+    transaction = process()
+    for number in range(3):
+        assert run(transaction, number).outcome == "committed"
+    both_have(kafka, table, 0, 1, 2)
+    assert table.asked == 1
+    assert table.log == ["fence", "commit", "commit", "commit"]
+    assert kafka.entry().table == table.now.version == 4
+
+
+def test_the_table_is_fenced_before_the_id_is_taken(kafka, table, process):
+    run(process(), 0)
+    kafka.before("InitProducerId", lambda: table.log.append("InitProducerId"))
+    run(process(), 1, run="another run")
+    assert table.log[-3:] == ["fence", "InitProducerId", "commit"]
+
+
+# What a process does last, and whether the batch is decided by then.
+LAST = {
+    "before InitProducerId": (lambda kafka, table: kafka.before("InitProducerId", kill), False),
+    "before it appends": (lambda kafka, table: kafka.before("Produce", kill), False),
+    "before its offsets": (lambda kafka, table: kafka.before("TxnOffsetCommit", kill), False),
+    "before the table's commit": (lambda kafka, table: setattr(table, "before", kill), False),
+    "after the table's commit": (lambda kafka, table: setattr(table, "after", kill), True),
+    "before EndTxn": (lambda kafka, table: setattr(table, "after", lambda: kafka.before("EndTxn", kill)), True),
+    "after EndTxn": (
+        lambda kafka, table: setattr(table, "after", lambda: kafka.meets.update(EndTxn=answered_and_killed(kafka))),
+        True,
+    ),
+}
+
+
+def answered_and_killed(kafka):
+    def meet(_request, answer):
+        del kafka.meets["EndTxn"]
+        answer()
+        raise Killed
+
+    return meet
+
+
+@pytest.mark.parametrize("timed_out", [False, True], ids=["in time", "after the timeout"])
+@pytest.mark.parametrize("first", [True, False], ids=["the first batch", "a later batch"])
+@pytest.mark.parametrize("last", LAST)
+def test_a_killed_process_is_followed_by_one_that_completes_both(kafka, table, process, last, first, timed_out):
+    number = 0
+    if not first:
+        run(process(), 0)
+        number = 1
+    happens, decided = LAST[last]
+    happens(kafka, table)
+    killed(process(), number, run="killed")
+    if timed_out:
+        kafka.time_out()
+    again = last == "after EndTxn"
+    next_one = process()
+    report = run(next_one, number, run="next")
+    skipped = decided and (again or not timed_out)
+    assert report.outcome == ("skipped" if skipped else "committed")
+    both_have(kafka, table, *range(number + 1))
+    run(next_one, number + 1, run="next")
+    both_have(kafka, table, *range(number + 2))
+
+
+@pytest.mark.parametrize("deaths", [["after the table's commit", "before it appends"], ["before EndTxn"] * 2])
+def test_a_batch_that_is_appended_again_may_be_killed_again(kafka, table, process, deaths):
+    run(process(), 0)
+    for number, last in enumerate(deaths):
+        happens, _ = LAST[last]
+        if number and last == "before EndTxn":  # this time without the table
+            kafka.before("EndTxn", kill)
+        else:
+            happens(kafka, table)
+        killed(process(), 1, run=f"killed {number}")
+        kafka.time_out()
+    assert run(process(), 1, run="last").outcome == "committed"
+    both_have(kafka, table, 0, 1)
+
+
+def test_a_process_that_finishes_a_batch_keeps_no_epoch_of_its_owner(kafka, table, process):
+    run(process(), 0)
+    LAST["after the table's commit"][0](kafka, table)
+    owner = process()
+    killed(owner, 1, run="killed")
+    finisher = process()
+    assert run(finisher, 1, run="next").outcome == "skipped"
+    assert not finisher._holds
+
+
+# -- the same process goes on
+
+
+def test_a_commit_whose_answer_is_lost_is_found_in_the_table(kafka, table, process):
+    transaction = process()
+    table.after = fail
+    report = run(transaction, 0)
+    assert (report.outcome, report.redone) == ("committed", ())
+    run(transaction, 1)
+    both_have(kafka, table, 0, 1)
+
+
+def test_a_commit_that_failed_is_fenced_and_the_batch_is_written_anew(kafka, table, process):
+    transaction = process()
+    table.before = fail
+    report = run(transaction, 0)
+    assert report.outcome == "committed"
+    assert report.redone == ("the table's commit of batch 0 failed (Lost: the connection)",)
+    run(transaction, 1)
+    both_have(kafka, table, 0, 1)
+
+
+def test_a_commit_that_arrives_after_its_failure_was_settled_conflicts(kafka, table, process):
+    late = []
+
+    def delayed():
+        late.append((rows_of(0), "a token", table.now.version))
+        fail()
+
+    table.before = delayed
+    run(process(), 0)
+    rows, token, after = late[0]
+    with pytest.raises(Conflict):
+        table.commit(rows, token, after=after)
+    both_have(kafka, table, 0)
+
+
+def test_a_table_that_always_fails_ends_the_batch_with_nothing_in_either(kafka, table, process):
+    def never():
+        table.before = never
+        fail()
+
+    table.before = never
+    with pytest.raises(AttemptsExhausted, match="Lost: the connection") as ended:
+        run(process(), 0)
+    assert ended.value.committed == "nothing"
+    both_have(kafka, table)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_if_the_table_cannot_be_asked_what_became_of_it_the_next_start_settles_it(kafka, table, process, applied):
+    transaction = process()
+    run(transaction, 0)
+
+    def gone():
+        table.unasked = fail
+        fail()
+
+    setattr(table, "after" if applied else "before", gone)
+    with pytest.raises(
+        CommitOutcomeUnknown, match=r"batch 1 failed \(Lost: .*could not be determined \(Lost"
+    ) as unknown:
+        run(transaction, 1)
+    assert unknown.value.committed == "unknown"
+    assert kafka.transactions.coordinators["id"].phase.name == "ONGOING"
+    table.unasked = nothing
+    next_one = process()
+    assert run(next_one, 1, run="next").outcome == ("skipped" if applied else "committed")
+    run(next_one, 2, run="next")
+    both_have(kafka, table, 0, 1, 2)
+
+
+def fail() -> None:
+    raise Lost("the connection")
+
+
+def test_a_table_that_cannot_be_read_at_the_start_leaves_kafka_alone(kafka, table, process):
+    table.unasked = fail
+    with pytest.raises(TableFailed, match="cannot be read"):
+        run(process(), 0)
+    assert kafka.sent("InitProducerId") == []
+
+
+def test_the_same_blocks_are_appended_again_if_the_timeout_passed_after_the_tables_commit(kafka, table, process):
+    transaction = process()
+    run(transaction, 0)
+    table.after = kafka.time_out
+    report = run(transaction, 1)
+    assert report.outcome == "committed"
+    assert len(report.redone) == 1
+    assert "kafka.transaction.timeout.ms" in report.redone[0]
+    run(transaction, 2)
+    both_have(kafka, table, 0, 1, 2)
+    assert table.log.count("commit") == 3
+
+
+def test_a_timeout_before_the_tables_commit_leaves_the_table_alone(kafka, table, process):
+    transaction = process()
+    original = transaction._ledger.send
+
+    def send(*arguments, **options):
+        entry = original(*arguments, **options)
+        transaction._ledger.send = original
+        kafka.time_out()
+        return entry
+
+    transaction._ledger.send = send
+    report = run(transaction, 0)
+    assert len(report.redone) == 1
+    assert table.log == ["fence", "commit"]
+    both_have(kafka, table, 0)
+
+
+def test_if_the_attempts_are_used_up_the_error_says_what_the_table_has(kafka, table, process):
+    table.after = kafka.time_out
+    with pytest.raises(AttemptsExhausted) as ended:
+        run(process(), 0, max_attempts=1)
+    assert ended.value.committed == "table"
+    assert "The table has the batch, and Kafka does not show it yet" in str(ended.value)
+    assert run(process(), 0, run="next").outcome == "committed"
+    both_have(kafka, table, 0)
+
+
+def test_an_unanswered_end_of_a_decided_batch_is_left_to_the_next_start(kafka, table, process):
+    transaction = process()
+    run(transaction, 0)
+    taken = len(kafka.sent("InitProducerId")) + (kafka.version < 2)  # TV1: one for each batch
+    kafka.meets["EndTxn"] = lost
+    with pytest.raises(CommitOutcomeUnknown, match="the table has batch 1") as unknown:
+        run(transaction, 1)
+    assert unknown.value.committed == "table"
+    assert len(kafka.sent("InitProducerId")) == taken, "that would have aborted what the table has"
+    assert {request.committed for request in kafka.sent("EndTxn")} == {True}
+    kafka.meets.clear()
+    assert run(process(), 1, run="next").outcome == "skipped"
+    both_have(kafka, table, 0, 1)
+
+
+def test_an_end_whose_answer_is_lost_is_found_at_the_coordinator(kafka, table, process):
+    transaction = process()
+
+    def meet(_request, answer):
+        answer()
+
+    kafka.meets["EndTxn"] = meet
+    report = run(transaction, 0)
+    kafka.meets.clear()
+    assert (report.outcome, report.redone) == ("committed", ())
+    run(transaction, 1)
+    both_have(kafka, table, 0, 1)
+
+
+# -- two drivers
+
+
+def test_a_driver_whose_successor_has_fenced_the_table_ends_and_aborts_nothing_of_it(kafka, table, process):
+    first, second = process(), process()
+    run(first, 0, run="first")
+    table.before = lambda: run(second, 1, run="second")
+    with pytest.raises(ProducerFenced) as ended:
+        run(first, 1, run="first")
+    assert must_not_restart(ended.value)
+    both_have(kafka, table, 0, 1)
+    run(second, 2, run="second")
+    both_have(kafka, table, 0, 1, 2)
+
+
+def test_a_commit_that_comes_before_the_successors_fence_is_finished_by_the_successor(kafka, table, process):
+    first, second = process(), process()
+    run(first, 0, run="first")
+    table.after = lambda: run(second, 1, run="second")
+    report = run(first, 1, run="first")  # the transaction is committed, by whom does not matter
+    assert report.outcome == "committed"
+    both_have(kafka, table, 0, 1)
+    run(second, 2, run="second")
+    with pytest.raises((ProducerFenced, LedgerRefused)) as ended:
+        run(first, 2, run="first")
+    assert must_not_restart(ended.value)
+    both_have(kafka, table, 0, 1, 2)
+
+
+def test_a_live_drivers_commit_during_a_look_is_no_lost_commit(kafka, table, process):
+    live, late = process(), process()
+    run(live, 0, run="live")
+
+    def meanwhile():
+        if table.asked == asked + 1:
+            held = table.now
+            run(live, 1, run="live")
+            table.now, newer = held, table.now  # the answer was on its way
+            table.unasked = lambda: setattr(table, "now", newer)
+
+    asked = table.asked
+    table.unasked = meanwhile
+    assert run(late, 1, run="late").outcome == "skipped"
+    both_have(kafka, table, 0, 1)
+
+
+def test_a_late_driver_leaves_table_and_id_alone(kafka, table, process):
+    late, live = process(), process()
+    run(late, 0, run="late")
+    run(live, 1, run="live")
+    run(live, 2, run="live")
+    before = table.now, len(kafka.sent("InitProducerId"))
+    with pytest.raises((ProducerFenced, LedgerRefused)):
+        run(process(), 1, run="late")
+    assert (table.now, len(kafka.sent("InitProducerId"))) == before
+
+
+def test_a_table_that_changes_at_each_look_stops_the_driver(kafka, table, process):
+    def conflict(*_arguments, **_options):
+        raise Conflict
+
+    table.commit = conflict
+    with pytest.raises(ProducerFenced, match="changed 5 times"):
+        run(process(), 0)
+    assert kafka.sent("InitProducerId") == []
+
+
+# -- refusals
+
+
+def test_a_batch_that_is_computed_with_other_rows_is_refused(kafka, table, process):
+    LAST["after the table's commit"][0](kafka, table)
+    killed(process(), 0, run="killed")
+    kafka.time_out()
+    with pytest.raises(LedgerRefused, match="whose 2 records .* now has 3") as refused:
+        run(process(), 0, values=[*rows_of(0), b"random"], run="next")
+    assert refused.value.committed == "table"
+    assert (kafka.values, table.rows) == ([], rows_of(0))
+    assert run(process(), 0, run="next").outcome == "committed"
+    both_have(kafka, table, 0)
+
+
+def test_a_new_plan_of_a_batch_that_only_the_table_has_is_refused(kafka, table, process):
+    LAST["after the table's commit"][0](kafka, table)
+    killed(process(), 0, run="killed")
+    kafka.time_out()
+    with pytest.raises(LedgerRefused, match="with other source offsets"):
+        run(process(), 0, run="next", digest="planned again")
+    assert kafka.values == []
+
+
+def test_a_query_with_a_new_checkpoint_commits_what_the_lost_one_prepared(kafka, table, process):
+    run(process(), 0)
+    LAST["after the table's commit"][0](kafka, table)
+    killed(process(), 1, run="killed")
+    with pytest.raises(LedgerRefused):  # it starts where batch 0 ended, and now batch 1 is committed
+        run(process(), 0, query_id="new", sources=reads({SOURCE: 1}, {SOURCE: 2}), run="next")
+    both_have(kafka, table, 0, 1)
+
+
+@pytest.mark.parametrize("lost_token", [True, False])
+def test_a_table_that_lost_a_commit_is_refused(kafka, table, process, lost_token):
+    transaction = process()
+    run(transaction, 0)
+    older = table.now
+    run(transaction, 1)
+    table.now = Held() if lost_token else older
+    with pytest.raises(LedgerRefused, match="at version 0" if lost_token else "has batch 0 .* Kafka has batch 1"):
+        run(process(), 2, run="next")
+
+
+def test_a_second_call_that_came_too_late_leaves_the_table_as_it_is(kafka, table, process):
+    transaction = process()
+    run(transaction, 0)
+    held = table.now
+    transaction.note_incomplete(batch(0))
+    assert kafka.entry().incomplete
+    assert kafka.entry().table == held.version
+    assert table.now == held
+    with pytest.raises(LedgerRefused, match="incomplete"):
+        run(process(), 1, run="next")
