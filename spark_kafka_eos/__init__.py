@@ -95,6 +95,8 @@ if TYPE_CHECKING:
     from spark_kafka_eos.ledger.progress import cluster_id
     from spark_kafka_eos.observe.lag import offsets_behind_latest
     from spark_kafka_eos.options import from_properties
+    from spark_kafka_eos.participants.participant import Conflict, Held, Participant
+    from spark_kafka_eos.participants.sql import SqlTable
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
@@ -118,8 +120,10 @@ __all__ = [
     "CommitOutcomeUnknown",
     "CommitReport",
     "ConfigurationError",
+    "Conflict",
     "CorruptRecordBatch",
     "DataLoss",
+    "Held",
     "IllegalTransactionState",
     "InvalidRow",
     "InvalidSchema",
@@ -127,11 +131,13 @@ __all__ = [
     "KafkaEosError",
     "LedgerRefused",
     "LineageListener",
+    "Participant",
     "PreflightFailed",
     "ProducerFenced",
     "ProgressListener",
     "RegistryError",
     "ReplayFailed",
+    "SqlTable",
     "StagingFull",
     "StagingLost",
     "TableFailed",
@@ -160,9 +166,13 @@ __getattr__ = lazy(
     {
         "BatchTransaction": "spark_kafka_eos.spark.writer",
         "CommitReport": "spark_kafka_eos.appending.report",
+        "Conflict": "spark_kafka_eos.participants.participant",
+        "Held": "spark_kafka_eos.participants.participant",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "LineageListener": "spark_kafka_eos.spark.lineage",
+        "Participant": "spark_kafka_eos.participants.participant",
         "ProgressListener": "spark_kafka_eos.spark.progress",
+        "SqlTable": "spark_kafka_eos.participants.sql",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
         "arrow_stream": "spark_kafka_eos.spark.arrow_stream",
         "aside": "spark_kafka_eos.spark.dead_letters",

@@ -30,6 +30,7 @@ from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.options.outputs import OutputTopic
+from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.preflight.loop import refuse_loop
 from spark_kafka_eos.preflight.run import check_source_cluster, preflight
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -40,6 +41,7 @@ from spark_kafka_eos.spark.shared_threads import in_shared_thread
 from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of
 from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +59,14 @@ class BatchRows:
     topic: str | None = None
     output_topics: tuple[OutputTopic, ...] = ()
     rows_of: RowsOf | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRows:
+    """What a table that takes part gets of a micro-batch: the rows of `frame`, None if it has none."""
+
+    participant: Participant
+    frame: DataFrame | None = None
 
 
 class MicroBatchWriter:
@@ -86,8 +96,11 @@ class MicroBatchWriter:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
-    def commit(self, batch_df: DataFrame, batch_id: int, rows: BatchRows) -> CommitReport:
-        """Commit `rows` as the output of this batch."""
+    def commit(
+        self, batch_df: DataFrame, batch_id: int, rows: BatchRows, table: TableRows | None = None
+    ) -> CommitReport:
+        """Commit `rows` as the output of this batch, and with them those of `table`."""
+        participant = None if table is None else table.participant
         query = self._running_query(batch_df, self._options.checkpoint_location)
         batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
         call = WriterCall(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
@@ -95,12 +108,12 @@ class MicroBatchWriter:
         batch = replace(batch, uncalled_since=calls.uncalled_since(call))
         if batch_id and batch.uncalled_since != batch_id:
             batch = query.after_others(batch)
-        with calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch)) as attempt:
+        with calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch, participant)) as attempt:
             try:
-                report = self._commit_rows(batch_df.sparkSession, query, batch, rows, attempt)
+                report = self._commit_rows(batch_df.sparkSession, query, batch, rows, table, attempt)
             except IllegalTransactionState as error:
                 if error.committed == "everything":  # according to the ledger
-                    self._note_incomplete(batch, error.committed)
+                    self._note_incomplete(batch, participant, error.committed)
                 raise
         if report.outcome == "committed" and (count := offsets(batch)):
             self._bytes_per_offset = report.bytes / count
@@ -108,7 +121,7 @@ class MicroBatchWriter:
             _evaluate(batch_df, batch)
         return report
 
-    def _note_incomplete(self, batch: MicroBatch, committed: Committed) -> None:
+    def _note_incomplete(self, batch: MicroBatch, participant: Participant | None, committed: Committed) -> None:
         """A call for `batch` is about to be refused, because an earlier call has committed, or may have committed.
 
         If it has, record that in the ledger, so that a restart does not consider the batch complete. If that is not
@@ -120,7 +133,7 @@ class MicroBatchWriter:
         if committed != "everything":
             return
         try:
-            transaction, _ = self._own()
+            transaction, _ = self._own(participant)
             if isinstance(transaction, SharedTransaction):
                 transaction.note_incomplete(batch)
         except KafkaEosError as error:
@@ -133,6 +146,7 @@ class MicroBatchWriter:
         query: RunningQuery,
         batch: MicroBatch,
         rows: BatchRows,
+        table: TableRows | None,
         attempt: Attempt,
     ) -> CommitReport:
         choice = self._choose(session, batch)
@@ -142,7 +156,9 @@ class MicroBatchWriter:
             staging = staging_of(self._options, query.checkpoint_location)
         used = choice.mode == "driver" and not choice.small
         leftovers = self._leftovers(staging, batch) if used else []
-        transaction, cluster = self._own(staging if used else None)
+        transaction, cluster = self._own(None if table is None else table.participant, staging if used else None)
+        if isinstance(transaction, TwoPhaseTransaction):
+            transaction.will_write(None if table is None else table.frame)
         check_source_cluster(cluster, self._options, batch)
         refuse_loop(self._options, batch)
         folder = folder_of(batch.batch_id)
@@ -178,8 +194,9 @@ class MicroBatchWriter:
         """After an error: what this process knows of the transactional.id's owner stays known."""
         self._transaction = self._transaction and self._transaction.anew()
 
-    def _own(self, staging: Staging | None = None) -> tuple[Committer, Cluster]:
-        """The owner of the next batches, with connections of this writer; created when they are first needed.
+    def _own(self, participant: Participant | None = None, staging: Staging | None = None) -> tuple[Committer, Cluster]:
+        """The owner of the next batches, with connections of this writer; created when they are first needed, and when
+        another participant takes part.
 
         `staging` is for the preflight: where this batch's tasks will leave files.
         """
@@ -192,10 +209,11 @@ class MicroBatchWriter:
                 self._cluster = None
                 raise
             self._checked = True
-        if self._transaction is None:
+        known = self._transaction.participant if isinstance(self._transaction, TwoPhaseTransaction) else None
+        if self._transaction is None or known is not participant:
             decide = decide_micro_batch(self._options, calls=True)
             unsure = self._known_calls().failed
-            self._transaction = committer(self._options, cluster, decide, unsure=unsure)
+            self._transaction = committer(self._options, cluster, decide, unsure=unsure, participant=participant)
         return self._transaction, cluster
 
     def _connected(self) -> Cluster:

@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos.appending.report import CommitReport
+from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.options import WriteKind, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.sink_parser import output_topics_of, require_declared
+from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.spark.encode_stage import RowsOf
 from spark_kafka_eos.spark.features import require_spark
-from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
+from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
 from spark_kafka_eos.spark.stopping import stop_recognized
 
@@ -37,10 +39,17 @@ class BatchTransaction:
     """
 
     def __init__(
-        self, topic: str | None, output_topics: tuple[OutputTopic, ...] = (), *, dead_letters: bool = False
+        self,
+        topic: str | None,
+        output_topics: tuple[OutputTopic, ...] = (),
+        *,
+        dead_letters: bool = False,
+        participant: Participant | None = None,
     ) -> None:
         self._topic, self._output_topics = topic, output_topics
         self._dead_letters = dead_letters
+        self._participant = participant
+        self._table_rows: DataFrame | None = None
         self._writes: list[tuple[DataFrame, str | None]] = []
 
     def write(self, frame: DataFrame, topic: str | None = None) -> None:
@@ -52,6 +61,29 @@ class BatchTransaction:
         require_declared(topic, self._output_topics)
         check_schema(frame.schema, topic=topic, dead_letters=self._dead_letters)
         self._writes.append((frame, topic))
+
+    def write_table(self, frame: DataFrame) -> None:
+        """Set the rows that the participant gets. Raises ConfigurationError if there is none, IllegalTransactionState
+        for a second call.
+        """
+        if self._participant is None:
+            raise ConfigurationError(
+                "participant",
+                "write_table needs a table that takes part",
+                action="Pass it to writer.transaction(batch_df, batch_id, participant=…).",
+            )
+        if self._table_rows is not None:
+            raise IllegalTransactionState(
+                "write_table was called a second time for this batch",
+                action="Pass all rows in one call, for example with DataFrame.unionByName.",
+            )
+        self._table_rows = frame
+
+    def table_rows(self) -> TableRows | None:
+        """What the participant gets, None if there is none."""
+        if self._participant is None:
+            return None
+        return TableRows(participant=self._participant, frame=self._table_rows)
 
     def rows(self) -> BatchRows:
         """All rows as one DataFrame."""
@@ -73,6 +105,20 @@ class BatchTransaction:
             topic=constant,
             output_topics=self._output_topics,
         )
+
+
+@contextmanager
+def _computed_once(frame: DataFrame) -> Iterator[None]:
+    """Have Spark compute the rows once for all that is made of them, unless the user has seen to that."""
+    level = frame.storageLevel
+    if level.useMemory or level.useDisk:
+        yield
+        return
+    frame.persist()
+    try:
+        yield
+    finally:
+        frame.unpersist()
 
 
 class TransactionalWriter:
@@ -100,7 +146,12 @@ class TransactionalWriter:
 
     @contextmanager
     def transaction(
-        self, batch_df: DataFrame, batch_id: int, output_topics: str | Iterable[str] | None = None
+        self,
+        batch_df: DataFrame,
+        batch_id: int,
+        output_topics: str | Iterable[str] | None = None,
+        *,
+        participant: Participant | None = None,
     ) -> Iterator[BatchTransaction]:
         """Collect DataFrames to write; at the end of the block, commit all of them or nothing.
 
@@ -108,17 +159,23 @@ class TransactionalWriter:
         those of the option `outputTopics`, of which they must be a part. A row for another one fails the batch before
         anything is sent (KIP-609).
 
+        `participant` is a table that takes part (`participants`): it gets the rows of `write_table` if and only if the
+        topics get those of `write`. Create it once, not for each batch. `batch_df` is persisted meanwhile, unless it
+        is, so that both get the same rows of it.
+
         If the block raises, nothing is written. Raises LedgerRefused if going on could lose or repeat data. Any other
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
-        with stop_recognized(batch_df.sparkSession):
+        with stop_recognized(batch_df.sparkSession), nullcontext() if participant is None else _computed_once(batch_df):
             collected = BatchTransaction(
                 self._options.topic,
                 output_topics_of(self._options, output_topics),
                 dead_letters=self._options.dead_letter_topic is not None,
+                participant=participant,
             )
             yield collected
-            self._last_commit = self._writer.commit(batch_df, batch_id, collected.rows())
+            rows, table = collected.rows(), collected.table_rows()
+            self._last_commit = self._writer.commit(batch_df, batch_id, rows, table)
 
     def write_ranges(self, ranges: DataFrame, batch_id: int, rows_of: RowsOf) -> None:
         """Commit the rows that the encode tasks make of these offset ranges: for `arrow_stream`."""

@@ -9,11 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.report import Appended, CommitReport
-from spark_kafka_eos.errors import AttemptsExhausted, LedgerRefused, ProducerFenced, StagingLost, TransactionAborted
+from spark_kafka_eos.errors import (
+    AttemptsExhausted,
+    ConfigurationError,
+    LedgerRefused,
+    ProducerFenced,
+    StagingLost,
+    TransactionAborted,
+)
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import Written
@@ -25,6 +32,9 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.recorder import Recorder, phase, recording
 from spark_kafka_eos.transaction.ownership import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.participants.participant import Participant
 
 _log = logging.getLogger(BATCHES)
 
@@ -53,12 +63,26 @@ def committer(
     *,
     planned_under: Owner | None = None,
     unsure: bool = False,
+    participant: Participant | None = None,
 ) -> Committer:
-    """The committer for the option `deliveryGuarantee`. `planned_under`, `unsure`: see SharedTransaction."""
+    """The committer for the option `deliveryGuarantee`. `planned_under`, `unsure`: see SharedTransaction. `participant`
+    is a table that takes part; then there must be a ledger.
+    """
     if options.delivery_guarantee == "at-least-once":
+        if participant is not None:
+            raise ConfigurationError(
+                "deliveryGuarantee",
+                "at-least-once has no transaction in which a table can take part",
+                action="Set deliveryGuarantee=exactly-once, or omit participant.",
+            )
         from spark_kafka_eos.transaction.idempotent import IdempotentWrites  # of few queries
 
         return IdempotentWrites(options, cluster)
+    if participant is not None:
+        from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction  # of few queries
+
+        assert decide is not None
+        return TwoPhaseTransaction(options, cluster, decide, participant, unsure=unsure)
     return SharedTransaction(options, cluster, decide, planned_under=planned_under, unsure=unsure)
 
 

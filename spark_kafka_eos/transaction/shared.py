@@ -96,8 +96,8 @@ _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.ABORTING)
 _MOST_LOOKS = 5
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN, State.DECIDED)
 
-Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
-ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was when the ledger was read
+_Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
+_ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was when the ledger was read
 
 
 def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
@@ -105,13 +105,13 @@ def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
     return _owner(_described(cluster, transactional_id))
 
 
-def _owner(facts: Facts) -> Owner | None:
+def _owner(facts: _Facts) -> Owner | None:
     if isinstance(facts, Unread):
         return None
     return Owner() if facts is None else Owner(producer_id=facts.producer_id, epoch=facts.epoch)
 
 
-def _described(cluster: Cluster, transactional_id: str) -> Facts:
+def _described(cluster: Cluster, transactional_id: str) -> _Facts:
     try:
         return describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
     except BrokerError as error:
@@ -124,7 +124,7 @@ class _OwnerChanged(Exception):
     """Between the look and the fence, somebody took the id, or a transaction began or ended."""
 
 
-def _same(before: Facts, now: Facts) -> bool:
+def _same(before: _Facts, now: _Facts) -> bool:
     """Whether no transaction began or ended in between."""
     if not isinstance(before, TransactionFacts) or not isinstance(now, TransactionFacts):
         return type(before) is type(now)
@@ -272,11 +272,11 @@ class SharedTransaction:
         except ProducerFenced as error:
             if not self._timed_out():
                 raise self._fenced(error) from error
-            self._resolve_doubt(batch, entry, self._after_timeout(error.what))
+            self._resolve_doubt(batch, entry, self._after_timeout(error))
         except KafkaEosError as error:
             # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
             silent = isinstance(error.__cause__ or error, BrokerUnreachable)
-            why = self._after_timeout(error.what) if not silent and self._timed_out() else error
+            why = self._after_timeout(error) if not silent and self._timed_out() else error
             self._resolve_doubt(batch, entry, why)
         else:
             self._committed(entry, following)
@@ -358,7 +358,7 @@ class SharedTransaction:
             self._require_held()
         return verdict
 
-    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, Facts, ReadUnder]:
+    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _Facts, _ReadUnder]:
         """The verdict on `batch` for a process that holds no epoch, who owns the id, and under whose epoch the ledger
         was read. Raises ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
         """
@@ -371,7 +371,7 @@ class SharedTransaction:
             return verdict, facts, facts
         return verdict, facts, None
 
-    def _looked(self, batch: MicroBatch) -> tuple[Facts, CommittedEntry, verdicts.Verdict]:
+    def _looked(self, batch: MicroBatch) -> tuple[_Facts, CommittedEntry, verdicts.Verdict]:
         """Who owns the id, what is committed, and the verdict on that.
 
         A commit may come between the answers, and then they do not fit together. What is written is decided on again,
@@ -392,7 +392,7 @@ class SharedTransaction:
                 budget.restart()
             self._cluster.sleep(budget.delay(soon=True) or 0.0)
 
-    def _require_untaken(self, facts: Facts, glance: CommittedEntry, batch: MicroBatch) -> None:
+    def _require_untaken(self, facts: _Facts, glance: CommittedEntry, batch: MicroBatch) -> None:
         """Raise ProducerFenced if somebody took the id since this run committed, or since the write was planned."""
         entry = glance.entry
         if isinstance(entry, LedgerEntry) and not batch.destination and batch.run_id in entry.earlier_runs:
@@ -442,10 +442,10 @@ class SharedTransaction:
                 action="Stop this query.",
             )
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> _Facts:
         return _described(self._cluster, self._options.transactional_id)
 
-    def _settled_facts(self) -> Facts:
+    def _settled_facts(self) -> _Facts:
         """The same, after the end of a transaction that is already decided: only then the ledger shows it.
 
         InitProducerId would wait for that, too.
@@ -464,7 +464,7 @@ class SharedTransaction:
 
     # -- owning the transactional.id
 
-    def _initialise(self, read_under: ReadUnder = None, *, looked: tuple[Facts] | None = None) -> bool:
+    def _initialise(self, read_under: _ReadUnder = None, *, looked: tuple[_Facts] | None = None) -> bool:
         """Take the id, or get the next epoch of the one that is held; then read the ledger. Returns False if it was
         read, true if what is known of it counts.
 
@@ -504,13 +504,13 @@ class SharedTransaction:
         if before is not None and isinstance(facts, TransactionFacts) and not is_left_by_take(before, facts):
             raise self._overtaken(facts, ", since this driver's InitProducerId, which was not answered")
 
-    def _known_before(self, looked: tuple[Facts] | None) -> Owner | None:
+    def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
         """The owner as far as this process knows, None if it does not."""
         if self._identity is not None:
             return Owner(producer_id=self._identity.producer_id, epoch=self._identity.epoch)
         return None if looked is None else _owner(*looked)
 
-    def _shut_stragglers_out(self, looked: tuple[Facts] | None) -> Owner | None:
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> Owner | None:
         """Apply the fence, and return the owner before it. The next InitProducerId is that of a new producer."""
         facts = self._facts()
         if looked is not None and not _same(*looked, facts):
@@ -579,14 +579,14 @@ class SharedTransaction:
             raise self._fenced(error) from error
         except TransactionAborted as error:
             if self._timed_out():
-                raise self._after_timeout(error.what) from error
+                raise self._after_timeout(error) from error
             raise
 
-    def _after_timeout(self, why: str) -> TransactionAborted:
-        """What to raise or say if the transaction is over because of the timeout: the same wherever it is noticed."""
+    def _after_timeout(self, error: KafkaEosError) -> TransactionAborted:
+        """What to raise or say for `error` if it came because of the timeout: the same wherever it is noticed."""
         return TransactionAborted(
             f"the coordinator aborted the transaction after kafka.transaction.timeout.ms "
-            f"({self._options.transaction_timeout_ms}): {why}",
+            f"({self._options.transaction_timeout_ms}): {error.what}",
             action="The batch is written again; increase the timeout if this happens repeatedly.",
         )
 
@@ -595,7 +595,7 @@ class SharedTransaction:
         if self._transaction.state is State.FENCED:  # it was found by a look, and says everything
             return error
         if self._transaction.state in _OPEN and self._timed_out():
-            return self._after_timeout(error.what)
+            return self._after_timeout(error)
         # If the last transaction has ended, the error refers to the next batch.
         is_over = self._transaction.state is State.COMMITTED
         said = error.replaced(committed="nothing" if is_over else self._transaction.committed)

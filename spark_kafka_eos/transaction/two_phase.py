@@ -57,7 +57,7 @@ from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.ownership import is_given_up
-from spark_kafka_eos.transaction.shared import Facts, ReadUnder, SharedTransaction
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import Event
 
 _log = logging.getLogger(__name__)
@@ -147,7 +147,9 @@ class TwoPhaseTransaction(SharedTransaction):
 
     # -- looking
 
-    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, Facts, ReadUnder]:
+    def _look(
+        self, batch: MicroBatch, *, to_take: bool = False
+    ) -> tuple[verdicts.Verdict, TransactionFacts | Unread | None, TransactionFacts | ProducerIdentity | None]:
         failed: KafkaEosError | None = None
         for _ in range(_MOST_LOOKS):
             self._held = self._asked()
@@ -219,7 +221,7 @@ class TwoPhaseTransaction(SharedTransaction):
     def _commit_table(self, batch: MicroBatch, token: str) -> None:
         """Commit the rows and `token`. Returns once the table has them, and raises if it never will."""
         if self._timed_out():
-            raise self._after_timeout("before the table's commit")
+            raise self._after_timeout(TransactionAborted("the table was not asked to commit"))
         self._transaction.apply(Event.TABLE_COMMIT)
         version = self._held.version
         try:
@@ -305,7 +307,7 @@ class TwoPhaseTransaction(SharedTransaction):
             raise failed.replaced(committed="table") from error
         self._given_up = True
         self._transaction.apply(Event.TIMED_OUT)
-        raise self._after_timeout(error.what).replaced(
+        raise self._after_timeout(error).replaced(
             action="The table has the batch; the same rows are appended to Kafka again. Increase the timeout if this "
             "happens repeatedly.",
             committed="table",
@@ -334,7 +336,7 @@ class TwoPhaseTransaction(SharedTransaction):
             raise
 
 
-def _prepared(token: Token | None, facts: Facts) -> Prepared:
+def _prepared(token: Token | None, facts: TransactionFacts | Unread | None) -> Prepared:
     """What the coordinator says of the token's transaction."""
     if isinstance(facts, Unread):
         return "not known"
