@@ -1,0 +1,260 @@
+"""A topic and a SQLite table, on real brokers of both protocols, with processes that are killed at each step: both have
+each row once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_eos.errors import CommitOutcomeUnknown, ProducerFenced
+from spark_kafka_eos.participants.participant import Conflict
+from tests import held
+from tests.broker.write_both import rows_in, rows_of, table_at, transaction_of, write
+from tests.reading import await_stable
+
+pytestmark = pytest.mark.broker
+
+SCRIPT = Path(__file__).with_name("write_both.py")
+numbers = itertools.count(1)
+
+UNDECIDED = [
+    "begun",
+    "table fenced",
+    "initialised",
+    "before append",
+    "half appended",
+    "all appended",
+    "offsets committed",
+    "table half committed",
+]
+DECIDED = ["table committed", "ended"]
+
+
+class Scene:
+    """A topic with two partitions, a database, and the processes of one query."""
+
+    def __init__(self, kafka, cluster, folder, consumed):
+        self.kafka, self.cluster, self.folder, self._consumed = kafka, cluster, folder, consumed
+        self.topic = kafka.create_topic(f"both-{next(numbers)}", 2)
+        self.database = str(folder / f"{self.topic}.db")
+        self.processes: list[subprocess.Popen[str]] = []
+        database = sqlite3.connect(self.database)
+        database.execute("CREATE TABLE rows (row TEXT)")
+        database.commit()
+        database.close()
+        table_at(self.database).create()
+
+    def process(self, number, point=None, *, timeout_ms=60_000):
+        """A process that writes this batch, held at a failpoint if there is one: the process, and its folder."""
+        folder = self.folder / f"process-{len(self.processes)}"
+        folder.mkdir()
+        told = {
+            "bootstrap": self.kafka.bootstrap,
+            "topic": self.topic,
+            "database": self.database,
+            "number": number,
+            "run": f"run {folder.name}",
+            "timeout_ms": timeout_ms,
+        }
+        armed = {} if point is None else {"KAFKA_EOS_FAILPOINT": point, "KAFKA_EOS_FAILPOINT_DIR": str(folder)}
+        process = subprocess.Popen(
+            [sys.executable, SCRIPT, json.dumps(told)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **armed},
+        )
+        self.processes.append(process)
+        if point is not None:
+            deadline = time.monotonic() + 60
+            while not held.reached(folder):
+                assert process.poll() is None, f"{point} was not reached: {process.communicate()[0]}"
+                assert time.monotonic() < deadline, point
+                time.sleep(0.01)
+        return process, folder
+
+    def killed(self, number, point, *, timeout_ms=60_000):
+        """A process that writes this batch, and is killed at this point."""
+        process, _ = self.process(number, point, timeout_ms=timeout_ms)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+
+    @staticmethod
+    def said(process):
+        """What the process printed at its end."""
+        return json.loads(process.communicate(timeout=60)[0])
+
+    def driver(self, participant=None, *, timeout_ms=60_000):
+        """A new driver in this process."""
+        participant = participant or table_at(self.database)
+        return transaction_of(self.kafka.bootstrap, self.topic, self.cluster, participant, timeout_ms=timeout_ms)
+
+    def write(self, driver, number, run="here"):
+        return write(driver, self.cluster, self.topic, number, run=run)
+
+    def both_have(self, *batches):
+        expected = sorted(row for number in batches for row in rows_of(number))
+        await_stable(self.kafka.bootstrap, self.topic)
+        assert sorted([*self._consumed(self.topic, 0), *self._consumed(self.topic, 1)]) == expected
+        assert rows_in(self.database) == expected
+
+
+@pytest.fixture
+def scene(either_kafka, cluster, tmp_path, consumed):
+    scene = Scene(either_kafka, cluster, tmp_path, consumed)
+    yield scene
+    for process in scene.processes:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["table half committed", "table committed"], id="some"),
+        pytest.param([*UNDECIDED, *DECIDED], id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_a_process_killed_at_each_step_is_followed_by_one_that_completes_both(scene, points):
+    for number, point in enumerate(points):
+        scene.killed(number, point)
+        report = scene.write(scene.driver(), number, f"after {point}")
+        assert report.outcome == ("skipped" if point in DECIDED else "committed"), point
+        scene.both_have(*range(number + 1))
+
+
+def test_what_the_table_has_is_appended_again_after_the_timeout(scene, await_state):
+    scene.write(scene.driver(), 0)
+    for point in ("table committed", "offsets committed"):  # the second time, the table is left alone
+        scene.killed(1, point, timeout_ms=1_000)
+        await_state(f"id-{scene.topic}", "CompleteAbort")
+    report = scene.write(scene.driver(), 1, "another")
+    assert report.outcome == "committed"
+    scene.both_have(0, 1)
+    assert scene.write(scene.driver(), 2, "next").outcome == "committed"
+    scene.both_have(0, 1, 2)
+
+
+@pytest.mark.slow
+def test_a_process_that_was_paused_beyond_the_timeout_appends_again(scene, await_state):
+    process, folder = scene.process(0, "table committed", timeout_ms=1_000)
+    await_state(f"id-{scene.topic}", "CompleteAbort")
+    held.release(folder)
+    assert scene.said(process) == ["committed", 1]
+    scene.both_have(0)
+
+
+def test_a_process_whose_successor_finished_its_batch_ends_without_harm(scene):
+    process, folder = scene.process(0, "table committed")
+    driver = scene.driver()
+    assert scene.write(driver, 0).outcome == "skipped"
+    scene.both_have(0)
+    held.release(folder)
+    assert scene.said(process)[0] in ("committed", "ProducerFenced")
+    scene.write(driver, 1)
+    scene.both_have(0, 1)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "offsets committed",
+        pytest.param("all appended", marks=pytest.mark.slow),
+        pytest.param("table fenced", marks=pytest.mark.slow),
+    ],
+)
+def test_a_process_whose_successor_wrote_the_batch_ends_without_harm(scene, point):
+    process, folder = scene.process(0, point)
+    driver = scene.driver()
+    assert scene.write(driver, 0).outcome == "committed"
+    held.release(folder)
+    outcome = scene.said(process)[0]
+    assert outcome in ("skipped", "ProducerFenced", "LedgerRefused")
+    scene.both_have(0)
+    scene.write(scene.driver(), 1, "next")
+    scene.both_have(0, 1)
+
+
+@pytest.mark.slow
+def test_a_late_initialisation_may_abort_a_batch_that_the_table_has_and_it_is_appended_again(scene):
+    scene.write(scene.driver(), 0)
+    late, folder = scene.process(1, "table fenced")
+    live, live_folder = scene.process(1, "table committed")
+    held.release(folder)
+    said = scene.said(late)
+    held.release(live_folder)
+    assert scene.said(live)[0] in ("ProducerFenced", "committed")
+    assert said[0] in ("committed", "ProducerFenced", "LedgerRefused")
+    assert scene.write(scene.driver(), 1, "next").outcome in ("skipped", "committed")
+    scene.both_have(0, 1)
+
+
+class Unreliable:
+    """A participant whose next commit with rows fails: before it is applied, or after."""
+
+    def __init__(self, table, when):
+        self._table, self._when = table, when
+
+    def held(self):
+        return self._table.held()
+
+    def commit(self, rows, token, *, after):
+        when, self._when = (self._when, None) if rows is not None else (None, self._when)
+        if when == "before":
+            raise ConnectionError("the request was lost")
+        self._table.commit(rows, token, after=after)
+        if when == "after":
+            raise ConnectionError("the answer was lost")
+
+
+@pytest.mark.parametrize(("when", "redone"), [("before", 1), ("after", 0)])
+def test_a_commit_of_the_table_that_was_not_answered_is_settled(scene, when, redone):
+    driver = scene.driver(Unreliable(table_at(scene.database), when))
+    report = scene.write(driver, 0)
+    assert (report.outcome, len(report.redone)) == ("committed", redone)
+    scene.write(driver, 1)
+    scene.both_have(0, 1)
+
+
+def test_somebody_elses_commit_to_the_key_ends_the_driver_with_nothing_in_either(scene):
+    driver = scene.driver()
+    scene.write(driver, 0)
+    table = table_at(scene.database)
+    now = table.held()
+    table.commit(None, now.token, after=now.version)
+    with pytest.raises(ProducerFenced, match="has committed to the table"):
+        scene.write(driver, 1)
+    scene.both_have(0)
+    assert scene.write(scene.driver(), 1, "next").outcome == "committed"
+    scene.both_have(0, 1)
+    with pytest.raises(Conflict):
+        table.commit(None, now.token, after=now.version)
+
+
+class Gone(Unreliable):
+    """One that cannot even be asked what became of its commit."""
+
+    def held(self):
+        if self._when is None:
+            raise ConnectionError("nobody answers")
+        return super().held()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_table_that_is_gone_leaves_the_outcome_to_the_next_start(scene, when):
+    with pytest.raises(CommitOutcomeUnknown, match="could not be determined"):
+        scene.write(scene.driver(Gone(table_at(scene.database), when)), 0)
+    assert scene.write(scene.driver(), 0, "next").outcome == ("skipped" if when == "after" else "committed")
+    scene.both_have(0)
