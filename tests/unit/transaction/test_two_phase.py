@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
-import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending.append import append
-from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import (
     AttemptsExhausted,
     CommitOutcomeUnknown,
@@ -18,79 +12,14 @@ from spark_kafka_eos.errors import (
     TableFailed,
     must_not_restart,
 )
-from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.participants.participant import Conflict, Held
-from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
-from spark_kafka_eos.wire.encode import encode
-from tests.batches import BY_DRIVER, reads
-from tests.model_kafka import CLIENT, KafkaModel, lost
-
-OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
-PATIENCE = replace(CLIENT, request_timeout_ms=10_000, delivery_timeout_ms=10_000)  # less than a transaction's timeout
-SOURCE, OUTPUT = TopicPartition("in", 0), TopicPartition("out", 0)
-
-
-class Killed(BaseException):
-    """What ends a process at once: nothing is cleaned up."""
+from tests.batches import reads
+from tests.both import SOURCE, Kafka, Killed, Table, batch, both_have, driver, kill, nothing, rows_of, run
+from tests.model_kafka import lost
 
 
 class Lost(Exception):
     """The connection to the table's database."""
-
-
-def nothing() -> None:
-    """What usually happens before and after a commit of the table."""
-
-
-class Table:
-    """The participant, in memory. `before` and `after` happen around the next commit with rows."""
-
-    def __init__(self) -> None:
-        self.rows: list[bytes] = []
-        self.now = Held()
-        self.asked = 0
-        self.before = self.after = self.unasked = nothing
-        self.log: list[str] = []
-
-    def held(self) -> Held:
-        self.asked += 1
-        self.unasked()
-        return self.now
-
-    def commit(self, rows: list[bytes] | None, token: str | None, *, after: int) -> None:
-        happens, self.before = (self.before, nothing) if rows is not None else (nothing, self.before)
-        happens()
-        if self.now.version != after:
-            raise Conflict
-        self.log.append("fence" if rows is None and token == self.now.token else "commit")
-        self.rows += rows or []
-        self.now = Held(version=after + 1, token=token)
-        happens, self.after = (self.after, nothing) if rows is not None else (nothing, self.after)
-        happens()
-
-
-class Kafka(KafkaModel):
-    """The model, and what happens to it here."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(version, {"in": 1, "out": 1})
-
-    @property
-    def values(self) -> list[bytes]:
-        return [value for entry in self.partitions[OUTPUT].committed() for value in entry.content]
-
-    def entry(self):
-        (value,) = self.partitions[TopicPartition(OPTIONS.ledger_topic, 0)].committed()[-1].content
-        return ledger.decode_record(value)
-
-    def time_out(self) -> None:
-        self.world.now += 61
-        for coordinator in self.transactions.coordinators.values():
-            coordinator.time_out()
 
 
 @pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
@@ -106,36 +35,7 @@ def table():
 @pytest.fixture
 def process(kafka, table):
     """`process()`: a new process of the query."""
-    decide = decide_micro_batch(OPTIONS)
-    return lambda: TwoPhaseTransaction(OPTIONS, kafka.cluster(PATIENCE), decide, table, clock=kafka.clock)
-
-
-def batch(number: int, run: str = "run", **changes) -> MicroBatch:
-    sources = reads({SOURCE: number}, {SOURCE: number + 1})
-    return replace(
-        MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", sources=sources, run_id=run), **changes
-    )
-
-
-def rows_of(number: int) -> list[bytes]:
-    return [b"%d a" % number, b"%d b" % number]
-
-
-def writing(transaction: TwoPhaseTransaction, values: list[bytes]) -> Callable[..., Appended]:
-    def write(identity):
-        block = encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), 0)
-        append(transaction._cluster, identity, [(OUTPUT, len(values), block)])
-        return Appended(partitions=1, records=len(values), bytes=len(block), topics=("out",))
-
-    return write
-
-
-def run(transaction, number, *, values=None, max_attempts=2, **changes):
-    """The whole micro-batch `number`, with the same rows for both."""
-    values = rows_of(number) if values is None else values
-    transaction.will_write(values)
-    write = writing(transaction, values)
-    return commit_batch(transaction, batch(number, **changes), write, max_attempts=max_attempts, choice=BY_DRIVER)
+    return lambda: driver(kafka, table)
 
 
 def killed(transaction, number, **changes):
@@ -143,15 +43,6 @@ def killed(transaction, number, **changes):
     transaction.will_write(rows_of(number))
     with pytest.raises(Killed):
         run(transaction, number, **changes)
-
-
-def kill(*_: object) -> None:
-    raise Killed
-
-
-def both_have(kafka, table, *numbers):
-    expected = [value for number in numbers for value in rows_of(number)]
-    assert (kafka.values, table.rows) == (expected, expected)
 
 
 def test_both_get_each_batch_and_a_running_driver_asks_the_table_once(kafka, table, process):
@@ -408,6 +299,24 @@ def test_a_driver_whose_successor_has_fenced_the_table_ends_and_aborts_nothing_o
     both_have(kafka, table, 0, 1)
     run(second, 2, run="second")
     both_have(kafka, table, 0, 1, 2)
+
+
+def test_after_its_successors_fence_a_driver_commits_nothing_to_the_table_even_if_the_successor_dies(
+    kafka, table, process
+):
+    first, second = process(), process()
+    run(first, 0, run="first")
+
+    def dies():
+        kafka.before("Produce", kill)
+        killed(second, 1, run="second")
+
+    table.before = dies
+    with pytest.raises(ProducerFenced):
+        run(first, 1, run="first")
+    both_have(kafka, table, 0)
+    run(process(), 1, run="third")
+    both_have(kafka, table, 0, 1)
 
 
 def test_a_commit_that_comes_before_the_successors_fence_is_finished_by_the_successor(kafka, table, process):
