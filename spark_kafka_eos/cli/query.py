@@ -381,6 +381,8 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
             yield "batch", f"{entry.batch_id} of query {entry.query_id}"
             if entry.incomplete:
                 yield "", "incomplete: a second call of the writer was refused"
+            if entry.table is not None:
+                yield "table", f"at version {entry.table}"
             if (written := entry.written) is not None:
                 dead = f", {written.dead_letters:,} of them dead letters" if written.dead_letters else ""
                 yield (
@@ -562,6 +564,7 @@ def _entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str,
         "outputs": {name: topic_id and str(topic_id) for name, topic_id in entry.outputs.items()},
         "writes": None if entry.writes is None else dict(entry.writes),
         "incomplete": entry.incomplete,
+        "table": entry.table,
         "records": None if written is None else written.records,
         "dead_letters": None if written is None else written.dead_letters,
         "bytes": None if written is None else written.bytes,

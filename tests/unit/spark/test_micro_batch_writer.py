@@ -21,6 +21,7 @@ from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import (
     AuthorizationFailed,
     CommitOutcomeUnknown,
+    ConfigurationError,
     IllegalTransactionState,
     KafkaEosError,
     LedgerRefused,
@@ -31,10 +32,11 @@ from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter
+from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.transaction.calls import _calls
 from spark_kafka_eos.wire.single import encode_record
 from tests.batches import reads
+from tests.both import Table
 from tests.model_kafka import KafkaModel, lost, refused
 
 ORDERS = TopicPartition("orders", 0)
@@ -354,6 +356,60 @@ def test_at_least_once_a_batch_may_be_written_in_two_calls(kafka, writer_of):
     kafka.meets["InitProducerId"] = lambda *_: SimpleNamespace(error_code=0, producer_id=1, producer_epoch=0)
     writer = writer_of(deliveryGuarantee="at-least-once")
     assert [run(writer, 0).outcome for _ in range(2)] == ["committed"] * 2
+
+
+# -- with a table
+
+
+def run_with(table, writer, number, rows=None):
+    """A batch with these rows for the table, and none for Kafka."""
+    given = None if table is None else TableRows(participant=table, frame=rows)
+    return writer.commit(SimpleNamespace(sparkSession=None), number, BatchRows(), given)
+
+
+def test_a_table_gets_the_rows_of_each_batch_and_the_ledger_its_version(kafka, writer_of):
+    writer, table = writer_of(), Table()
+    run_with(table, writer, 0, [b"a"])
+    report = run_with(table, writer, 1)
+    assert (table.rows, table.log) == ([b"a"], ["fence", "commit", "commit"])
+    assert [entry.table for entry in kafka.batches()][-1] == table.now.version == 3
+    assert list(report.milliseconds) == ["begin", "encode", "append", "offsets", "table", "end"]
+
+
+def test_another_participant_is_looked_at_as_after_a_restart(writer_of):
+    writer, table = writer_of(), Table()
+    run_with(table, writer, 0, [b"a"])
+    with pytest.raises(LedgerRefused, match="version 2 of the table, but the table is at version 0"):
+        run_with(Table(), writer, 1, [b"b"])
+    run_with(table, writer, 1, [b"b"])
+    assert table.rows == [b"a", b"b"]
+    assert table.log == ["fence", "commit", "fence", "commit"]
+
+
+def test_a_table_that_missed_a_batch_may_only_begin_anew(kafka, writer_of):
+    writer, table = writer_of(), Table()
+    run_with(table, writer, 0, [b"a"])
+    run_with(None, writer, 1)
+    with pytest.raises(LedgerRefused, match="the table has batch 0 .* but Kafka has batch 1"):
+        run_with(table, writer, 2, [b"c"])
+    anew = Table()
+    run_with(anew, writer, 2, [b"c"])
+    assert (table.rows, anew.rows, kafka.numbers()) == ([b"a"], [b"c"], [0, 1, 2])
+
+
+def test_a_second_call_with_a_table_is_refused_and_changes_nothing_there(kafka, writer_of):
+    writer, table = writer_of(), Table()
+    run_with(table, writer, 0, [b"a"])
+    held = table.now
+    with pytest.raises(IllegalTransactionState, match="the first call completed"):
+        run_with(table, writer, 0, [b"b"])
+    assert (table.now, kafka.batches()[-1].incomplete) == (held, True)
+
+
+def test_at_least_once_no_table_can_take_part(writer_of):
+    writer = writer_of(deliveryGuarantee="at-least-once", **{"kafka.transactional.id": None})
+    with pytest.raises(ConfigurationError, match="in which a table can take part"):
+        run_with(Table(), writer, 0, [b"a"])
 
 
 class Frame:
