@@ -8,8 +8,8 @@ transaction: it takes the row's lock, so of two commits after the same version, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from spark_kafka_eos.failpoints import failpoint
@@ -31,20 +31,17 @@ class SqlTable:
 
     def create(self) -> None:
         """Create the table `kafka_eos` if it does not exist."""
-        with closing(self._connect()) as connection:
-            connection.cursor().execute(CREATE)
-            connection.commit()
+        with self._transaction() as cursor:
+            cursor.execute(CREATE)
 
     def held(self) -> Held:
-        with closing(self._connect()) as connection:
-            cursor = connection.cursor()
+        with self._transaction() as cursor:
             cursor.execute(self._marked("SELECT version, token FROM kafka_eos WHERE name = ?"), (self._key,))
             row = cursor.fetchone()
         return Held() if row is None else Held(version=row[0], token=row[1])
 
     def commit(self, rows: Any, token: str | None, *, after: int) -> None:
-        with closing(self._connect()) as connection:
-            cursor = connection.cursor()
+        with self._transaction() as cursor:
             if after == 0:
                 statement = "INSERT INTO kafka_eos (version, token, name) VALUES (1, ?, ?) ON CONFLICT DO NOTHING"
                 cursor.execute(self._marked(statement), (token, self._key))
@@ -52,12 +49,25 @@ class SqlTable:
                 statement = "UPDATE kafka_eos SET version = version + 1, token = ? WHERE name = ? AND version = ?"
                 cursor.execute(self._marked(statement), (token, self._key, after))
             if cursor.rowcount != 1:
-                connection.rollback()
                 raise Conflict(f"the key {self._key!r} of kafka_eos is not at version {after}")
             if rows is not None:
                 cursor.executemany(self._insert, _tuples(rows))
                 failpoint("table half committed")
-            connection.commit()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """A cursor of a connection of its own, whose transaction is committed, or rolled back after an error.
+
+        Closing alone may leave it open, and its locks: SQLite waits for the statements that the error still refers to.
+        """
+        with closing(self._connect()) as connection:
+            try:
+                yield connection.cursor()
+                connection.commit()
+            except BaseException:
+                with suppress(Exception):  # of a lost connection; the first error says more
+                    connection.rollback()
+                raise
 
     def _marked(self, statement: str) -> str:
         return statement.replace("?", self._mark)

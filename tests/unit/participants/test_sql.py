@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,22 @@ def test_a_row_that_the_table_refuses_leaves_neither_rows_nor_token(path: Path) 
         table.commit([(2,), (1,)], "second", after=1)
     assert table.held() == Held(version=1, token="first")
     assert numbers(path) == [1]
+
+
+def test_an_error_in_the_middle_of_the_rows_leaves_no_lock_behind(path: Path) -> None:
+    class Lost(Exception):
+        pass
+
+    def rows() -> Iterator[tuple[int]]:
+        yield (1,)
+        raise Lost
+
+    table = table_at(path)
+    with pytest.raises(Lost) as raised:
+        table.commit(rows(), "first", after=0)
+    assert raised.value.__traceback__ is not None, "it refers to the cursor"
+    table.commit(None, None, after=0)
+    assert numbers(path) == []
 
 
 def test_each_query_has_a_version_and_a_token_of_its_own(path: Path) -> None:
