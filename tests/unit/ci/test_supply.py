@@ -50,6 +50,15 @@ def test_each_pinned_version_has_its_hashes_and_no_line_names_a_place():
     assert "://" not in LOCK
 
 
+def test_the_page_on_deploying_has_every_extra_with_what_it_adds():
+    table = (ROOT / "docs/deploying.md").read_text().partition("### Extras")[2].partition("\n### ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.MULTILINE))
+    assert rows.keys() == EXTRAS.keys() - {"test", "docs", "dev"}
+    for extra, adds in rows.items():
+        for each in wanted(EXTRAS[extra]):
+            assert named(each.name) in named(adds) or each.name == "spark-kafka-eos", extra
+
+
 def test_a_commands_extra_installs_the_packages_that_the_command_needs():
     of_package = packages_distributions()
     for name, command in COMMANDS.items():
