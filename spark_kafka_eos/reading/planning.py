@@ -11,7 +11,8 @@ Rules, as in the built-in source unless noted:
   one that was added while the query was stopped. If no partition has one, this is an error, unless the user sets what
   to do: offsets can expire, and the query must not silently read everything again.
 - A partition that appears after the start is read from its earliest offset.
-- A rate limit is divided in proportion to the backlog of each partition, but with at least one offset each.
+- A rate limit is divided in proportion to the backlog of each partition, but with at least one offset each. Where data
+  may be lost, deleted offsets are no backlog (in the built-in source they are, and it reads nothing for many batches).
 - Trigger.AvailableNow: list `latest` once and plan every micro-batch of that run with it.
 Source: Spark's KafkaMicroBatchStream and KafkaOffsetReader, for their meaning.
 """
@@ -45,6 +46,11 @@ class Lost:
     end: int | None
     why: str
     affected: int = 0
+
+    @property
+    def offsets(self) -> int | None:
+        """How many offsets are lost, at least as many as records; None if it is unknown."""
+        return None if self.end is None else self.end - self.start
 
     def __str__(self) -> str:
         until = "" if self.end is None else f" to {self.end}"
@@ -158,7 +164,8 @@ def end_offsets(
 ) -> dict[TopicPartition, int]:
     """Where the micro-batch after `start` ends, for every current partition.
 
-    With `limit`, it has at most this number of offsets in total, but at least one for each partition that has any. An
+    With `limit`, it has at most this number of offsets in total, but at least one for each partition that has any.
+    Those before `earliest` do not count; it has at least the new partitions, and all if deleted offsets are skipped. An
     end may be before its start; `plan` handles that.
     """
     if limit is None:
@@ -174,7 +181,7 @@ def end_offsets(
 
 
 def available(start: Offsets, *, earliest: Offsets, latest: Offsets) -> int:
-    """How many offsets are available after `start`, for `minOffsetsPerTrigger`."""
+    """How many offsets are available after `start`, for `minOffsetsPerTrigger`; `earliest` as for `end_offsets`."""
     return sum(_waiting(start, earliest, latest).values())
 
 
@@ -229,7 +236,9 @@ def plan(
             if perhaps_unread and fail_on_data_loss:
                 there = first
             if there > first:
-                lost.append(Lost(partition=tp, start=first, end=there, why=_DELETED))
+                # A query that goes on reports the rest with the batch that skips it; one that fails, all of it.
+                skipped = there if fail_on_data_loss else min(there, last)
+                lost.append(Lost(partition=tp, start=first, end=skipped, why=_DELETED))
             if max(first, there) < last:
                 ranges.append(OffsetRange(partition=tp, start=max(first, there), end=last))
     if lost and fail_on_data_loss:
@@ -265,9 +274,9 @@ def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offse
 
 
 def _waiting(start: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
-    """The number of offsets from `start` (for a new partition: from its earliest) to `latest`, if there are any."""
-    begin = {tp: start.get(tp, earliest.get(tp)) for tp in latest}
-    return {tp: latest[tp] - first for tp, first in begin.items() if first is not None and first < latest[tp]}
+    """The number of offsets from `start`, or from `earliest` if that is later, to `latest`, if there are any."""
+    first = {tp: max(start.get(tp, 0), earliest.get(tp, 0)) for tp in latest if tp in start or tp in earliest}
+    return {tp: latest[tp] - at for tp, at in first.items() if at < latest[tp]}
 
 
 def _resolved(wanted: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:

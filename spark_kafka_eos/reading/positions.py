@@ -163,7 +163,8 @@ class Positions:
             log_ends={} if origin is None else self._same.log_ends(origin, end),
         )
         for lost in plan.lost:
-            log.warning("data was lost and is skipped (failOnDataLoss is false): %s", lost)
+            count = "" if lost.offsets is None else f": {lost.offsets:,} offsets"
+            log.warning("data was lost and is skipped (failOnDataLoss is false): %s%s", lost, count)
         ranges = [
             replace(
                 one,
@@ -244,7 +245,8 @@ class Positions:
         if stop is not None:
             end = {tp: min(end[tp], at) for tp, at in stop.ends.items() if tp in end}
             limited = limited and not stop.exact
-        earliest = self._earliest(end.keys() - begin.keys())  # of new partitions
+        skips = self._skips(limited)
+        earliest = self._earliest({tp for tp, at in end.items() if tp not in begin or (skips and begin[tp] < at)})
         if limited and stop is None and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return begin
         self._last_advance = self._clock()
@@ -388,6 +390,12 @@ class Positions:
         times = planning.timestamps(option, wanted, latest)
         by_time = offsets.at_times(self._cluster, times, isolation_level=self._options.isolation_level)
         return planning.offsets_by_time(option, wanted, by_time, latest=latest)
+
+    def _skips(self, limited: bool) -> bool:
+        """Whether deleted offsets are skipped before a limit in offsets is divided: they are no records to wait for."""
+        options = self._options
+        in_offsets = options.max_offsets_per_trigger is not None or options.min_offsets_per_trigger is not None
+        return limited and in_offsets and not options.fail_on_data_loss
 
     def _waits(self, available: int) -> bool:
         """Whether to delay the batch until minOffsetsPerTrigger are available; not the first one, nor with

@@ -181,7 +181,7 @@ def test_a_limit_is_shared_out_in_proportion() -> None:
 
 
 def test_a_small_partition_is_not_starved() -> None:
-    assert end_offsets({A: 0, B: 0}, earliest=EARLIEST, latest={A: 1_000_000, B: 1}, limit=10) == {A: 9, B: 1}
+    assert end_offsets({A: 0, B: 0}, earliest={A: 0, B: 0}, latest={A: 1_000_000, B: 1}, limit=10) == {A: 9, B: 1}
 
 
 def test_a_limit_above_what_waits_takes_everything() -> None:
@@ -194,6 +194,18 @@ def test_nothing_waiting_stays_where_it_is() -> None:
 
 def test_a_new_partition_has_its_share_from_its_earliest_offset_on() -> None:
     assert end_offsets({A: 40}, earliest={A: 5, B: 10}, latest={A: 50, B: 20}, limit=10) == {A: 45, B: 15}
+
+
+def test_deleted_offsets_take_no_share_of_a_limit() -> None:
+    assert end_offsets({A: 0, B: 0}, earliest={A: 99_000, B: 0}, latest={A: 99_040, B: 20}, limit=30) == {
+        A: 99_020,
+        B: 10,
+    }
+    assert available({A: 0, B: 0}, earliest={A: 99_000, B: 0}, latest={A: 99_040, B: 20}) == 60
+
+
+def test_a_partition_of_which_all_was_deleted_leaves_the_limit_to_the_others() -> None:
+    assert end_offsets({A: 0, B: 0}, earliest={A: 50, B: 0}, latest={A: 50, B: 20}, limit=10) == {A: 50, B: 10}
 
 
 def test_a_partition_that_is_gone_has_no_end() -> None:
@@ -209,10 +221,10 @@ def test_what_waits_counts_new_partitions_and_nothing_below_zero() -> None:
     assert available({A: 60}, earliest={A: 5, B: 15}, latest=LATEST) == 5
 
 
-# (earliest, start or None for a new partition, latest) of each partition
+# (earliest, start or None for a new partition, latest) of each partition; a start may have been deleted
 logs = st.lists(
-    st.tuples(st.integers(0, 50), st.none() | st.integers(0, 10**6), st.integers(0, 10**6)).map(
-        lambda log: (log[0], log[1] if log[1] is None else log[0] + log[1], log[0] + log[2])
+    st.tuples(st.integers(0, 10**6), st.none() | st.integers(0, 10**6), st.integers(0, 10**6)).map(
+        lambda log: (log[0], log[1], log[0] + log[2])
     ),
     min_size=1,
     max_size=8,
@@ -226,7 +238,8 @@ def test_a_limited_batch_moves_on_and_keeps_its_limit(log: list[tuple[int, int |
     latest = {tp: one[2] for tp, one in zip(partitions, log, strict=True)}
     start = {tp: one[1] for tp, one in zip(partitions, log, strict=True) if one[1] is not None}
     end = end_offsets(start, earliest=earliest, latest=latest, limit=limit)
-    taken = {tp: end[tp] - start.get(tp, earliest[tp]) for tp in partitions if latest[tp] > start.get(tp, earliest[tp])}
+    first = {tp: max(start.get(tp, 0), earliest[tp]) for tp in partitions}
+    taken = {tp: end[tp] - first[tp] for tp in partitions if latest[tp] > first[tp]}
     assert end.keys() == latest.keys()
     assert all(end[tp] <= latest[tp] for tp in partitions)
     assert all(count >= 1 for count in taken.values())
@@ -246,6 +259,11 @@ def test_empty_ranges_are_left_out() -> None:
     assert plan({A: 50, B: 3}, LATEST, earliest=EARLIEST).ranges == (covering(B, 3, 20),)
 
 
+def test_a_query_that_must_not_lose_data_learns_all_that_was_deleted_also_after_the_batch() -> None:
+    with pytest.raises(DataLoss, match="from 2 to 5 "):
+        plan({A: 2}, {A: 4}, earliest=EARLIEST)
+
+
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     assert plan({A: 50}, LATEST, earliest=EARLIEST).ranges == (covering(B, 0, 20),)
 
@@ -256,7 +274,7 @@ def lost(partition: TopicPartition, start: int, end: int | None, why: str) -> Lo
 
 LOSSES = {
     "offsets deleted by retention": ({A: 2, B: 20}, LATEST, (covering(A, 5, 50),), lost(A, 2, 5, "deleted")),
-    "all of a range deleted": ({A: 2, B: 20}, {A: 4, B: 20}, (), lost(A, 2, 5, "deleted")),
+    "all of a range deleted": ({A: 2, B: 20}, {A: 4, B: 20}, (), lost(A, 2, 4, "deleted")),
     "a new partition that lost its beginning": ({B: 20}, LATEST, (covering(A, 5, 50),), lost(A, 0, 5, "deleted")),
     "a partition that is gone": ({A: 50, B: 9, C: 1}, LATEST, (covering(B, 9, 20),), lost(C, 1, None, "gone")),
     "a partition gone after its end was listed": ({**LATEST, C: 1}, {**LATEST, C: 4}, (), lost(C, 1, 4, "gone")),

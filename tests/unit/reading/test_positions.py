@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
 from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json, recorded_start
-from tests.unit.reading.brokers import OPEN, T0, T1, Brokers, first_batch, json_of, ranges, recorded
+from tests.unit.reading.brokers import OPEN, T0, T1, Brokers, Ends, first_batch, json_of, ranges, recorded
 
 
 def test_a_stream_from_the_earliest_offsets_starts_there(open_positions):
@@ -96,6 +96,34 @@ def test_the_limit_holds_unless_the_trigger_overrides_it(open_positions):
     source = open_positions(Brokers(t=[(0, 100), (0, 300)]), maxOffsetsPerTrigger="40")
     assert source.latest(json_of(t=[0, 0]), limited=True) == json_of(t=[10, 30])
     assert source.latest(json_of(t=[0, 0]), limited=False) == json_of(t=[100, 300])
+
+
+def test_deleted_offsets_are_skipped_at_once_and_take_no_share_of_the_limit(open_positions, caplog):
+    brokers = Brokers(t=[(99_000, 99_100), (0, 300)])
+    source = open_positions(brokers, maxOffsetsPerTrigger="40", failOnDataLoss="false")
+    start = json_of(t=[0, 0])
+    read = []
+    while (end := recorded(source.latest(start, limited=True))) != start:
+        read.append(ranges(source.batch(start, end)))
+        start = Ends(end)
+    assert read[0] == {0: (99_000, 99_010), 1: (0, 30)}
+    assert all(each.keys() == {0, 1} for each in read[:9]), "neither partition waits for the other"
+    assert start == json_of(t=[99_100, 300])
+    assert caplog.text.count("data was lost") == 1
+    assert "t-0 from 0 to 99000 (deleted by retention, or by request): 99,000 offsets" in caplog.text
+
+
+def test_a_query_that_must_not_lose_data_asks_for_no_earliest_offset_before_the_batch(open_positions):
+    brokers = Brokers(t=[(0, 100)])
+    source = open_positions(brokers, maxOffsetsPerTrigger="40")
+    assert source.latest(json_of(t=[10]), limited=True) == json_of(t=[50])
+    assert len(brokers.sent("ListOffsets")) == 1
+
+
+def test_deleted_offsets_are_nothing_to_start_a_batch_for(open_positions):
+    source = open_positions(Brokers(t=[(90, 100)]), minOffsetsPerTrigger="50", failOnDataLoss="false")
+    source.batch(OPEN, source.latest(OPEN, limited=True))
+    assert source.latest(json_of(t=[0]), limited=True) == json_of(t=[0])
 
 
 def test_the_limit_in_bytes_holds_unless_the_trigger_overrides_it(open_positions):
