@@ -196,7 +196,7 @@ def plan(
     latest: Offsets = MappingProxyType({}),
     log_ends: Offsets = MappingProxyType({}),
 ) -> ReadPlan:
-    """The ranges between `start` and `end` that still exist.
+    """The ranges between `start` and `end` that still exist. An empty one loses nothing, whatever was deleted after it.
 
     `created_again` has the topics that were created again between `start` and `end`, with the words for it; `latest` is
     where their partitions end now. `log_ends` is where truncated logs ended, of those that `end` means.
@@ -235,7 +235,7 @@ def plan(
                 lost.append(Lost(partition=tp, start=last, end=end[tp], why=why, affected=end[tp] - last))
             if perhaps_unread and fail_on_data_loss:
                 there = first
-            if there > first:
+            if first < min(there, last):
                 # A query that goes on reports the rest with the batch that skips it; one that fails, all of it.
                 skipped = there if fail_on_data_loss else min(there, last)
                 lost.append(Lost(partition=tp, start=first, end=skipped, why=_DELETED))

@@ -259,6 +259,10 @@ def test_empty_ranges_are_left_out() -> None:
     assert plan({A: 50, B: 3}, LATEST, earliest=EARLIEST).ranges == (covering(B, 3, 20),)
 
 
+def test_an_empty_range_loses_nothing() -> None:
+    assert plan({A: 2, B: 3}, {A: 2, B: 20}, earliest=EARLIEST) == ReadPlan(ranges=(covering(B, 3, 20),))
+
+
 def test_a_query_that_must_not_lose_data_learns_all_that_was_deleted_also_after_the_batch() -> None:
     with pytest.raises(DataLoss, match="from 2 to 5 "):
         plan({A: 2}, {A: 4}, earliest=EARLIEST)
