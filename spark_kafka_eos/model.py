@@ -31,7 +31,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
 # No topic's name has the character =. Without partitions, it means nothing to others who read these offsets, such
 # as the built-in source.
-_START, _ORIGIN = "start=", "origin="
+_START, _ORIGIN, _BOUNDS = "start=", "origin=", "bounds="
 
 
 def lowest(each: Iterable[Offsets]) -> dict[TopicPartition, int]:
@@ -149,6 +149,22 @@ def recorded_origin(end: Mapping[str, object]) -> Origin | None:
     """The origin that `with_origin` added, None if there is none."""
     names = [name for name in end if name.startswith(_ORIGIN)]
     return origin_from_json(json.loads(names[0].removeprefix(_ORIGIN))) if names else None
+
+
+def with_bounds(end: Mapping[str, Mapping[str, int]], bounds: Mapping[int, Offsets]) -> dict[str, dict[str, int]]:
+    """`end`, and in the name of a further "topic" without partitions where the stream ends: `bounds` has, for each time
+    in ms, the offsets of the first records with it or a later one. Without bounds, `end` alone.
+    """
+    by_time = {str(time): offsets_to_json(bounds[time]) for time in sorted(bounds)}
+    added: dict[str, dict[str, int]] = {_BOUNDS + json.dumps(by_time, separators=(",", ":")): {}} if bounds else {}
+    return added | {name: dict(partitions) for name, partitions in end.items()}
+
+
+def recorded_bounds(end: Mapping[str, object]) -> dict[int, dict[TopicPartition, int]]:
+    """The bounds that `with_bounds` added, empty if there are none."""
+    names = [name for name in end if name.startswith(_BOUNDS)]
+    by_time = json.loads(names[0].removeprefix(_BOUNDS)) if names else {}
+    return {int(time): offsets_from_json(offsets) for time, offsets in by_time.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 positions.py planning.py    where a source starts and where each micro-batch ends; what is read, what is lost
 same_records.py             whether offsets still mean the records for which they were planned
+stream_end.py               where the options end a stream, and what the checkpoint keeps of that
 replayed.py stops.py        up to where a checkpoint that is an old copy repeats what its sink has committed
 byte_limit.py sampling.py   maxBytesPerTrigger: sizes, estimated from samples
 task_split.py               ranges of offsets -> Spark tasks

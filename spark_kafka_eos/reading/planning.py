@@ -6,7 +6,8 @@ offset (read_committed), so nothing after it is planned. The same offsets always
 Rules, as in the built-in source unless noted:
 - Explicit offsets must list exactly the partitions that are read; -2 means earliest, -1 latest. A start need not list
   all if the user sets where the others start (not in the built-in source).
-- A stream may have an end (not in the built-in source). A query that is already past it reads nothing more.
+- A stream may have an end (not in the built-in source; `reading.stream_end`). A query that is already past it reads
+  nothing more.
 - `committed` (not in the built-in source): a partition without a committed offset starts at its earliest offset, like
   one that was added while the query was stopped. If no partition has one, this is an error, unless the user sets what
   to do: offsets can expire, and the query must not silently read everything again.
@@ -122,8 +123,8 @@ def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> d
 
 
 def bounded(begin: Offsets, end: Offsets, bounds: Offsets) -> dict[TopicPartition, int]:
-    """`end`, or the end of the stream if that comes first; not before `begin`."""
-    return {tp: max(min(offset, bounds[tp]), min(offset, begin.get(tp, 0))) for tp, offset in end.items()}
+    """`end`, or the bound of the partition, if it has one and that comes first; not before `begin`."""
+    return {tp: max(min(offset, bounds.get(tp, offset)), min(offset, begin.get(tp, 0))) for tp, offset in end.items()}
 
 
 def timestamps(option: str, wanted: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

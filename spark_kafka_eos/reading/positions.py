@@ -6,7 +6,8 @@ Not obvious:
   be lost silently. So the first offset is always `UNRESOLVED`, and the end of batch 0, which Spark records before the
   batch runs, contains the start as well. (The built-in source writes it to a file of its own, `sources/0/0`.)
 - Spark compares offsets as text; if the text is equal, there is no new data. So the start is returned as it is if its
-  offsets are the end, whatever else has changed, such as a leader.
+  offsets are the end, whatever else has changed, such as a leader. Only a bound by time that was just found makes it
+  another text (`reading.stream_end`).
 - The end of each batch says which records it means (`reading.same_records`), and ranges name their topic's id, so that
   no task reads a topic that was created again as if it were the old one. When a query notices this, an extra
   micro-batch goes back to the beginning of the new topic and reads nothing; if a log was truncated, to where it was.
@@ -49,6 +50,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading import planning
 from spark_kafka_eos.reading.replayed import Replayed
 from spark_kafka_eos.reading.same_records import SameRecords, created_between, origin_of
+from spark_kafka_eos.reading.stream_end import StreamEnd
 from spark_kafka_eos.reading.task_split import Task, split
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,7 @@ class Positions:
         self._gone: set[TopicPartition] = set()  # of these: did not exist when last looked up, after some patience
         self._same = SameRecords(self._cluster)
         self._replayed = Replayed(options.sink, self._same)
+        self._stream_end = StreamEnd(options.ending_offsets, self._at_times)
         self._committed_origin: Origin | None = None  # of a first start that the sink's ledger gives
         self._seen: dict[TopicPartition, int] = {}
         self._pins = False
@@ -220,14 +223,19 @@ class Positions:
             if origin is not None:
                 self._same.belong_to(origin.topic_ids)
             end = self._end(begin, origin, limited=limited)
-            return with_origin(with_start(end, begin), self._same.origin(end))
+            return self._recorded(with_start(end, begin), end)
         if start is not None:
             self._same.recognize(start)
+            self._stream_end.goes_on_from(start)
         begin = {} if start is None else offsets_from_json(start)
         end = self._end(begin, origin_of(start), limited=limited)
-        if start is not None and end == begin:
+        if start is not None and end == begin and self._stream_end.is_recorded(end):
             return start
-        return with_origin(offsets_to_json(end), self._same.origin(end))
+        return self._recorded(offsets_to_json(end), end)
+
+    def _recorded(self, text: JsonOffsets, end: Collection[TopicPartition]) -> JsonOffsets:
+        """`text` of an end, and what else the checkpoint must have: the stream's bounds, and which records it means."""
+        return with_origin(self._stream_end.record(text, end), self._same.origin(end))
 
     def _end(
         self, begin: dict[TopicPartition, int], origin: Origin | None, *, limited: bool
@@ -237,10 +245,11 @@ class Positions:
         if end != begin:
             self._look(now=True)  # are these still the topics that the query has read so far?
         if (back := self._other_records(begin, origin)) is not None:
+            self._stream_end.forget(back)
             if begin != begin | back:
                 return begin | back
             end = self._ends(begin)
-        end = self._bounded(begin, self._caught_up(begin, end))
+        end = self._stream_end.bounded(begin, self._caught_up(begin, end))
         stop = self._replayed.stop(begin, end)
         if stop is not None:
             end = {tp: min(end[tp], at) for tp, at in stop.ends.items() if tp in end}
@@ -344,18 +353,6 @@ class Positions:
             end = self._ends(begin)
         return end
 
-    def _bounded(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """`end`, or where the options end the stream. By time, this is looked up after `end`, so that no record before
-        `end` is missed.
-        """
-        wanted = self._options.ending_offsets
-        if isinstance(wanted, str):
-            return end
-        if isinstance(wanted, Timestamps):
-            return planning.bounded(begin, end, self._at("endingOffsetsByTimestamp", wanted, end))
-        planning.check_partitions("endingOffsets", wanted, end)
-        return planning.bounded(begin, end, wanted)
-
     def _other_records(self, begin: Offsets, origin: Origin | None) -> dict[TopicPartition, int] | None:
         """Where to go back to in the partitions whose offsets in `begin` mean other records now: to the beginning of a
         topic that was created again, and to where a log was truncated. None if all mean the same records.
@@ -388,8 +385,10 @@ class Positions:
 
     def _at(self, option: str, wanted: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:
         times = planning.timestamps(option, wanted, latest)
-        by_time = offsets.at_times(self._cluster, times, isolation_level=self._options.isolation_level)
-        return planning.offsets_by_time(option, wanted, by_time, latest=latest)
+        return planning.offsets_by_time(option, wanted, self._at_times(times), latest=latest)
+
+    def _at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return offsets.at_times(self._cluster, times, isolation_level=self._options.isolation_level)
 
     def _skips(self, limited: bool) -> bool:
         """Whether deleted offsets are skipped before a limit in offsets is divided: they are no records to wait for."""

@@ -97,7 +97,7 @@ class Brokers(KafkaModel):
     def _at_times(self, request):
         def listed(topic, wanted):
             log = self.partitions[TopicPartition(topic.name, wanted.partition_index)]
-            offset = wanted.timestamp if wanted.timestamp < log.last_stable_offset else -1
+            offset = max(wanted.timestamp, log.start_offset) if wanted.timestamp < log.last_stable_offset else -1
             return SimpleNamespace(partition_index=wanted.partition_index, error_code=0, offset=offset)
 
         return SimpleNamespace(
