@@ -21,7 +21,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOT_PACKAGE = ROOT / "spark_kafka_eos"
 PACKAGES = (
-    *("appending", "auth", "dead_letters", "fetching", "ledger", "observe", "operators", "options", "preflight"),
+    *(
+        "appending",
+        "auth",
+        "dead_letters",
+        "fetching",
+        "ledger",
+        "observe",
+        "operators",
+        "options",
+        "participants",
+        "preflight",
+    ),
     *("protocol", "reading", "registry", "replay", "spark", "transaction", "wire"),
 )
 
