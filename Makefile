@@ -23,7 +23,8 @@ KAFKA_4.2.1 := 4.4.0
 # And the newest PySpark on the newer releases of Python, where they are installed, for test-pythons.
 PYTHONS := 3.12 3.13
 # Each has its own brokers and Spark, about 4 GB. A file's tests stay together: they share topics' brokers and sessions.
-JOBS ?= 2
+# Three on two cores: many tests wait for a timeout or a process, and two leave up to half of the time unused.
+JOBS ?= 3
 
 INSTALL := python -m pip install --disable-pip-version-check --quiet
 TOOL = $(BIN)/python -m venv
