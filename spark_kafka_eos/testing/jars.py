@@ -93,6 +93,15 @@ def avro() -> Bundle:
     return Bundle(name="spark-avro", version="4.1.1", modules=(module,))
 
 
+def delta_lake(spark: str, version: str = "4.4.0") -> Bundle:
+    """Delta Lake of this version for this release of Spark (its version number, 4.0 or later)."""
+    of_spark = ".".join(spark.split(".")[:2])
+    names = (f"delta-spark_{of_spark}_2.13", "delta-storage")
+    names += ("delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
+    modules = (Module(organisation="io.delta", name=name, revision=version, alone=True) for name in names)
+    return Bundle(name="delta", version=f"{version}-spark-{of_spark}", modules=tuple(modules))
+
+
 # Scala, connector, token provider (not every release of it is published), Kafka's client.
 _NEWEST_CONNECTOR = ("2.13", "4.2.0", "4.0.0", "3.9.1")
 _CONNECTORS = {

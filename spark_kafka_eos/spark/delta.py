@@ -1,0 +1,148 @@
+"""The protocol for a table of Delta Lake. Version and token are in Delta's own log, in the commits that have the rows.
+
+Each commit has the transaction identifier (`txnAppId`) `kafka-eos:KEY` at our version (`txnVersion`), and in
+`userMetadata` key, version, token and a mark of its own:
+
+    {"kafka-eos": {"key": KEY, "version": after + 1, "token": token, "mark": a random text}}
+
+What makes it a compare-and-set (delta-io/delta 4.4, which other clients need not follow: only Spark writes this key):
+
+- Delta writes nothing if its snapshot has the identifier at this version or a later one, and does not say so
+  (`DeltaCommand.hasBeenExecuted`). So a commit with another mark, or none, has to be looked for.
+- To ask this, it reads the identifier, which makes the commit depend on it (`OptimisticTransaction.txnVersion`). If
+  another commit with the same identifier comes in between, ours fails with ConcurrentTransactionException, whatever the
+  isolation level, and although both only append (`ConflictChecker`). So the versions of one key ascend, and each is of
+  one commit.
+- Delta puts the identifier into the commit before it asks whether that is empty, so an append of no rows is committed:
+  the fence. A MERGE that changes nothing is, too. A DELETE or UPDATE that changes nothing is not.
+- The mark tells our commit from another driver's with the same version and the same token, as two fences have.
+
+The identifier is in the table's state and stays. `userMetadata` is not: Delta deletes old commits from its log
+(`delta.logRetentionDuration`, 30 days, after a checkpoint). If the key's last commit is gone, the identifier is still
+there, so nothing is written, and that is an error. `delta.setTransactionRetentionDuration`, by default not set, would
+have Delta forget the identifier and let a late driver through a fence, so a table with it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_kafka_eos.participants.participant import Conflict, Held
+
+_FIELD = "kafka-eos"
+_FIRST_READ = 20  # commits of the log that are read at first; ours is usually the last one
+_FORGETS = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    """What a commit says of itself in `userMetadata`."""
+
+    key: str
+    version: int
+    token: str | None
+    mark: str
+
+
+class DeltaParticipant:
+    """A participant. `table` is its name, or delta.`/its/path`; it must exist. `key` names the query, and must be no
+    other's. Needs the Python package `delta-spark`, and Delta in the session.
+
+    The rows are a DataFrame, and are appended. With `merge` they are not: `merge(session, rows)` executes one MERGE of
+    this table, in `session`, which makes it the commit. It must be of a DeltaTable of that session:
+
+        DeltaTable.forName(session, "sales").alias("t").merge(rows.alias("s"), "t.id = s.id")….execute()
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: str,
+        *,
+        key: str,
+        merge: Callable[[SparkSession, DataFrame], object] | None = None,
+    ) -> None:
+        self._spark, self._table, self._key, self._merge = spark, table, key, merge
+
+    def held(self) -> Held:
+        if _FORGETS in self._delta().detail().select("properties").collect()[0][0]:
+            raise RuntimeError(f"{self._table} has {_FORGETS}, with which Delta forgets fences: unset it")
+        last = next(self._commits(), None)
+        return Held() if last is None else Held(version=last.version, token=last.token)
+
+    def commit(self, rows: DataFrame | None, token: str | None, *, after: int) -> None:
+        own = _Commit(key=self._key, version=after + 1, token=token, mark=uuid.uuid4().hex)
+        try:
+            self._write(rows, own)
+        except Exception:
+            if self._has(own):  # a hook after the commit failed, or Delta met its own commit
+                return
+            raise
+        if not self._has(own):
+            raise RuntimeError(
+                f"Delta has not committed version {own.version} of the key {self._key!r} to {self._table}. Either its "
+                "log no longer has the key's last commit (delta.logRetentionDuration), or `merge` has not executed a "
+                "MERGE of this table in the session that it was given"
+            )
+
+    def _write(self, rows: DataFrame | None, own: _Commit) -> None:
+        identifier, metadata = f"{_FIELD}:{own.key}", json.dumps({_FIELD: asdict(own)})
+        if rows is not None and self._merge is not None:
+            # MERGE has no options. A session of its own: no other statement takes the version.
+            session = self._spark.newSession()
+            session.conf.set("spark.databricks.delta.write.txnAppId", identifier)
+            session.conf.set("spark.databricks.delta.write.txnVersion", str(own.version))
+            session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
+            self._merge(session, rows)
+            return
+        if rows is None:
+            rows = self._spark.createDataFrame([], self._spark.table(self._table).schema)
+        options = {"txnAppId": identifier, "txnVersion": str(own.version), "userMetadata": metadata}
+        rows.write.format("delta").mode("append").options(**options).saveAsTable(self._table)
+
+    def _has(self, own: _Commit) -> bool:
+        """Whether the table has this commit. Raises Conflict if another one has taken its version."""
+        overtaken = False
+        for each in self._commits():
+            if each.mark == own.mark:
+                return True
+            if each.version < own.version:
+                break
+            overtaken = True
+        if overtaken:
+            raise Conflict(f"the key {self._key!r} of {self._table} is not at version {own.version - 1}")
+        return False
+
+    def _commits(self) -> Iterator[_Commit]:
+        """The key's commits that the log still has, newest first."""
+        limit, before = _FIRST_READ, None
+        while True:
+            log = self._delta().history(limit).select("version", "userMetadata").collect()
+            for version, metadata in log:
+                if before is None or version < before:
+                    before = version
+                    commit = _decode(metadata)
+                    if commit is not None and commit.key == self._key:
+                        yield commit
+            if len(log) < limit:
+                return
+            limit *= 10
+
+    def _delta(self) -> Any:
+        from delta.tables import DeltaTable  # noqa: PLC0415
+
+        return DeltaTable.forName(self._spark, self._table)
+
+
+def _decode(metadata: str | None) -> _Commit | None:
+    """Our part of a commit's `userMetadata`, None if it is another program's."""
+    try:
+        return _Commit(**json.loads(metadata or "null")[_FIELD])
+    except (ValueError, TypeError, KeyError):
+        return None
