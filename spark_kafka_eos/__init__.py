@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.dead_letters import aside, split
+    from spark_kafka_eos.spark.delta import DeltaParticipant
     from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.lineage import LineageListener
     from spark_kafka_eos.spark.progress import ProgressListener
@@ -123,6 +124,7 @@ __all__ = [
     "Conflict",
     "CorruptRecordBatch",
     "DataLoss",
+    "DeltaParticipant",
     "Held",
     "IllegalTransactionState",
     "InvalidRow",
@@ -167,6 +169,7 @@ __getattr__ = lazy(
         "BatchTransaction": "spark_kafka_eos.spark.writer",
         "CommitReport": "spark_kafka_eos.appending.report",
         "Conflict": "spark_kafka_eos.participants.participant",
+        "DeltaParticipant": "spark_kafka_eos.spark.delta",
         "Held": "spark_kafka_eos.participants.participant",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "LineageListener": "spark_kafka_eos.spark.lineage",

@@ -7,6 +7,7 @@ Each commit has the transaction identifier (`txnAppId`) `kafka-eos:KEY` at our v
 
 What makes it a compare-and-set (delta-io/delta 4.4, which other clients need not follow: only Spark writes this key):
 
+- A commit that does not follow the key's last one in the log is not sent. The rest is about what comes in between.
 - Delta writes nothing if its snapshot has the identifier at this version or a later one, and does not say so
   (`DeltaCommand.hasBeenExecuted`). So a commit with another mark, or none, has to be looked for.
 - To ask this, it reads the identifier, which makes the commit depend on it (`OptimisticTransaction.txnVersion`). If
@@ -51,7 +52,7 @@ class _Commit:
 
 
 class DeltaParticipant:
-    """A participant. `table` is its name, or delta.`/its/path`; it must exist. `key` names the query, and must be no
+    """A participant. `table` is its name with the schema, or delta.`/its/path`; it must exist. `key` names the query, and must be no
     other's. Needs the Python package `delta-spark`, and Delta in the session.
 
     The rows are a DataFrame, and are appended. With `merge` they are not: `merge(session, rows)` executes one MERGE of
@@ -73,10 +74,11 @@ class DeltaParticipant:
     def held(self) -> Held:
         if _FORGETS in self._delta().detail().select("properties").collect()[0][0]:
             raise RuntimeError(f"{self._table} has {_FORGETS}, with which Delta forgets fences: unset it")
-        last = next(self._commits(), None)
-        return Held() if last is None else Held(version=last.version, token=last.token)
+        return self._held()
 
     def commit(self, rows: DataFrame | None, token: str | None, *, after: int) -> None:
+        if self._held().version != after:
+            raise self._conflict(after)
         own = _Commit(key=self._key, version=after + 1, token=token, mark=uuid.uuid4().hex)
         try:
             self._write(rows, own)
@@ -91,6 +93,10 @@ class DeltaParticipant:
                 "MERGE of this table in the session that it was given"
             )
 
+    def _held(self) -> Held:
+        last = next(self._commits(), None)
+        return Held() if last is None else Held(version=last.version, token=last.token)
+
     def _write(self, rows: DataFrame | None, own: _Commit) -> None:
         identifier, metadata = f"{_FIELD}:{own.key}", json.dumps({_FIELD: asdict(own)})
         if rows is not None and self._merge is not None:
@@ -104,7 +110,7 @@ class DeltaParticipant:
         if rows is None:
             rows = self._spark.createDataFrame([], self._spark.table(self._table).schema)
         options = {"txnAppId": identifier, "txnVersion": str(own.version), "userMetadata": metadata}
-        rows.write.format("delta").mode("append").options(**options).saveAsTable(self._table)
+        rows.writeTo(self._table).options(**options).append()
 
     def _has(self, own: _Commit) -> bool:
         """Whether the table has this commit. Raises Conflict if another one has taken its version."""
@@ -116,8 +122,11 @@ class DeltaParticipant:
                 break
             overtaken = True
         if overtaken:
-            raise Conflict(f"the key {self._key!r} of {self._table} is not at version {own.version - 1}")
+            raise self._conflict(own.version - 1)
         return False
+
+    def _conflict(self, after: int) -> Conflict:
+        return Conflict(f"the key {self._key!r} of {self._table} is not at version {after}")
 
     def _commits(self) -> Iterator[_Commit]:
         """The key's commits that the log still has, newest first."""
@@ -135,7 +144,7 @@ class DeltaParticipant:
             limit *= 10
 
     def _delta(self) -> Any:
-        from delta.tables import DeltaTable  # noqa: PLC0415
+        from delta.tables import DeltaTable
 
         return DeltaTable.forName(self._spark, self._table)
 

@@ -21,6 +21,7 @@ PUBLIC = {
     "Conflict",
     "CorruptRecordBatch",
     "DataLoss",
+    "DeltaParticipant",
     "Held",
     "IllegalTransactionState",
     "InvalidRow",
