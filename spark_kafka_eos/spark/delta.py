@@ -52,8 +52,9 @@ class _Commit:
 
 
 class DeltaParticipant:
-    """A participant. `table` is its name with the schema, or delta.`/its/path`; it must exist. `key` names the query, and must be no
-    other's. Needs the Python package `delta-spark`, and Delta in the session.
+    """A participant. `table` is its name with the schema, or delta.`/its/path`; it must exist, without columns that are
+    GENERATED ALWAYS AS IDENTITY. `key` names the query, and must be no other's. Needs the Python package `delta-spark`,
+    and Delta in the session.
 
     The rows are a DataFrame, and are appended. With `merge` they are not: `merge(session, rows)` executes one MERGE of
     this table, in `session`, which makes it the commit. It must be of a DeltaTable of that session:
@@ -110,6 +111,7 @@ class DeltaParticipant:
         if rows is None:
             rows = self._spark.createDataFrame([], self._spark.table(self._table).schema)
         options = {"txnAppId": identifier, "txnVersion": str(own.version), "userMetadata": metadata}
+        # In another thread than the session's, saveAsTable takes a table with a path for a new one.
         rows.writeTo(self._table).options(**options).append()
 
     def _has(self, own: _Commit) -> bool:

@@ -94,7 +94,7 @@ def avro() -> Bundle:
 
 
 def delta_lake(spark: str, version: str = "4.4.0") -> Bundle:
-    """Delta Lake of this version for this release of Spark (its version number, 4.0 or later)."""
+    """Delta Lake of this version for this release of Spark (its version number, 4.1 or later)."""
     of_spark = ".".join(spark.split(".")[:2])
     names = (f"delta-spark_{of_spark}_2.13", "delta-storage")
     names += ("delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")

@@ -1,4 +1,4 @@
-"""The protocol on real tables of Delta Lake, to which other drivers write, too. tests/spark/test_delta.py runs this file
+"""The protocol on real tables of Delta Lake, to which other drivers write, too. test_delta.py runs this file
 on a release of Spark that Delta supports.
 """
 

@@ -1,5 +1,5 @@
-"""A driver to be killed: each batch goes to a topic and to a table of Delta Lake. Arguments: bootstrap, from, to, table,
-checkpoint, batch size."""
+"""A driver to be killed: each batch goes to a topic and to a table of Delta Lake. Arguments: bootstrap, from, to,
+table, checkpoint, batch size."""
 
 import sys
 
