@@ -1,5 +1,5 @@
 """A driver to be killed: each batch goes to a topic and to a table of Delta Lake. Arguments: bootstrap, from, to,
-table, checkpoint, batch size."""
+table, checkpoint."""
 
 import sys
 
@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos import DeltaParticipant, TransactionalWriter
 
-bootstrap, source, target, name, checkpoint, size = sys.argv[1:]
+bootstrap, source, target, name, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.appName("both").getOrCreate()
 kafka = {"kafka.bootstrap.servers": bootstrap}
 table = DeltaParticipant(spark, name, key="rows")
@@ -17,7 +17,7 @@ writer = TransactionalWriter(kafka | {"kafka.transactional.id": f"both-{target}"
 drawn = F.concat(F.col("value").cast("string"), F.lit(" "), F.rand().cast("string"))
 rows = (
     spark.readStream.format("kafka-eos")
-    .options(**kafka, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=size)
+    .options(**kafka, subscribe=source, startingOffsets="earliest")
     .load()
     .select(drawn.alias("value"))
 )
