@@ -15,7 +15,7 @@ What makes it a compare-and-set (delta-io/delta 4.4, which other clients need no
   isolation level, and although both only append (`ConflictChecker`). So the versions of one key ascend, and each is of
   one commit.
 - Delta puts the identifier into the commit before it asks whether that is empty, so an append of no rows is committed:
-  the fence. A MERGE that changes nothing is, too. A DELETE or UPDATE that changes nothing is not.
+  the fence. A MERGE that changes nothing is, too. A DELETE that changes nothing is not.
 - The mark tells our commit from another driver's with the same version and the same token, as two fences have.
 
 The identifier is in the table's state and stays. `userMetadata` is not: Delta deletes old commits from its log

@@ -96,8 +96,8 @@ def avro() -> Bundle:
 def delta_lake(spark: str, version: str = "4.4.0") -> Bundle:
     """Delta Lake of this version for this release of Spark (its version number, 4.1 or later)."""
     of_spark = ".".join(spark.split(".")[:2])
-    names = (f"delta-spark_{of_spark}_2.13", "delta-storage")
-    names += ("delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
+    kernel = ("delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
+    names = (f"delta-spark_{of_spark}_2.13", "delta-storage", *kernel)
     modules = (Module(organisation="io.delta", name=name, revision=version, alone=True) for name in names)
     return Bundle(name="delta", version=f"{version}-spark-{of_spark}", modules=tuple(modules))
 
