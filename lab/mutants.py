@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,11 +145,17 @@ def judged(mutant: Mutant, copy: Path, groups: Sequence[Sequence[str]]) -> str |
     """The test that fails on the mutant first, None if none of these groups has one. `copy` is one of the package, and
     left as it was.
     """
-    file = copy / mutant.module
-    original = file.read_text(encoding="utf-8")
-    file.write_text(mutant.code(), encoding="utf-8")
-    try:
+    with changed(copy / mutant.module, mutant.code()):
         return first_failure(copy, groups)
+
+
+@contextmanager
+def changed(file: Path, code: str) -> Iterator[None]:
+    """Let `file` have this code, and afterwards what it had before."""
+    original = file.read_text(encoding="utf-8")
+    file.write_text(code, encoding="utf-8")
+    try:
+        yield
     finally:
         file.write_text(original, encoding="utf-8")
 

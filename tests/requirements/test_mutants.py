@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.mutants import copy_package, run_tests
+from lab.mutants import changed, copy_package, run_tests
 from tests.matrix import Cell
 from tests.mutants import MUTANTS
 from tests.pages import requirements
@@ -42,12 +42,8 @@ def test_without_a_mutant_the_tests_without_a_broker_pass(package):
 def test_without_what_the_row_requires_one_of_its_tests_fails(row, package, cell: Cell):
     mutant = MUTANTS[row]
     file = package / mutant.file
-    whole = file.read_text()
-    file.write_text(mutant.of(whole))
-    try:
+    with changed(file, mutant.of(file.read_text())):
         done = run_tests(package, named_by(row))
-    finally:
-        file.write_text(whole)
     failed = _FAILED.findall(done.stdout)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED and failed, done.stdout[-3_000:] + done.stderr[-3_000:]
     cell("Requirements taken out of the code", row, "what fails", failed[0].removeprefix("tests/"))

@@ -7,12 +7,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from spark_kafka_eos.participants.sql import SqlTable
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.topic_reader import read_topic
+from tests.producing import produce
 from tests.reading import await_stable
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
@@ -42,7 +42,9 @@ def test_topic_and_table_have_the_same_rows_once_whenever_the_driver_is_killed(
     broker: EmbeddedKafka = request.getfixturevalue(fixture)
     source = broker.create_topic(f"both-in-{mode}", 2)
     target = broker.create_topic(f"both-out-{mode}", 3)
-    produce(broker.bootstrap, source)
+    for partition in range(2):
+        values = [b"%d" % number for number in range(partition, RECORDS, 2)]
+        produce(broker.bootstrap, source, values, partition=partition)
     database, checkpoint = tmp_path / "rows.db", tmp_path / "checkpoint"
     connection = sqlite3.connect(database)
     connection.execute("CREATE TABLE rows (row TEXT)")
@@ -62,11 +64,11 @@ def test_topic_and_table_have_the_same_rows_once_whenever_the_driver_is_killed(
 
     for number, kill in enumerate(kills):
         with driver(kill, str(number)) as killed:
-            killed.wait_until((tmp_path / str(number) / "reached").exists, meanwhile=nothing, timeout=180)
+            killed.wait_until((tmp_path / str(number) / "reached").exists, meanwhile=lambda: None, timeout=180)
             assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
         assert committed_batches(checkpoint) == kill.batch, "Spark had not noted the batch"
     with driver() as last:
-        last.wait(meanwhile=nothing, timeout=240)
+        last.wait(meanwhile=lambda: None, timeout=240)
     await_stable(broker.bootstrap, target)
     in_topic = sorted(
         bytes(each.value() or b"").decode() for each in read_topic(broker.bootstrap, target, "read_committed")
@@ -75,14 +77,3 @@ def test_topic_and_table_have_the_same_rows_once_whenever_the_driver_is_killed(
     connection.close()
     assert in_topic == in_table
     assert sorted(int(row.split()[0]) for row in in_table) == list(range(RECORDS))
-
-
-def nothing() -> None:
-    """What there is to do while a driver works."""
-
-
-def produce(bootstrap: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(RECORDS):
-        producer.produce(topic, value=b"%d" % number, partition=number % 2)
-    assert producer.flush(30) == 0
