@@ -30,12 +30,17 @@ def run(
 ) -> int:
     """Run the page's blocks, `between` after each; how many there were. `names` are there from the beginning."""
     namespace: dict[str, object] = {**names, "check": check}
-    blocks = _BLOCK.findall((ROOT / page).read_text())
+    blocks = python_blocks(ROOT / page)
     for number, block in enumerate(blocks, start=1):
         code = block.replace("localhost:9092", bootstrap).replace("/tmp/", f"{folder}/")
         exec(compile(compare(code), f"{page}, block {number}", "exec"), namespace)
         between()
     return len(blocks)
+
+
+def python_blocks(page: Path) -> list[str]:
+    """The page's blocks of Python, in their order."""
+    return _BLOCK.findall(page.read_text())
 
 
 def compare(code: str) -> str:
