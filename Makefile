@@ -45,10 +45,9 @@ test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=pa
 	$(WITH) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
-test-slow: $(READY) $(if $(filter tests tests/spark %kerberos.py,$(TESTS)),build/gssapi) ## Run what is left out of the tests for its length: every cell of the fault matrix, more seeds, a soak; TESTS=path runs a part
+test-slow: $(READY) $(if $(if $(PART),$(filter kerberos,$(PART)),all),build/gssapi) ## Run what is left out of the tests for its length, and record it: every part that has not passed on this code, or PART="tables soak"
 	$(BIN)/python -m tests.jvm
-	PYTHONPATH=$(CURDIR)/build/gssapi $(BIN)/pytest -m slow --junitxml=build/slow-tests.xml $(ON) $(TESTS)
-	$(if $(KAFKA),,$(BIN)/python .ci/slow_run.py write build/slow-tests.xml $(TESTS))
+	PYTHONPATH=$(CURDIR)/build/gssapi $(BIN)/python .ci/slow_run.py run $(ON) $(PART)
 
 # Only the slow tests use Kerberos: gssapi has no wheel for Linux, and takes a compiler and the system's library.
 build/gssapi: | $(READY)

@@ -1,55 +1,194 @@
-"""When the slow tests last passed: `make test-slow` writes it down, to be committed, and `.ci/run` prints it.
+"""The slow tests in parts that fit an hour each, and the record of each part's last run in which every test passed.
 
-All of them take many hours, so each part that was run by itself (`make test-slow TESTS=tests/faults`) has its own line:
-date, commit, number of cases, paths.
+`make test-slow` runs the parts that have no record since the code last changed, so a run that was stopped goes on where
+it was. It writes the record, to be committed; `.ci/run` prints it.
 
-Usage: slow_run.py write build/slow-tests.xml tests/… | slow_run.py print
+Usage: slow_run.py run [--kafka-version VERSION] [PART …] | slow_run.py print
 """
 
+import argparse
 import datetime as dt
+import os
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("slow-run.txt")
+HISTORIES = "tests/simulation/test_seeds.py::test_a_million_histories_are_correct"
+BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
+# What pytest gets for each part, besides `-m slow`.
+PARTS = {
+    "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py"],
+    "traces": ["tests/spec/test_many_traces.py"],
+    **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
+    "all-interleavings": ["tests/simulation/test_exhaustive.py"],
+    "requirements": ["tests/requirements"],
+    "fault-matrix": ["tests/faults/test_matrix.py"],
+    **{f"fault-matrix-between-clusters-{tv}": [BETWEEN_CLUSTERS, "-k", tv] for tv in ("TV1", "TV2")},
+    "three-brokers": ["tests/faults/test_three_brokers.py", "tests/faults/test_two_clusters.py"],
+    "ledger": [
+        "tests/broker/test_moved_ledger.py",
+        "tests/broker/test_outdated_coordinator.py",
+        "tests/broker/test_relative_offsets.py",
+        "tests/spark/test_kafka_is_the_checkpoint.py",
+        "tests/spark/test_reserved_topics.py",
+        "tests/spark/test_restored_checkpoint.py",
+    ],
+    "lost-checkpoints": ["tests/spark/test_lost_checkpoints_proof.py"],
+    "tables": ["tests/broker/test_table.py", "tests/spark/test_table.py", "tests/spark/test_delta.py"],
+    "kills": [
+        "tests/spark/test_crashes.py",
+        "tests/spark/test_fenced_drivers.py",
+        "tests/spark/test_notebook.py",
+        "tests/spark/test_pipelines.py",
+        "tests/spark/test_releases.py",
+        "tests/spark/test_stopping.py",
+        "tests/spark/test_witnesses.py",
+        "tests/spark/test_write_paths.py",
+    ],
+    "dead-letters": ["tests/spark/test_dead_letters_proof.py"],
+    "soak": ["tests/spark/test_soak.py"],
+    "weeks": ["tests/broker/test_weeks.py", "tests/spark/test_weeks.py"],
+    "other-releases": [
+        "tests/broker/test_message_formats.py",
+        "tests/broker/test_old_clients.py",
+        "tests/broker/test_releases.py",
+        "tests/broker/test_rollback.py",
+        "tests/spark/test_before_kafka_3.py",
+        "tests/spark/test_checkpoint_formats.py",
+        "tests/spark/test_migrating_checkpoint.py",
+        "tests/spark/test_rollback.py",
+    ],
+    "readers": ["tests/broker/test_random_workload.py"],
+    "clusters": [
+        "tests/spark/test_databricks.py",
+        "tests/spark/test_other_python.py",
+        "tests/spark/test_standalone_cluster.py",
+        "tests/spark/test_tokens.py",
+        "tests/unit/test_deployment_files.py",
+    ],
+    "kerberos": ["tests/spark/test_kerberos.py"],
+    "alerts": ["tests/unit/test_alerts.py"],
+    "benchmarks": ["tests/broker/test_bench.py", "tests/spark/test_bench.py"],
+}
+# What may change without the slow tests having to run again.
+NOT_TESTED = (":!*.md", ":!docs", ":!.ci")
 
 
-def write(report: Path, record: Path, *paths: str) -> str:
-    """Write the record of a run of `paths` in which every case passed, instead of the last one of the same; its line.
-    Any other run exits with the reason.
-    """
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A part's last run: each of `cases` tests passed, in `seconds`, on `machine`, at `commit`."""
+
+    part: str
+    date: str
+    commit: str
+    cases: int
+    seconds: int
+    machine: str
+
+    @classmethod
+    def read(cls, line: str) -> "Passed":
+        part, date, commit, cases, seconds, machine = line.split("\t")
+        return cls(part, date, commit, int(cases), int(seconds), machine)
+
+    def __str__(self) -> str:
+        return "\t".join(map(str, astuple(self)))
+
+
+def passed(part: str, report: Path, repository: Path) -> Passed:
+    """What to record of a run. One in which not every test passed, or of changed files, exits with the reason."""
     cases = list(ET.parse(report).iter("testcase"))
     if any(case.find(result) is not None for case in cases for result in ("skipped", "failure", "error")):
-        sys.exit("not every slow test passed, so no record of this run")
+        sys.exit(f"{part}: not every slow test passed, so no record of this run")
     if not cases:
-        sys.exit("no slow test ran, so no record of this run")
-    changed = _git(record.parent, "status", "--porcelain", "--untracked-files=no", "--", ":!:*slow-run.txt")
+        sys.exit(f"{part}: no slow test ran, so no record of this run")
+    changed = _git(repository, "status", "--porcelain", "--untracked-files=no", "--", ":!*slow-run.txt")
     if changed:
-        sys.exit(f"the tests ran on uncommitted changes, so no record of this run:\n{changed}")
-    commit = _git(record.parent, "rev-parse", "HEAD")
-    line = f"{dt.datetime.now(dt.UTC):%Y-%m-%d} {commit} {len(cases)} {' '.join(paths)}"
-    others = [each for each in _lines(record) if each.split()[3:] != list(paths)]
-    record.write_text("".join(f"{each}\n" for each in (line, *others)))
-    return line
+        sys.exit(f"{part}: the tests ran on uncommitted changes, so no record of this run:\n{changed}")
+    seconds = round(sum(float(suite.get("time", 0)) for suite in ET.parse(report).iter("testsuite")))
+    date = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
+    return Passed(part, date, _git(repository, "rev-parse", "HEAD"), len(cases), seconds, _machine())
 
 
-def describe(record: Path) -> str:
-    """The record in sentences, each with its distance from HEAD."""
-    said = [_described(record.parent, *line.split()) for line in _lines(record)]
-    return "\n".join(said) or "slow tests: no run on record (make test-slow)"
+def write(found: Passed, record: Path) -> None:
+    """Put the run in the record, instead of the part's last one."""
+    runs = {each.part: each for each in (*read(record), found)}
+    record.write_text("".join(f"{runs[part]}\n" for part in sorted(runs)))
 
 
-def _described(repository: Path, date: str, commit: str, cases: str, *paths: str) -> str:
+def read(record: Path) -> list[Passed]:
+    return [Passed.read(line) for line in record.read_text().splitlines()] if record.is_file() else []
+
+
+def is_current(run: Passed, repository: Path) -> bool:
+    """Whether no code has changed since the run. A commit that this clone does not have is not current."""
+    differs = ["git", "-C", repository, "diff", "--quiet", run.commit, "HEAD", "--", ".", *NOT_TESTED]
+    return subprocess.run(differs, check=False, capture_output=True).returncode == 0
+
+
+def table(runs: Iterable[Passed], parts: Iterable[str], repository: Path) -> Table:
+    """The record of every part, those without one too."""
+    shown = Table("part", "tests passed", "minutes", "on", "at", "commits ago", title="Slow tests (make test-slow)")
+    by_part = {run.part: run for run in runs}
+    for part in parts:
+        run = by_part.get(part)
+        if run is None:
+            shown.add_row(part, "never run to the end", "", "", "", "")
+        else:
+            since = _since(repository, run.commit)
+            shown.add_row(part, str(run.cases), f"{run.seconds / 60:.0f}", run.date, run.commit[:12], since)
+    return shown
+
+
+def run(parts: Sequence[str], kafka_version: str | None) -> list[str]:
+    """Run the parts, one after the other; which of them failed. A run with another broker is not recorded."""
+    failed = []
+    for part in parts:
+        report = ROOT / "build" / f"slow-{part}.xml"
+        on = ["--kafka-version", kafka_version] if kafka_version else []
+        command = [sys.executable, "-m", "pytest", "-m", "slow", f"--junitxml={report}", *on, *PARTS[part]]
+        print(f"== {part}", flush=True)
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            failed.append(part)
+        elif not kafka_version:
+            write(passed(part, report, ROOT), RECORD)
+    return failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("print", help="show the record")
+    running = commands.add_parser("run", help="run parts, and record those that pass")
+    running.add_argument("part", nargs="*", choices=[[], *PARTS], metavar="PART", help=", ".join(PARTS))
+    running.add_argument("--kafka-version")
+    asked = parser.parse_args()
+    failed: list[str] = []
+    if asked.command == "run":
+        done = {found.part for found in read(RECORD) if is_current(found, ROOT)}
+        failed = run(asked.part or [part for part in PARTS if part not in done], asked.kafka_version)
+    Console(width=None if sys.stdout.isatty() else 120).print(table(read(RECORD), PARTS, ROOT))
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def _since(repository: Path, commit: str) -> str:
     try:
-        since = f"{_git(repository, 'rev-list', '--count', f'{commit}..HEAD')} commits ago"
+        return _git(repository, "rev-list", "--count", f"{commit}..HEAD")
     except subprocess.CalledProcessError:
-        since = "which this clone does not have"
-    return f"slow tests of {' '.join(paths)}: all {cases} passed on {date} at {commit[:12]}, {since}"
+        return "not in this clone"
 
 
-def _lines(record: Path) -> list[str]:
-    return record.read_text().splitlines() if record.is_file() else []
+def _machine() -> str:
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{len(os.sched_getaffinity(0))} cores, {gigabytes:.0f} GiB"
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -58,10 +197,4 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["write", report, *paths] if paths:
-            print(f"{write(Path(report), RECORD, *paths)} in {RECORD}: commit it")
-        case ["print"]:
-            print(describe(RECORD))
-        case _:
-            sys.exit(__doc__)
+    main()

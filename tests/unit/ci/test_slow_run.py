@@ -1,0 +1,111 @@
+"""The record of the slow tests: what is written, when it is not, and that every slow test has a part to run in."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.unit.ci.test_verdict import ROOT, report, script
+
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+slow_run = script("slow_run")
+RUN = slow_run.Passed("weeks", "2026-01-01", "0" * 40, 2, 600, "2 cores, 24 GiB")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with one commit."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    commit(folder, "file", "1")
+    return folder
+
+
+def git(repository: Path, *arguments: str) -> None:
+    subprocess.run([*GIT, "-C", repository, *arguments], check=True)
+
+
+def commit(repository: Path, name: str, text: str) -> None:
+    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).write_text(text)
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", name)
+
+
+def passed(repository: Path, cases: dict[str, str]):
+    return slow_run.passed("weeks", report(repository.parent, cases), repository)
+
+
+def printed(runs, repository: Path) -> str:
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(slow_run.table(runs, ["weeks", "soak"], repository))
+    return capture.get()
+
+
+def test_the_record_names_date_commit_cases_minutes_and_machine(repository):
+    run = passed(repository, {"a.b": "", "a.c": ""})
+    assert (run.part, run.cases) == ("weeks", 2)
+    assert re.fullmatch(r"\d+ cores, \d+ GiB", run.machine)
+    shown = printed([run], repository)
+    assert re.search(rf"weeks +│ 2 +│ 0 +│ {run.date} │ {run.commit[:12]} │ 0 ", shown)
+    assert re.search("soak +│ never run to the end", shown)
+
+
+def test_a_record_is_current_until_code_changes(repository):
+    run = passed(repository, {"a.b": ""})
+    commit(repository, "docs/page.md", "2")
+    assert slow_run.is_current(run, repository)
+    commit(repository, "file", "2")
+    assert not slow_run.is_current(run, repository)
+    assert "│ 2 " in printed([run], repository)
+
+
+def test_a_record_of_a_commit_that_is_not_there_says_so(repository):
+    assert not slow_run.is_current(RUN, repository)
+    assert "not in this clone" in printed([RUN], repository)
+
+
+def test_each_part_has_the_record_of_its_last_run(tmp_path):
+    record = tmp_path / "slow-run.txt"
+    other, later = (
+        slow_run.Passed(part, "2026-01-02", "1" * 40, 3, 60, "4 cores, 8 GiB") for part in ("soak", "weeks")
+    )
+    for run in (RUN, other, later):
+        slow_run.write(run, record)
+    assert slow_run.read(record) == [other, later]
+
+
+@pytest.mark.parametrize("inside", ["<failure/>", "<error/>", "<skipped/>"])
+def test_a_run_in_which_a_test_did_not_pass_leaves_no_record(repository, inside):
+    with pytest.raises(SystemExit, match="not every slow test passed"):
+        passed(repository, {"a.b": inside, "a.c": ""})
+
+
+def test_a_run_on_uncommitted_changes_leaves_no_record(repository):
+    (repository / "file").write_text("2")
+    with pytest.raises(SystemExit, match="uncommitted changes"):
+        passed(repository, {"a.b": ""})
+
+
+def test_every_slow_test_is_in_one_part():
+    listed = [sys.executable, "-m", "pytest", "-m", "slow", "--collect-only", "-q"]
+    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    tests = [line for line in found if line.startswith("tests/")]
+    parts = {test: [part for part, paths in slow_run.PARTS.items() if is_in(test, paths)] for test in tests}
+    assert len(parts) > 400
+    assert {test: names for test, names in parts.items() if len(names) != 1} == {}
+
+
+def is_in(test: str, arguments: list[str]) -> bool:
+    """Whether pytest runs the test for arguments that are paths, and perhaps `-k` with a part of its name."""
+    paths, _, within = " ".join(arguments).partition(" -k ")
+    return within in test and any(test.startswith(path) for path in paths.split())
+
+
+def test_the_committed_record_has_parts_that_there_are():
+    assert {run.part for run in slow_run.read(slow_run.RECORD)} <= slow_run.PARTS.keys()
