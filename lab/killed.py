@@ -122,7 +122,7 @@ class KilledQuery:
             self.say(f"kill {number} of {self.kills}: {found}{where and f', {where}'}")
             if victim == "driver":
                 return False
-        driver.wait(meanwhile=lambda: None, timeout=_TIMEOUT + self.patience)
+        driver.wait(timeout=_TIMEOUT + self.patience)
         return True
 
     def _advances(self, driver: Driver, point: Kill | None) -> bool:
@@ -132,7 +132,7 @@ class KilledQuery:
         before, deadline = self._standing(point), time.monotonic() + _TIMEOUT
         while self._standing(point) == before:
             if not driver.running or time.monotonic() > deadline:
-                driver.wait(meanwhile=lambda: None, timeout=0.1)  # raises, unless it has reached the end
+                driver.wait(timeout=0.1)  # raises, unless it has reached the end
                 return False
             time.sleep(_POLL_SECONDS)
         return True

@@ -46,6 +46,10 @@ class Kill:
         return {"KAFKA_EOS_FAILPOINT": f"{self.point}@{self.batch}", "KAFKA_EOS_FAILPOINT_DIR": str(folder)}
 
 
+def _nothing() -> None:
+    """What there is to do while a driver runs, unless the caller says more."""
+
+
 class Driver:
     """`spark-submit` of one job, as a context manager that kills all of its processes at the end.
 
@@ -85,7 +89,9 @@ class Driver:
         """Whether the driver or an executor has Python workers yet."""
         return any(_runs(process, _WORKERS) for process in _tree(self.pid))
 
-    def wait_until(self, condition: Callable[[], bool], *, meanwhile: Callable[[], None], timeout: float) -> None:
+    def wait_until(
+        self, condition: Callable[[], bool], *, meanwhile: Callable[[], None] = _nothing, timeout: float
+    ) -> None:
         """Return when `condition` holds; until then, call `meanwhile` regularly.
 
         Raises ToolFailed if the driver ends first, or after `timeout` seconds.
@@ -96,7 +102,7 @@ class Driver:
             if ended:
                 raise self._failure(f"the driver ended by itself with exit code {self._process.returncode}")
 
-    def wait(self, *, meanwhile: Callable[[], None], timeout: float) -> None:
+    def wait(self, *, meanwhile: Callable[[], None] = _nothing, timeout: float) -> None:
         """Return when the driver has ended with exit code 0. Raises ToolFailed for another code or after `timeout`
         seconds.
         """

@@ -78,7 +78,7 @@ class Query:
 
     def wait_until_logged(self, log: Path, words: str) -> str:
         """The line of an executor's log that has these words, as soon as it is there."""
-        self.driver.wait_until(lambda: words in log.read_text(), meanwhile=nothing, timeout=SECONDS)
+        self.driver.wait_until(lambda: words in log.read_text(), timeout=SECONDS)
         return next(line for line in log.read_text().splitlines() if words in line)
 
     def records(self, isolation_level: Any) -> Counter[int]:
@@ -94,7 +94,7 @@ class Query:
         return max(0, int(at.offset))
 
     def _wait(self, path: Path) -> None:
-        self.driver.wait_until(path.exists, meanwhile=nothing, timeout=SECONDS)
+        self.driver.wait_until(path.exists, timeout=SECONDS)
 
     def _read(self, name: str) -> dict[str, Any]:
         self._wait(self.folder / name)
@@ -301,7 +301,3 @@ def kill_executor_of(worker: psutil.Process) -> None:
     jvm = next(parent for parent in worker.parents() if parent.name() == "java")
     for process in [jvm, *jvm.children(recursive=True)]:
         process.kill()
-
-
-def nothing() -> None:
-    """What to do while waiting."""

@@ -139,13 +139,13 @@ class TwoTopics:
         folder = self._folder / f"run-{self._runs}"
         folder.mkdir()
         with self._driver(conf, kill.environment(folder)) as driver:
-            driver.wait_until((folder / "reached").exists, meanwhile=lambda: None, timeout=180)
+            driver.wait_until((folder / "reached").exists, timeout=180)
             driver.kill()
         assert committed_batches(self.checkpoint) == batch, "Spark had not noted the batch"
 
     def finish(self, **conf: str) -> None:
         with self._driver(conf, {}) as driver:
-            driver.wait(meanwhile=lambda: None, timeout=240)
+            driver.wait(timeout=240)
 
     def planned(self, batch: int) -> list[str]:
         """The lines of `offsets/<batch>`."""

@@ -41,7 +41,7 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
     conf += ["--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"]
     conf += ["--conf", "spark.eventLog.compress=false", "--conf", "spark.eventLog.rolling.enabled=false"]
     with Driver(JOB, arguments, conf=conf, env=python_environment() | {"TMPDIR": str(tmp_path)}, log=log) as driver:
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
 
     assert list(tmp_path.glob("kafka-eos-checkpoint-*")) == [], "Kafka was the checkpoint, and nothing is left"
     copied = [

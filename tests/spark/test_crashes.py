@@ -91,7 +91,7 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
 
     for number, kill in enumerate(kills):
         with driver(kill, str(number)) as killed:
-            killed.wait_until((tmp_path / str(number) / "reached").exists, meanwhile=nothing, timeout=180)
+            killed.wait_until((tmp_path / str(number) / "reached").exists, timeout=180)
             assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
         assert committed_batches(checkpoint) == kill.batch, "Spark had not noted the batch"
         if kill.point == "ended":  # from the others a transaction is still open
@@ -100,7 +100,7 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
         done = kill.batch + (kill.point == "ended")
         assert_once(committed(broker.bootstrap, target) + committed(broker.bootstrap, dead), at_most=done * BATCH)
     with driver() as last:
-        last.wait(meanwhile=nothing, timeout=240)
+        last.wait(timeout=240)
     await_stable(broker.bootstrap, target)
     await_stable(broker.bootstrap, dead)
     good, aside = committed(broker.bootstrap, target), committed(broker.bootstrap, dead)
@@ -123,7 +123,3 @@ def committed(bootstrap: str, topic: str) -> Counter[int]:
 def assert_once(values: Counter[int], *, at_most: int) -> None:
     assert [value for value, count in values.items() if count > 1] == []
     assert len(values) == at_most
-
-
-def nothing() -> None:
-    """What to do while waiting."""

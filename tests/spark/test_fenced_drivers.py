@@ -59,10 +59,10 @@ class Query:
         with first.driver:
             first.await_point()
             with self.driver("second") as second:
-                second.wait(meanwhile=lambda: None, timeout=240)
+                second.wait(timeout=240)
             first.release()
             with pytest.raises(ToolFailed) as ended:
-                first.driver.wait(meanwhile=lambda: None, timeout=240)
+                first.driver.wait(timeout=240)
         return str(ended.value)
 
     def let_the_first_driver_come_back_while_the_second_one_appends(self) -> str:
@@ -77,9 +77,9 @@ class Query:
                 live.await_point()
                 late.release()
                 with pytest.raises(ToolFailed) as ended:
-                    late.driver.wait(meanwhile=lambda: None, timeout=240)
+                    late.driver.wait(timeout=240)
                 live.release()
-                live.driver.wait(meanwhile=lambda: None, timeout=240)
+                live.driver.wait(timeout=240)
         return str(ended.value)
 
 
@@ -92,7 +92,7 @@ class Held:
         self.driver = query.driver(name, **Kill(point=point, batch=1).environment(self._folder))
 
     def await_point(self) -> None:
-        self.driver.wait_until(lambda: held.reached(self._folder), meanwhile=lambda: None, timeout=240)
+        self.driver.wait_until(lambda: held.reached(self._folder), timeout=240)
 
     def release(self) -> None:
         held.release(self._folder)

@@ -154,7 +154,7 @@ def test_a_query_logs_in_from_the_driver_and_the_executors(site, tmp_path):
     conf += [word for each in of_executors.items() for word in ("--conf", f"spark.executorEnv.{'='.join(each)}")]
     environment["SPARK_HOME"] = str(spark_submit().parent.parent)
     with Driver(JOB, arguments, conf=conf, env=environment, log=tmp_path / "driver.log") as driver:
-        driver.wait(meanwhile=lambda: None, timeout=300)
+        driver.wait(timeout=300)
     copied = sorted(bytes(message.value() or b"") for message in read_committed(site.kafka.bootstrap, "guarded-out"))
     assert copied == sorted(f"v{number}".encode() for number in range(500))
     # The plain listener let in the producer and the reader; the query had only the other.

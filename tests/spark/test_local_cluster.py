@@ -55,7 +55,7 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
         env=environment | {"SPARK_HOME": str(spark_submit().parent.parent)},
         log=tmp_path / "driver.log",
     ) as driver:
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
 
     values = sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, target))
     assert values == list(range(RECORDS))
@@ -88,7 +88,7 @@ def test_a_batch_write_needs_no_shared_disk_unless_its_tasks_are_large(
         env=environment | {"SPARK_HOME": str(spark_submit().parent.parent), "TMPDIR": "/proc/self/cwd/tmp"},
         log=tmp_path / "driver.log",
     ) as driver:
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
 
     result = json.loads((tmp_path / "result.json").read_text())
     assert json.loads(result["seen"]) == [False] * 4

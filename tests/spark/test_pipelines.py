@@ -46,12 +46,12 @@ def test_a_pipeline_killed_in_mid_batch_writes_each_record_once(
         folder = tmp_path / str(number)
         folder.mkdir()
         with run(pipeline, kill.environment(folder)) as killed:
-            killed.wait_until((folder / "reached").exists, meanwhile=nothing, timeout=240)
+            killed.wait_until((folder / "reached").exists, timeout=240)
             assert killed.kill() >= 2, "a JVM and at least one Python process were alive"
         assert committed_batches(checkpoint) == kill.batch
     produce(kafka.bootstrap, orders, len(kills))
     with run(pipeline) as last:
-        last.wait(meanwhile=nothing, timeout=240)
+        last.wait(timeout=240)
 
     keys = Counter(int(message.key() or b"") for message in read_committed(kafka.bootstrap, paid))
     assert keys == Counter(range(0, ORDERS * (len(kills) + 1), 3))
@@ -64,9 +64,9 @@ def test_a_full_refresh_is_refused_instead_of_writing_everything_again(kafka: Em
     pipeline = write_pipeline(tmp_path, kafka.bootstrap, orders, paid)
     produce(kafka.bootstrap, orders, 0)
     with run(pipeline) as first:
-        first.wait(meanwhile=nothing, timeout=240)
+        first.wait(timeout=240)
     with run(pipeline, arguments=["--full-refresh-all"]) as refresh, pytest.raises(ToolFailed, match="exit code 1"):
-        refresh.wait(meanwhile=nothing, timeout=240)
+        refresh.wait(timeout=240)
     assert "LedgerRefused" in (pipeline / "log").read_text()
     assert len(read_committed(kafka.bootstrap, paid)) == ORDERS / 3
 
@@ -111,7 +111,3 @@ def produce(bootstrap: str, topic: str, run: int) -> None:
     for number in range(ORDERS * run, ORDERS * (run + 1)):
         producer.produce(topic, key=str(number), value=json.dumps({"paid": "true" if number % 3 == 0 else "false"}))
     producer.flush()
-
-
-def nothing() -> None:
-    pass

@@ -123,14 +123,14 @@ def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_wi
         )
 
     with driver(HERE, Kill(point=killed_at, batch=1)) as killed:
-        killed.wait_until((reached / "reached").exists, meanwhile=lambda: None, timeout=180)
+        killed.wait_until((reached / "reached").exists, timeout=180)
         killed.kill()
     first_run = (folder / "driver.log").read_text()
     # Spark 4.1's own source fails once, after the commit of a batch that runs again: KafkaMicroBatchStream.metrics
     for remaining in (1, 0):
         try:
             with driver(restarted_with, None) as last:
-                last.wait(meanwhile=lambda: None, timeout=240)
+                last.wait(timeout=240)
         except ToolFailed:
             if not remaining or "KafkaMicroBatchStream.metrics" not in (folder / "driver.log").read_text():
                 raise

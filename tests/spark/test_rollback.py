@@ -56,7 +56,7 @@ class Scene:
             env=release.variables(),
             log=self.log,
         ) as driver:
-            driver.wait(meanwhile=lambda: None, timeout=240)
+            driver.wait(timeout=240)
         return self.log.read_text()
 
     @property

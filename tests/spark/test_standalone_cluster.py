@@ -121,10 +121,10 @@ def test_a_packed_environment_reaches_executors_and_a_batch_survives_the_loss_of
     conf = {f"spark.executorEnv.{name}": value for name, value in kill.environment(site).items()}
     arguments = ["--append-mode", "executors", "--max-offsets-per-trigger", str(BATCH)]
     with packed(site).submit(cluster.url, kafka.bootstrap, topics, *arguments, conf=conf) as driver:
-        driver.wait_until(reached.exists, meanwhile=lambda: None, timeout=240)
+        driver.wait_until(reached.exists, timeout=240)
         killed = cluster.kill_worker_of(int(reached.read_text()))
         cluster.start_worker()
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
     assert killed >= 3, "the worker, its executor and a Python process at least"
     assert exactly_once(kafka, topics[1])
     assert list(redone((site / "driver.log").read_text().splitlines())) == [1], "the batch of the kill, and no other"
@@ -140,7 +140,7 @@ def test_a_zip_file_reaches_executors_that_have_the_compiled_packages(
     shipped = Shipped("A ZIP file", site, python=site / "compiled" / "bin" / "python")
     shipped.prepare()
     with shipped.submit(cluster.url, kafka.bootstrap, topics, "--append-mode", "executors") as driver:
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
     assert exactly_once(kafka, topics[1])
 
 
@@ -150,7 +150,7 @@ def test_with_the_package_on_every_node_nothing_is_shipped(
 ) -> None:
     install_package(bare_environment(site / "opt" / "spark-kafka-eos", requires("spark-kafka-eos") or ()))
     with Shipped("Installed on every node", site).submit(cluster.url, kafka.bootstrap, topics) as driver:
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
     assert exactly_once(kafka, topics[1])
 
 
@@ -161,7 +161,7 @@ def test_the_python_without_archives_runs_driver_and_workers(
     needed = [*(requires("spark-kafka-eos") or ()), "pyspark"]
     install_package(bare_environment(site / "opt" / "spark-kafka-eos", needed))
     with Shipped("A faster start", site).submit(cluster.url, kafka.bootstrap, topics) as driver:
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
     assert exactly_once(kafka, topics[1])
 
 
@@ -170,7 +170,7 @@ def test_a_packed_environment_reaches_the_sinks_tasks(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
     with packed(site).submit(cluster.url, kafka.bootstrap, topics) as driver:
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
     assert exactly_once(kafka, topics[1])
 
 
@@ -190,7 +190,7 @@ def test_large_blocks_on_a_disk_that_the_nodes_do_not_share_are_refused_by_name(
         ) as driver,
         pytest.raises(ToolFailed, match="exit code 1"),
     ):
-        driver.wait(meanwhile=lambda: None, timeout=240)
+        driver.wait(timeout=240)
     log = (site / "driver.log").read_text()
     assert "StagingLost" in log and "stagingDir" in log
     assert read_committed(kafka.bootstrap, target) == []

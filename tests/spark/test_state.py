@@ -57,12 +57,12 @@ def killed_and_started_again(kafka: EmbeddedKafka, tmp_path_factory: pytest.Temp
         "KAFKA_EOS_FAILPOINT_HOLDS": str(len(SINKS)),
     }
     with driver(KILLED, armed) as first:
-        first.wait_until(all_wait, meanwhile=lambda: None, timeout=240)
+        first.wait_until(all_wait, timeout=240)
         first.kill()
     for name in [*QUERIES, *SINKS]:
         assert committed_batches(folder / "checkpoints" / name) == KILLED, "Spark had not noted the batch"
     with driver(-1, {}) as second:
-        second.wait(meanwhile=lambda: None, timeout=240)
+        second.wait(timeout=240)
     return folder
 
 

@@ -133,12 +133,12 @@ def test_a_job_that_gets_sigterm_completes_its_batch_and_leaves_no_transaction_o
     env = python_environment() | armed | start.get("env", {})
 
     with Driver(JOB, arguments, **(start | {"env": env}), log=log) as driver:
-        driver.wait_until(lambda: reached(held), meanwhile=lambda: None, timeout=120)
+        driver.wait_until(lambda: reached(held), timeout=120)
         os.kill(driver.pid, signal.SIGTERM)
-        driver.wait_until(lambda: "the driver received SIGTERM" in log.read_text(), meanwhile=lambda: None, timeout=30)
+        driver.wait_until(lambda: "the driver received SIGTERM" in log.read_text(), timeout=30)
         release(held)
         with pytest.raises(ToolFailed, match=f"ended with exit code {exit_code}"):
-            driver.wait(meanwhile=lambda: None, timeout=30)
+            driver.wait(timeout=30)
 
     with Cluster(sink_options(options).client) as cluster:
         facts = describe.transaction(cluster, options["kafka.transactional.id"], now_ms=0)
@@ -160,10 +160,10 @@ def test_a_driver_that_spark_ends_by_sigterm_aborts_the_batch_of_the_sink(option
     env = python_environment() | Kill(point="half appended", batch=0).environment(held)
 
     with Driver(job, arguments, conf=SUBMITTED["conf"], env=env, log=tmp_path / "log") as driver:
-        driver.wait_until(lambda: reached(held), meanwhile=lambda: None, timeout=120)
+        driver.wait_until(lambda: reached(held), timeout=120)
         os.kill(driver.pid, signal.SIGTERM)
         with pytest.raises(ToolFailed, match="ended with exit code 143"):
-            driver.wait(meanwhile=lambda: None, timeout=30)
+            driver.wait(timeout=30)
 
     deadline = time.monotonic() + 30  # much less than transaction.timeout.ms
     with Cluster(sink_options(options).client) as cluster:

@@ -64,11 +64,11 @@ def test_topic_and_table_have_the_same_rows_once_whenever_the_driver_is_killed(
 
     for number, kill in enumerate(kills):
         with driver(kill, str(number)) as killed:
-            killed.wait_until((tmp_path / str(number) / "reached").exists, meanwhile=lambda: None, timeout=180)
+            killed.wait_until((tmp_path / str(number) / "reached").exists, timeout=180)
             assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
         assert committed_batches(checkpoint) == kill.batch, "Spark had not noted the batch"
     with driver() as last:
-        last.wait(meanwhile=lambda: None, timeout=240)
+        last.wait(timeout=240)
     await_stable(broker.bootstrap, target)
     in_topic = sorted(
         bytes(each.value() or b"").decode() for each in read_topic(broker.bootstrap, target, "read_committed")

@@ -56,9 +56,9 @@ def test_what_kafkas_own_tools_send_passes_a_killed_query_once_and_so_its_own_to
     for number, kill in enumerate([*kills, None]):
         with driver(broker, source, target, way, records // 5, tmp_path / str(number), kill) as query:
             if kill is None:
-                query.wait(meanwhile=nothing, timeout=240)
+                query.wait(timeout=240)
             else:
-                query.wait_until((tmp_path / str(number) / "reached").exists, meanwhile=nothing, timeout=180)
+                query.wait_until((tmp_path / str(number) / "reached").exists, timeout=180)
                 query.kill()
                 assert committed_batches(tmp_path / "checkpoint") == kill.batch
 
@@ -152,7 +152,3 @@ def progress(copier: subprocess.Popen[str]) -> int:
 
 def lines(printed: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-
-
-def nothing() -> None:
-    """What to do while waiting."""

@@ -45,10 +45,6 @@ signal.pause()
 """
 
 
-def idle() -> None:
-    """Nothing to do meanwhile."""
-
-
 Start = Callable[..., Driver]
 
 
@@ -75,7 +71,7 @@ def checkpoint(folder: Path, *, offsets: list[str], commits: list[str]) -> Path:
 def test_a_kill_takes_the_children_along(start: Start, tmp_path: Path) -> None:
     pid_file = tmp_path / "child"
     with start(PARENT, str(pid_file)) as driver:
-        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=60)
+        driver.wait_until(pid_file.exists, timeout=60)
         child = psutil.Process(int(pid_file.read_text()))
         assert driver.kill() == 2
     _, alive = psutil.wait_procs([child], timeout=10)
@@ -85,10 +81,10 @@ def test_a_kill_takes_the_children_along(start: Start, tmp_path: Path) -> None:
 def test_a_worker_dies_with_its_executor_and_the_driver_lives_on(start: Start, tmp_path: Path) -> None:
     pid_file, log = tmp_path / "worker", tmp_path / "driver.log"
     with start(CLUSTER, str(pid_file), CLUSTER, WORKER) as driver:
-        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=60)
+        driver.wait_until(pid_file.exists, timeout=60)
         worker = psutil.Process(int(pid_file.read_text()))
         assert driver.kill_executor(worker.pid) == 2
-        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), meanwhile=idle, timeout=60)
+        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), timeout=60)
     _, alive = psutil.wait_procs([worker], timeout=10)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
@@ -96,7 +92,7 @@ def test_a_worker_dies_with_its_executor_and_the_driver_lives_on(start: Start, t
 def test_a_process_of_the_driver_itself_has_no_executor_to_kill(start: Start, tmp_path: Path) -> None:
     pid_file = tmp_path / "child"
     with start(PARENT, str(pid_file)) as driver:
-        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=60)
+        driver.wait_until(pid_file.exists, timeout=60)
         with pytest.raises(ToolFailed, match="not a worker of an executor"):
             driver.kill_executor(int(pid_file.read_text()))
         assert driver.kill() == 2, "nothing was killed"
@@ -105,13 +101,13 @@ def test_a_process_of_the_driver_itself_has_no_executor_to_kill(start: Start, tm
 def test_any_executor_can_be_killed_once_there_is_one(start: Start, tmp_path: Path) -> None:
     pid_file, log = tmp_path / "worker", tmp_path / "driver.log"
     with start(PARENT, str(pid_file)) as driver:
-        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=60)
+        driver.wait_until(pid_file.exists, timeout=60)
         assert driver.kill_an_executor() == 0, "that child is none"
     pid_file.unlink()
     with start(CLUSTER, str(pid_file), WORKER, EXECUTOR) as driver:
-        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=60)
+        driver.wait_until(pid_file.exists, timeout=60)
         assert driver.kill_an_executor() == 1
-        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), meanwhile=idle, timeout=60)
+        driver.wait_until(lambda: "executor ended with -9" in log.read_text(), timeout=60)
         assert driver.running
     assert not driver.running
 
@@ -124,11 +120,11 @@ def test_a_pause_stops_the_children_too_until_it_ends(start: Start, tmp_path: Pa
         return [psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in pids]
 
     with start(PARENT, str(pid_file)) as driver:
-        driver.wait_until(pid_file.exists, meanwhile=idle, timeout=60)
+        driver.wait_until(pid_file.exists, timeout=60)
         driver.pause()
-        driver.wait_until(lambda: all(stopped(driver)), meanwhile=idle, timeout=60)
+        driver.wait_until(lambda: all(stopped(driver)), timeout=60)
         driver.resume()
-        driver.wait_until(lambda: not any(stopped(driver)), meanwhile=idle, timeout=60)
+        driver.wait_until(lambda: not any(stopped(driver)), timeout=60)
         driver.pause()
         assert driver.kill() == 2, "a paused one can be killed"
 
@@ -138,7 +134,7 @@ def test_a_driver_that_ends_before_its_point_is_a_failure_that_shows_its_log(sta
         start("raise SystemExit('no such topic')") as driver,
         pytest.raises(ToolFailed, match="exit code 1") as failure,
     ):
-        driver.wait_until(lambda: False, meanwhile=idle, timeout=60)
+        driver.wait_until(lambda: False, timeout=60)
     assert "no such topic" in str(failure.value)
 
 
@@ -151,13 +147,13 @@ for _ in range(50): print("+- Project")
 raise SystemExit(1)
 """
     with start(code) as driver, pytest.raises(ToolFailed) as failure:
-        driver.wait(meanwhile=idle, timeout=60)
+        driver.wait(timeout=60)
     assert failure.value.action.splitlines()[1:] == ["spark_kafka_eos.errors.UnknownTopic: topic 'x' does not exist."]
 
 
 def test_a_driver_that_fails_is_not_taken_for_one_that_is_done(start: Start) -> None:
     with start("raise SystemExit(3)") as driver, pytest.raises(ToolFailed, match="exit code 3"):
-        driver.wait(meanwhile=idle, timeout=60)
+        driver.wait(timeout=60)
 
 
 def test_a_driver_that_takes_too_long_is_given_up(start: Start) -> None:
@@ -165,7 +161,7 @@ def test_a_driver_that_takes_too_long_is_given_up(start: Start) -> None:
         start("import signal; signal.pause()") as driver,
         pytest.raises(ToolFailed, match=r"within 0\.3 s"),
     ):
-        driver.wait(meanwhile=idle, timeout=0.3)
+        driver.wait(timeout=0.3)
     assert not psutil.pid_exists(driver.pid)
 
 
@@ -173,7 +169,7 @@ def test_the_environment_reaches_the_driver(start: Start, tmp_path: Path) -> Non
     kill = Kill(point="half appended", batch=3)
     code = "import os; assert os.environ['KAFKA_EOS_FAILPOINT'] == 'half appended@3'"
     with start(code, env=kill.environment(tmp_path)) as driver:
-        driver.wait(meanwhile=idle, timeout=60)
+        driver.wait(timeout=60)
 
 
 def test_a_batch_planned_and_not_committed_is_in_flight(tmp_path: Path) -> None:
