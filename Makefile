@@ -96,10 +96,13 @@ $(READY): requirements-dev.txt pyproject.toml .ci/prerequisites.sh
 
 # The rest is not part of a normal run: these resolve or download what a registry has today.
 .PHONY: lock
-lock: $(READY) ## Renew requirements-dev.txt: the newest versions that pyproject.toml allows, with their hashes
+lock: $(READY) ## Renew requirements-dev.txt, and the image's: the newest versions that pyproject.toml allows, with their hashes
 	$(TOOL) build/uv && build/uv/bin/$(INSTALL) uv
 	build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --upgrade \
 	  --custom-compile-command 'make lock' --extra dev --output-file requirements-dev.txt pyproject.toml
+	build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --custom-compile-command 'make lock' --constraint requirements-dev.txt \
+	  --output-file conf/kubernetes/requirements.txt pyproject.toml
 
 .PHONY: test-lowest
 test-lowest: $(READY) ## Run the unit tests and a core of the others on the lowest versions that pyproject.toml allows

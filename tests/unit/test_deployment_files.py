@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,11 +35,18 @@ def listed(item: object) -> dict[str, object]:
 # The fields that are used of the operator's resource, with the types that its definition gives them (2.5.2).
 TEXT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 MOUNTS = {"volumeMounts": listed(closed(name=TEXT, mountPath=TEXT))}
-SECURITY = closed(runAsUser=NUMBER, runAsGroup=NUMBER, fsGroup=NUMBER, runAsNonRoot={"type": "boolean"})
+SWITCH = {"type": "boolean"}
+SECURITY = closed(
+    runAsUser=NUMBER, runAsGroup=NUMBER, fsGroup=NUMBER, runAsNonRoot=SWITCH, seccompProfile=closed(type=TEXT)
+)
+OF_CONTAINER = closed(
+    allowPrivilegeEscalation=SWITCH, readOnlyRootFilesystem=SWITCH, capabilities=closed(drop=listed(TEXT))
+)
 POD = MOUNTS | {
     "cores": NUMBER,
     "memory": TEXT,
     "podSecurityContext": SECURITY,
+    "securityContext": OF_CONTAINER,
     "secrets": listed(closed(name=TEXT, path=TEXT, secretType={"enum": ["Generic"]})),
 }
 SPARK_APPLICATION = closed(
@@ -60,7 +68,8 @@ SPARK_APPLICATION = closed(
             onSubmissionFailureRetries=NUMBER,
             onSubmissionFailureRetryInterval=NUMBER,
         ),
-        volumes=listed(closed(name=TEXT, persistentVolumeClaim=closed(claimName=TEXT))),
+        sparkConf={"type": "object", "additionalProperties": TEXT},
+        volumes=listed(closed(name=TEXT, persistentVolumeClaim=closed(claimName=TEXT), emptyDir=closed())),
         driver=closed(**POD, serviceAccount=TEXT),
         executor=closed(**POD, instances=NUMBER),
     ),
@@ -84,8 +93,12 @@ def driver_of_job() -> dict[str, Any]:
 
 
 def arguments_of_job() -> list[str]:
+    return arguments_of(driver_of_job())
+
+
+def arguments_of(driver: dict[str, Any]) -> list[str]:
     """What the Job's driver passes to copy_topic.py."""
-    arguments: list[str] = driver_of_job()["args"]
+    arguments: list[str] = driver["args"]
     return arguments[arguments.index("/opt/spark/jobs/copy_topic.py") + 1 :]
 
 
@@ -136,17 +149,99 @@ def test_both_manifests_run_the_same_query():
     assert f"--tag {image} " in DOCKERFILE
 
 
+def pods() -> dict[str, dict[str, Any]]:
+    """The pod of each manifest, in Kubernetes' form."""
+    [job], [template], [application] = map(documents, ("job", "pod-template", "spark-application"))
+    found = {"job": job["spec"]["template"]["spec"], "pod-template": template["spec"]}
+    for role in ("driver", "executor"):
+        of = application["spec"][role]
+        container = {"securityContext": of["securityContext"], "volumeMounts": of["volumeMounts"]}
+        secrets = [{"name": each["name"], "secret": {}} for each in of["secrets"]]
+        volumes = [*application["spec"]["volumes"], *secrets]
+        found[role] = {"securityContext": of["podSecurityContext"], "containers": [container], "volumes": volumes}
+    return found
+
+
+def violations(pod: dict[str, Any]) -> list[str]:
+    """What the profile "restricted" of Kubernetes' Pod Security Standards forbids in the pod."""
+    context = pod.get("securityContext", {})
+    found = [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
+    if context.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"}:
+        found.append("seccompProfile")
+    if not context.get("runAsNonRoot") or context.get("runAsUser") == 0:
+        found.append("runAsNonRoot")
+    for container in [*pod["containers"], *pod.get("initContainers", [])]:
+        own = container.get("securityContext", {})
+        if own.get("allowPrivilegeEscalation") is not False:
+            found.append("allowPrivilegeEscalation")
+        if own.get("privileged") or own.get("runAsUser") == 0 or own.get("runAsNonRoot") is False:
+            found.append("privileged")
+        if own.get("capabilities", {}).get("drop") != ["ALL"] or own["capabilities"].get("add"):
+            found.append("capabilities")
+        if any("hostPort" in port for port in container.get("ports", [])):
+            found.append("hostPort")
+    allowed = {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    return found + [volume["name"] for volume in pod["volumes"] if not volume.keys() <= {"name", *allowed}]
+
+
+@pytest.mark.parametrize("name", pods())
+def test_each_pod_passes_the_restricted_profile_and_writes_to_its_volumes_only(name):
+    pod = pods()[name]
+    assert violations(pod) == []
+    for container in pod["containers"]:
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert (mounts["tmp"], mounts["work"]) == ("/tmp", "/opt/spark/work-dir")
+        assert f"WORKDIR {mounts['work']}\n" in DOCKERFILE
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"hostNetwork": True}, "hostNetwork"),
+        ({"securityContext": {"runAsNonRoot": True}}, "seccompProfile"),
+        ({"containers": [{}]}, "capabilities"),
+        ({"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}, "host"),
+    ],
+)
+def test_what_the_profile_forbids_is_noticed(change, found):
+    assert found in violations(pods()["job"] | change)
+
+
+def test_options_are_encrypted_on_their_way_to_the_executors_as_the_page_on_security_asks():
+    asked = {f"spark.{name}" for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled")}
+    page = (ROOT / "docs" / "security.md").read_text()
+    assert all(f"`{name}`" in page for name in asked)
+    arguments = driver_of_job()["args"]
+    settings = [arguments[at + 1] for at, word in enumerate(arguments) if word == "--conf"]
+    assert {f"{name}=true" for name in asked} <= set(settings)
+    [application] = documents("spark-application")
+    assert application["spec"]["sparkConf"] == dict.fromkeys(asked, "true")
+
+
 def test_without_storage_the_job_has_the_arguments_and_the_volume_of_the_page():
     page = (ROOT / "docs" / "kafka-checkpoint.md").read_text()
     shown = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
     [job] = documents("job")
     pod = job["spec"]["template"]["spec"]
-    pod["containers"][0] |= {name: shown[name] for name in ("args", "volumeMounts")}
-    pod["volumes"] = shown["volumes"]
+    [container], replaced = pod["containers"], {volume["name"]: volume for volume in shown["volumes"]}
+    assert replaced.keys() <= {volume["name"] for volume in pod["volumes"]}
+    pod["volumes"] = [replaced.get(each["name"], each) for each in pod["volumes"] if each["name"] != "checkpoints"]
+    container["volumeMounts"] = [each for each in container["volumeMounts"] if each["name"] != "checkpoints"]
+    container["args"][container["args"].index("--checkpoint") :] = shown["args"]
     kubernetes_validate.validate(job, OLDEST, strict=True)
-    given = parser().parse_args(shown["args"])
+    given = parser().parse_args(arguments_of(container))
     assert (given.checkpoint, given.starting_offsets) == (None, "committed-or-earliest")
-    assert [mount["name"] for mount in shown["volumeMounts"]] == [volume["name"] for volume in shown["volumes"]]
+    assert (given.properties, given.append_mode) == ("/etc/kafka/client.properties", "auto")
 
 
 def test_driver_and_executors_find_the_secret_and_the_checkpoint_where_the_query_says():
@@ -173,21 +268,22 @@ def test_the_image_holds_the_jobs_and_the_python_that_spark_is_told_to_use():
     assert application["spec"]["mainApplicationFile"] == f"local://{copied[1]}/copy_topic.py"
     [made] = re.findall(r" -m venv (\S+)", DOCKERFILE)
     assert f"PYSPARK_PYTHON={made}/bin/python\n" in DOCKERFILE
-    [sparks] = re.findall(r"^FROM apache/spark:([\d.]+)-scala AS spark$", DOCKERFILE, re.MULTILINE)
+    [sparks] = re.findall(r"^ARG SPARK_IMAGE=apache/spark:([\d.]+)-scala$", DOCKERFILE, re.MULTILINE)
     assert sparks == application["spec"]["sparkVersion"]
 
 
 @pytest.mark.slow
 def test_the_images_python_steps_run_and_the_connector_is_there(tmp_path):
-    """With the wheel of this checkout in the place of the published one, in a folder in the place of /opt."""
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]
+    """In a folder in the place of /opt."""
+    [requirements, install] = re.findall(r"^COPY (\S+) dist/\*\.whl (\S+)$", DOCKERFILE, re.MULTILINE)[0]
+    folder = tmp_path / install.lstrip("/")
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / requirements, folder)
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
     subprocess.run(build, check=True, timeout=120)
-    [wheel] = tmp_path.glob("*.whl")
     [step] = re.findall(r"^RUN (python3 (?:.*\\\n)*.*)", DOCKERFILE, re.MULTILINE)
-    step = step.replace("/opt/", f"{tmp_path}/opt/").replace(
-        "install --no-cache-dir spark-kafka-eos", f"install {wheel}"
-    )
-    subprocess.run(["bash", "-ec", step.replace("python3 -m", f"{sys.executable} -m")], check=True, timeout=600)
+    step = step.replace("/opt/", f"{tmp_path}/opt/").replace("python3 -m", f"{sys.executable} -m")
+    subprocess.run(["bash", "-ec", step], check=True, timeout=600)
     code = "import google_crc32c, kafka, numpy, pandas, pyarrow, spark_kafka_eos; print(spark_kafka_eos.__file__)"
     python = tmp_path / "opt" / "spark-kafka-eos" / "bin" / "python"
     found = subprocess.run(

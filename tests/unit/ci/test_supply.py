@@ -16,8 +16,19 @@ from tests.unit.ci.test_verdict import ROOT, script
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements-dev.txt").read_text()
-PINNED = [Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if line[:1].isalnum()]
+IMAGE_LOCK = (ROOT / "conf" / "kubernetes" / "requirements.txt").read_text()
 EXTRAS = PROJECT["optional-dependencies"]
+
+
+def pinned(lock: str) -> list[Requirement]:
+    return [Requirement(line.rstrip(" \\")) for line in lock.splitlines() if line[:1].isalnum()]
+
+
+def name_of(requirement: str) -> str:
+    return Requirement(requirement).name
+
+
+PINNED = pinned(LOCK)
 
 
 def named(name: str) -> str:
@@ -45,9 +56,17 @@ def test_each_requirement_is_pinned_to_a_version_that_it_allows():
             assert requirement.specifier.contains(version.version), f"{pin} is not {requirement}; run: make lock"
 
 
-def test_each_pinned_version_has_its_hashes_and_no_line_names_a_place():
-    assert len(re.findall(r"==.* \\\n    --hash=sha256:[0-9a-f]{64}", LOCK)) == len(PINNED)
-    assert "://" not in LOCK
+@pytest.mark.parametrize("lock", [LOCK, IMAGE_LOCK], ids=["development", "image"])
+def test_each_pinned_version_has_its_hashes_and_no_line_names_a_place(lock):
+    assert len(re.findall(r"==.* \\\n    --hash=sha256:[0-9a-f]{64}", lock)) == len(pinned(lock)) > 10
+    assert "://" not in lock
+
+
+def test_the_image_gets_every_dependency_in_a_version_that_was_tested():
+    image = pinned(IMAGE_LOCK)
+    assert {named(each) for each in map(name_of, PROJECT["dependencies"])} <= {named(pin.name) for pin in image}
+    tested = {(named(pin.name), str(pin.specifier)) for pin in PINNED}
+    assert [str(pin) for pin in image if (named(pin.name), str(pin.specifier)) not in tested] == []
 
 
 def test_the_page_on_deploying_has_every_extra_with_what_it_adds():
