@@ -39,6 +39,11 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
         "spark.eventLog.dir": str(events),
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "false",
+        # As docs/security.md asks for.
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": "of this test",
+        "spark.network.crypto.enabled": "true",
+        "spark.io.encryption.enabled": "true",
     }
     environment = python_environment()
     with Driver(
