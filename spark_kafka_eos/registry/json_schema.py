@@ -9,6 +9,9 @@
 | one of these or null | the same |
 | everything else (several types, tuples, no type, …) | string: the part's text in JSON |
 
+Whoever writes to a topic may choose the schema of a value. So a pattern takes time linear in the value, or, if it looks
+around or back, a bounded number of steps, and a schema's references are looked up among those of the registry only.
+
 Source: JSON Schema, drafts 4 to 2020-12; Confluent Schema Registry, "JSON Schema serializer".
 """
 
@@ -18,9 +21,8 @@ import json
 import math
 from typing import Any, NoReturn
 
-import jsonschema
+import jsonschema_rs
 import pyarrow as pa
-from jsonschema.validators import validator_for
 from referencing import Registry as References
 from referencing import Resource
 from referencing.exceptions import Unresolvable
@@ -34,6 +36,8 @@ from spark_kafka_eos.registry.rows import ReadColumn, Rows
 
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _NULL = {"type": "null"}
+# A value whose pattern needs more steps is not valid: milliseconds, where a plain engine needs hours.
+_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000)
 
 
 class OutOfRange(ValueError):
@@ -42,12 +46,12 @@ class OutOfRange(ValueError):
 
 class JsonFormat:
     def __init__(self, wanted: SchemaText) -> None:
-        self._schema, self._validator = _parsed(wanted)
-        self.arrow: pa.DataType = _arrow(self._schema, self._validator, Nesting())
-        self.name: str = self._schema.get("title", "") if isinstance(self._schema, dict) else ""
+        schema, self._validator, resolver = _parsed(wanted)
+        self.arrow: pa.DataType = _arrow(schema, resolver, Nesting())
+        self.name: str = schema.get("title", "") if isinstance(schema, dict) else ""
 
     def reader(self, written: SchemaText) -> ReadColumn:
-        _, validator = _parsed(written)
+        _, validator, _ = _parsed(written)
 
         def read(rows: Rows) -> pa.Array:
             data = rows.data.data
@@ -71,31 +75,47 @@ class JsonFormat:
         plain = _plain(value, self.arrow)
         error = next(self._validator.iter_errors(plain), None)
         if error is not None:  # its text has the value
-            raise InvalidRow(f"{error.json_path} does not fit its JSON schema: {error.validator}")
+            path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+            raise InvalidRow(f"${path} does not fit its JSON schema: {error.kind.name}")
         return prefix + json.dumps(plain).encode()
 
 
-def _parsed(text: SchemaText) -> tuple[Any, Any]:
-    """The schema and its validator. Raises UnsupportedSchema."""
+def _parsed(text: SchemaText) -> tuple[Any, jsonschema_rs.Validator, Any]:
+    """The schema, its validator, and what finds its references. Raises UnsupportedSchema."""
     try:
         schema = json.loads(text.text)
-        kind = validator_for(schema, default=jsonschema.Draft7Validator)
-        kind.check_schema(schema)
-        others = [
-            (name, Resource.from_contents(json.loads(each), default_specification=DRAFT7))
-            for name, each in text.references
-        ]
-    except (ValueError, jsonschema.SchemaError, RecursionError) as error:
+        others = [(name, json.loads(each)) for name, each in text.references]
+        registry = jsonschema_rs.Registry(others, draft=jsonschema_rs.Draft7) if others else None
+        validator = _draft(schema)(schema, registry=registry, pattern_options=_PATTERNS, offline=True)
+        references = References().with_resources((name, _resource(each)) for name, each in others)
+    except jsonschema_rs.ValidationError as error:
+        if error.kind.name == "$ref":
+            raise UnsupportedSchema("nothing is found under one of its references") from error
+        raise UnsupportedSchema(f"not a JSON schema: {error.kind.name}") from error
+    except (ValueError, jsonschema_rs.ReferencingError, RecursionError) as error:
         raise UnsupportedSchema(f"not a JSON schema: {type(error).__name__}") from error
-    return schema, kind(schema, registry=References().with_resources(others))
+    return schema, validator, references.resolver_with_root(_resource(schema))
 
 
-def _value(body: bytes, validator: Any, kind: pa.DataType) -> tuple[Any, Cause | None]:
+def _draft(schema: Any) -> type[Any]:
+    """The validators' class for the draft that the schema names; draft 7 if it names none, or one of its own."""
+    named = isinstance(schema, dict) and "$schema" in schema
+    try:
+        return jsonschema_rs.validator_cls_for(schema) if named else jsonschema_rs.Draft7Validator
+    except jsonschema_rs.ValidationError:
+        return jsonschema_rs.Draft7Validator
+
+
+def _resource(schema: Any) -> Resource[Any]:
+    return Resource.from_contents(schema, default_specification=DRAFT7)
+
+
+def _value(body: bytes, validator: jsonschema_rs.Validator, kind: pa.DataType) -> tuple[Any, Cause | None]:
     try:
         value = json.loads(body, parse_constant=_refuse)
         if not validator.is_valid(value):
-            return None, Cause.UNDECODABLE
-    except Exception:  # noqa: BLE001  # validators are not made for every number, and a schema may refer to nothing
+            return None, Cause.OUT_OF_RANGE if _has_infinity(value) else Cause.UNDECODABLE
+    except (ValueError, RecursionError):  # also half of a surrogate pair
         return None, Cause.UNDECODABLE
     try:
         return _read(value, kind), None
@@ -105,22 +125,28 @@ def _value(body: bytes, validator: Any, kind: pa.DataType) -> tuple[Any, Cause |
         return None, Cause.INCOMPATIBLE
 
 
+def _has_infinity(value: Any) -> bool:
+    """Whether a number is larger than a float can be, as 1e400. The validator takes it for no number."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(_has_infinity, parts)) or (isinstance(value, float) and math.isinf(value))
+
+
 def _refuse(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
 
 
-def _arrow(schema: Any, validator: Any, above: Nesting) -> pa.DataType:
+def _arrow(schema: Any, resolver: Any, above: Nesting) -> pa.DataType:
     above.count()
     if not isinstance(schema, dict):
         return pa.string()
     if "$ref" in schema:
-        return _referred(schema["$ref"], validator, above)
+        return _referred(schema["$ref"], resolver, above)
     for word in ("oneOf", "anyOf"):
         branches = [branch for branch in schema.get(word, ()) if branch != _NULL]
         if word in schema:
-            return _arrow(branches[0], validator, above) if len(branches) == 1 else pa.string()
+            return _arrow(branches[0], resolver, above) if len(branches) == 1 else pa.string()
     if len(schema.get("allOf", ())) == 1 and "properties" not in schema:
-        return _arrow(schema["allOf"][0], validator, above)
+        return _arrow(schema["allOf"][0], resolver, above)
     kind = schema.get("type", "object" if "properties" in schema else None)
     if isinstance(kind, list):
         present = [each for each in kind if each != "null"]
@@ -128,21 +154,21 @@ def _arrow(schema: Any, validator: Any, above: Nesting) -> pa.DataType:
     match kind:
         case "object" if schema.get("properties"):
             fields = schema["properties"].items()
-            return pa.struct([pa.field(name, _arrow(each, validator, above)) for name, each in fields])
+            return pa.struct([pa.field(name, _arrow(each, resolver, above)) for name, each in fields])
         case "object" if isinstance(schema.get("additionalProperties"), dict):
-            return pa.map_(pa.string(), _arrow(schema["additionalProperties"], validator, above))
+            return pa.map_(pa.string(), _arrow(schema["additionalProperties"], resolver, above))
         case "array" if isinstance(schema.get("items"), dict):
-            return pa.list_(pa.field("element", _arrow(schema["items"], validator, above)))
+            return pa.list_(pa.field("element", _arrow(schema["items"], resolver, above)))
     return _SIMPLE.get(str(kind), pa.string())
 
 
-def _referred(reference: str, validator: Any, above: Nesting) -> pa.DataType:
+def _referred(reference: str, resolver: Any, above: Nesting) -> pa.DataType:
     inside = above.within(reference, reference)
     try:
-        found = validator._resolver.lookup(reference)  # noqa: SLF001 - jsonschema shows it in no other way
+        found = resolver.lookup(reference)
     except Unresolvable as error:
         raise UnsupportedSchema(f"nothing is found under {reference}") from error
-    return _arrow(found.contents, validator.evolve(_resolver=found.resolver), inside)
+    return _arrow(found.contents, found.resolver, inside)
 
 
 def _read(value: Any, kind: pa.DataType) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import time
 
 import pyarrow as pa
@@ -56,13 +57,14 @@ def decoded(server, kind: SchemaType, schema: str, bodies: list[bytes], *, writt
     ("body", "cause"),
     [
         (b'{"name": "\\ud800"}', Cause.INCOMPATIBLE),
-        (b'{"labels": {"\\ud800": 1}}', Cause.INCOMPATIBLE),
-        (b'{"count": 1e400}', Cause.UNDECODABLE),
+        (b'{"labels": {"\\ud800": 1}}', Cause.UNDECODABLE),
+        (b'{"count": 1e400}', Cause.OUT_OF_RANGE),
         (b'{"price": 1e400}', Cause.OUT_OF_RANGE),
-        (b'{"step": 1e400}', Cause.UNDECODABLE),
-        (b'{"step": ' + b"9" * 400 + b"}", Cause.UNDECODABLE),
+        (b'{"step": 1e400}', Cause.OUT_OF_RANGE),
+        (b'{"step": ' + b"9" * 400 + b"}", Cause.OUT_OF_RANGE),
+        (b'{"name": "a", "other": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", Cause.UNDECODABLE),
     ],
-    ids=["half of a surrogate pair", "in a key", "an infinite integer", "an infinite number", "its multiple", "long"],
+    ids=["half of a pair", "in a key", "an infinite integer", "an infinite number", "its multiple", "long", "nested"],
 )
 def test_json_that_python_reads_and_spark_cannot_hold_is_a_fault_of_its_row(server, body, cause):
     found = decoded(server, "JSON", JSON_SCHEMA, [GOOD, body, GOOD])
@@ -82,11 +84,30 @@ def test_a_protobuf_value_that_json_cannot_hold_is_a_fault_of_its_row(server):
     assert "cannot be decoded with schema 1: ValueError" in found.faults[1].message
 
 
-def test_a_schema_that_refers_to_nothing_is_a_fault_of_its_rows(server):
-    lost = json.dumps({"properties": {"name": {"$ref": "http://127.0.0.1:1/elsewhere.json"}}})
-    found = decoded(server, "JSON", JSON_SCHEMA, [GOOD, GOOD], written=lost)
+def test_a_schema_whose_reference_leaves_the_registry_is_a_fault_of_its_rows_and_nobody_is_asked(server):
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        elsewhere.settimeout(0)
+        lost = json.dumps({"properties": {"name": {"$ref": f"http://127.0.0.1:{elsewhere.getsockname()[1]}/a.json"}}})
+        found = decoded(server, "JSON", JSON_SCHEMA, [GOOD, GOOD], written=lost)
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
     assert found.values.null_count == 2
+    assert {fault.cause for fault in found.faults.values()} == {Cause.INCOMPATIBLE}
+    assert "nothing is found under one of its references" in found.faults[0].message
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^(a+)+$", "^(?=(a+)+$)a", r"^(a|a)*\1$", "^(a?){100}a{100}$"], ids=["plain", "ahead", "back", "many"]
+)
+def test_a_schemas_pattern_takes_a_bounded_time_whatever_the_value(server, pattern):
+    """Python's `re` takes seconds for 24 of these characters, and twice as long for each one more."""
+    slow = json.dumps({"properties": {"name": {"type": "string", "pattern": pattern}}})
+    body = json.dumps({"name": "a" * 5_000 + "!"}).encode()
+    started = time.process_time()
+    found = decoded(server, "JSON", JSON_SCHEMA, [body] * 10, written=slow)
+    assert time.process_time() - started < 2.5
     assert {fault.cause for fault in found.faults.values()} == {Cause.UNDECODABLE}
+    assert len(found.faults) == 10
 
 
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False), st.just("1e999").map(json.loads))
