@@ -4,6 +4,8 @@ Each task attempt writes one file, in `<staging directory>/<batch>-<call>/`. Lat
 harmless: each writes its own file, and only the one whose report reaches the driver is appended.
 
 Files are private: only their user may read them. Each block's CRC is verified when it is appended (wire.record_batch).
+Others may be able to write to `stagingDir` itself. So the folders that are made there may not be links, and only what
+has a name that is given here is removed.
 
 The disk never becomes full because of them: each task, and the driver where it knows the batch's size, refuses to write
 what would leave too little free (appending.staging_space).
@@ -30,7 +32,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import quote
 
-from spark_kafka_eos.appending.files import Files, files_at
+from spark_kafka_eos.appending.files import Files, LocalFiles, files_at
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport, encoded
 from spark_kafka_eos.appending.staging_space import allowance
 from spark_kafka_eos.errors import StagingFull, StagingLost
@@ -47,7 +49,8 @@ _log = logging.getLogger(__name__)
 INLINE_BYTES = 100_000
 # How long a batch write may take. Afterwards, the next one removes its files: nobody else knows that it was killed.
 KEPT_SECONDS = 7 * 86_400
-_RUN = re.compile(r"run-(\d{1,15})-[0-9a-f]{32}")
+_FOLDER, _RUN = re.compile(r"(\d{1,19})-[0-9a-f]{32}"), re.compile(r"run-(\d{1,15})-[0-9a-f]{32}")
+_OWN = "kafka-eos-staging"  # within stagingDir
 _LONGEST_NAME = 200  # of a directory; file systems allow 255 bytes
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MAKE_ROOM = (
@@ -223,7 +226,16 @@ class Staging:
 
     def _files(self) -> Files:
         assert self.directory is not None
-        return files_at(self.directory, "stagingDir")
+        files = files_at(self.directory, "stagingDir")
+        if isinstance(files, LocalFiles) and files.root.parent.name == _OWN:
+            for folder in (files.root.parent, files.root):
+                if folder.is_symlink():
+                    raise StagingLost(
+                        f"the staging directory {folder} is a link, and this package makes none: nothing is written to "
+                        "or removed from where it leads",
+                        action="Remove the link, and find out who may write to stagingDir.",
+                    )
+        return files
 
 
 def _megabytes(count: int) -> str:
@@ -247,9 +259,9 @@ def _began(folder: str, otherwise: float) -> float:
 
 
 def _batch_of(folder: str, otherwise: int) -> int:
-    """The batch that a folder belongs to; `otherwise` if its name does not contain it."""
-    number = folder.partition("-")[0]
-    return int(number) if number.isdecimal() else otherwise
+    """The batch that a folder belongs to; `otherwise` if it has no name of `folder_of`."""
+    match = _FOLDER.fullmatch(folder)
+    return int(match[1]) if match else otherwise
 
 
 def staging_of(options: SinkOptions, default: str) -> Staging:
@@ -257,7 +269,7 @@ def staging_of(options: SinkOptions, default: str) -> Staging:
     `default` (the checkpoint) has.
     """
     name = _component(options.transactional_id or default)
-    return Staging(f"{options.staging_dir or default}/kafka-eos-staging/{name}")
+    return Staging(f"{options.staging_dir or default}/{_OWN}/{name}")
 
 
 def _component(name: str) -> str:

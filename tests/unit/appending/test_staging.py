@@ -96,9 +96,11 @@ def names(folder: Path) -> list[str]:
 
 def test_files_of_earlier_batches_are_removed_and_none_of_this_or_a_later_one(tmp_path: Path):
     staging = Staging(str(tmp_path))
-    staged(staging, "2", "9-a", "9-b", "10-a", "10-b", "11-a", "run", "run-2")
+    earlier, later = [folder_of(batch) for batch in (2, 9, 9)], [folder_of(batch) for batch in (10, 10, 11)]
+    staged(staging, *earlier, *later, folder_of_run(2))
     clean_before(staging, 10)
-    assert names(tmp_path) == ["10-a", "10-b", "11-a", "run", "run-2"]
+    assert {name for name in names(tmp_path) if not name.startswith("run-")} == {*later}
+    assert len(names(tmp_path)) == 4
 
 
 def test_two_calls_for_a_batch_clean_up_after_themselves_only(tmp_path: Path):
@@ -123,16 +125,17 @@ def test_cleaning_what_was_never_written_is_fine(tmp_path: Path, caplog):
 def test_cleaning_never_fails_and_reports_what_remains(tmp_path: Path, caplog):
     directory, elsewhere = tmp_path / "staging", tmp_path / "elsewhere"
     staging = Staging(str(directory))
-    staged(staging, "1-a", "2-b", "3-c")
+    first, second, third = map(folder_of, (1, 2, 3))
+    staged(staging, first, second, third)
     elsewhere.mkdir()
-    for folder in ("1-a", "3-c"):  # a link is not removed with what it leads to
+    for folder in (first, third):  # a link is not removed with what it leads to
         (directory / folder).rename(elsewhere / folder)
         (directory / folder).symlink_to(elsewhere / folder)
-    staging.clean("3-c")
+    staging.clean(third)
     clean_before(staging, 3)
-    assert names(directory) == ["1-a", "3-c"]
+    assert names(directory) == [first, third]
     assert sorted(message.split(" (")[0] for message in caplog.messages) == [
-        f"cannot remove staging files in {directory}/{folder}" for folder in ("1-a", "3-c")
+        f"cannot remove staging files in {directory}/{folder}" for folder in (first, third)
     ]
 
 
@@ -178,6 +181,32 @@ def test_a_link_in_a_staging_files_place_is_not_read(tmp_path: Path):
     file.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StagingLost, match="cannot read the staging file .* of encode task 0: Too many levels"):
         contents(staging, report)
+
+
+@pytest.mark.parametrize("replaced", ["kafka-eos-staging", "kafka-eos-staging/query"])
+def test_a_link_in_a_staging_directorys_place_is_not_followed(tmp_path: Path, replaced, caplog):
+    """Who may write to a shared `stagingDir` would otherwise have folders removed that only the query's user may."""
+    elsewhere = tmp_path / "elsewhere"
+    other = elsewhere / ("query" if replaced == "kafka-eos-staging" else "") / folder_of(3)
+    other.mkdir(parents=True)
+    link = tmp_path / "shared" / replaced
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    staging = Staging(str(tmp_path / "shared" / "kafka-eos-staging" / "query"))
+    with pytest.raises(StagingLost, match=r"is a link.*Nothing was committed\. Remove the link"):
+        staging.stage("5", 0, blocks(0, INLINE_BYTES + 1))
+    staging.clean_all([*staging.folders_before(5), other.name])
+    assert other.is_dir()
+    assert [each.name for each in other.parent.iterdir()] == [other.name]
+    assert "is a link" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["2024-01", "3", f"3-{'g' * 32}", f"-3-{'a' * 32}", f"3-{'a' * 32}-old", "run-3"])
+def test_only_folders_with_a_name_of_its_own_are_removed(tmp_path: Path, name):
+    (tmp_path / name).mkdir()
+    own = folder_of(3)
+    (tmp_path / own).mkdir()
+    assert Staging(str(tmp_path)).folders_before(5_000) == [own]
 
 
 class FullDisk(LocalFiles):
