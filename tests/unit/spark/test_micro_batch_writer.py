@@ -16,7 +16,7 @@ import pytest
 from spark_kafka_eos.appending.append_mode import SessionKind
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
-from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.appending.staging import Staging, folder_of
 from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import (
     AuthorizationFailed,
@@ -173,18 +173,19 @@ def staged(frame, *names):
 
 def test_what_killed_attempts_staged_is_removed_before_the_first_batch_is_encoded(kafka, writer_of, frame, monkeypatch):
     def preflight(*_):
-        staged(frame, "0-newer")  # by a driver that started in the meantime
+        staged(frame, newer)  # by a driver that started in the meantime
 
-    staged(frame, "0-killed", "0-killed-too", "1-later", "other")
+    newer, later = folder_of(0), folder_of(1)
+    staged(frame, folder_of(0), folder_of(0), later, "other")
     monkeypatch.setattr(kafka, "preflight", preflight)
     writer_of().commit(frame, 0, BatchRows(frame=frame))
-    assert frame.staging == ["0-newer", "1-later", "other"]
+    assert frame.staging == sorted([newer, later, "other"])
 
 
 def test_without_a_transactional_id_nobody_knows_whose_they_are(kafka, writer_of, frame):
-    staged(frame, "0-killed")
+    staged(frame, killed := folder_of(0))
     writer_of(deliveryGuarantee="at-least-once").commit(frame, 0, BatchRows(frame=frame))
-    assert frame.staging == ["0-killed"]
+    assert frame.staging == [killed]
 
 
 def test_a_batch_for_which_there_is_no_room_is_refused_before_its_tasks_run(kafka, writer_of, frame, monkeypatch):
