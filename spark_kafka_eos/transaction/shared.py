@@ -558,7 +558,9 @@ class SharedTransaction:
 
         The coordinator then fences the epoch, and the error does not say why (KAFKA-20785).
         """
-        identity = self.identity
+        identity = self._identity
+        if identity is None:  # its timeout is known already, so the error comes from somebody who took the id since
+            return False
         if self._transaction.state not in _MAY_BE_OPEN or not self._is_overdue():
             return False
         with contextlib.suppress(KafkaEosError):  # then the original error stands

@@ -666,6 +666,27 @@ def test_what_else_ends_an_attempt_is_not_taken_for_the_timeout_however_long_it_
 
 
 @pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
+def test_who_is_taken_over_between_the_last_look_and_the_fence_of_what_timed_out_says_so(kafka, transaction):
+    newer = owner(kafka)
+
+    def take(_request, answer):
+        del kafka.meets["AddPartitionsToTxn"]
+        newer.begin(batch(0))
+        return answer()
+
+    def time_out():
+        kafka.time_out()
+        kafka.meets["AddPartitionsToTxn"] = take
+
+    kafka.before("TxnOffsetCommit", time_out)
+    with pytest.raises(ProducerFenced, match="AddPartitionsToTxn answered PRODUCER_FENCED.*Nothing was committed"):
+        run(transaction, 0, max_attempts=3)
+    newer.appending()
+    newer.commit(batch(0))
+    assert kafka.commits == 1
+
+
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
 def test_who_is_fenced_while_it_adds_partitions_sends_nothing_more(kafka):
     kafka.meets["AddPartitionsToTxn"] = refused(90)
     with pytest.raises(ProducerFenced, match="AddPartitionsToTxn answered PRODUCER_FENCED"):
