@@ -1,0 +1,27 @@
+"""The threat model names a test for each protection, and says so where nothing protects."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.pages import ROOT
+from tests.unit.documentation.test_incidents_page import functions_of
+
+MODEL = (ROOT / "docs" / "security.md").read_text().partition("\n## Threat model\n")[2]
+_CELLS = r"^\|(.*?)\|(.*?)\|(.*?)\|(.*?)\|$"
+ROWS = [tuple(map(str.strip, row)) for row in re.findall(_CELLS, MODEL, re.MULTILINE)][2:]
+
+
+def test_the_table_is_read():
+    assert len(ROWS) > 15
+    assert len(ROWS) == MODEL.count("\n|") - 2
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[1][:40] for row in ROWS])
+def test_what_stops_somebody_is_shown_by_tests_that_exist(row):
+    *_, stops, shown = row
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", shown)
+    assert bool(named) != stops.startswith("Nothing") or "notices" in stops
+    assert [(file, test) for file, test in named if test not in functions_of(file)] == []
