@@ -137,12 +137,16 @@ tested: ## Write docs/tested.md from the reports of test, test-releases and test
 	$(BIN)/python .ci/tested.py write build/*.xml
 
 .PHONY: release
-release: $(READY) ## Build wheel and sdist in dist/, check them, and run commands, a job and the demo with each, installed into an environment of its own
-	rm -rf dist && $(TOOL) build/packaging && build/packaging/bin/$(INSTALL) build check-wheel-contents twine
+release: $(READY) ## Build wheel and sdist in dist/, check them, run commands, a job and the demo with each, and list what the wheel pulls in (SBOM)
+	rm -rf dist && $(TOOL) build/packaging && build/packaging/bin/$(INSTALL) build check-wheel-contents cyclonedx-bom twine
 	build/packaging/bin/python -m build --outdir dist .
 	build/packaging/bin/twine check --strict dist/*
 	build/packaging/bin/check-wheel-contents --toplevel spark_kafka_eos,pyspark_kafka_eos dist/*.whl
 	set -e; for built in $(CURDIR)/dist/*; do $(MAKE) test-installed BUILT=$$built; done
+	$(TOOL) --clear build/bill && build/bill/bin/$(INSTALL) --require-hashes --requirement conf/kubernetes/requirements.txt
+	build/bill/bin/$(INSTALL) --no-deps dist/*.whl && build/bill/bin/python -m pip uninstall --quiet --yes pip setuptools
+	build/packaging/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file dist/spark_kafka_eos.cdx.json build/bill
 
 .PHONY: test-installed
 test-installed: # of BUILT, a wheel or sdist

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import packages_distributions
+from importlib.metadata import metadata, packages_distributions
 
 import pytest
 from packaging.requirements import Requirement
@@ -102,6 +102,30 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
     scripts = {f"spark_kafka_eos-{version}.data/scripts/kafka-eos-python"}
     assert packed == {name for name in tracked if (ROOT / name).is_file() and "/bin/" not in name} | scripts | EXPLAINED
     assert {"spark_kafka_eos/py.typed", "spark_kafka_eos/testing/jars.sha256"} <= packed
+    first = wheel.read_bytes()
+    wheel.unlink()
+    subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True, capture_output=True, timeout=60)
+    assert wheel.read_bytes() == first, "who builds the same sources gets the same bytes"
+
+
+PERMISSIVE = {"0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "PSF-2.0", "Zlib"}
+
+
+def licences(name: str) -> set[str]:
+    """What the package's metadata says, in the names of SPDX where it has them."""
+    found = metadata(name)
+    classifiers = [each for each in found.get_all("Classifier", []) if each.startswith("License :: OSI Approved :: ")]
+    said = found["License-Expression"] or " AND ".join(classifiers) or found["License"] or "none"
+    names = (
+        re.sub(r"^License :: OSI Approved :: | (Software )?License| \(ISCL\)", "", each) for each in said.split(" AND ")
+    )
+    return {"Apache-2.0" if name == "Apache" else name for name in names}
+
+
+def test_what_the_image_installs_has_permissive_licences():
+    here = [pin for pin in pinned(IMAGE_LOCK) if pin.marker is None or pin.marker.evaluate()]
+    assert len(here) > 15
+    assert {pin.name: found for pin in here if not (found := licences(pin.name)) <= PERMISSIVE} == {}
 
 
 GOOD = {"name": "numpy", "version": "2.4.6", "vulns": []}
