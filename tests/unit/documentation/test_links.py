@@ -1,8 +1,13 @@
-"""Every link of a page leads somewhere on GitHub, its anchor included. The site's own are checked when it is built."""
+"""Every link of a page leads somewhere on GitHub, its anchor included, and every test that it names exists. The site's
+own links are checked when it is built.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +15,21 @@ from tests.pages import PAGES, ROOT
 
 LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+TEST = re.compile(r"`(?:tests/)?([\w/]+\.py)::(\w+)")
+
+
+@cache
+def functions_of(file: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_a_page_names_exists(page):
+    named = TEST.findall(page.read_text())
+    assert page.name not in {"incidents.md", "kip-98.md", "security.md", "choosing.md"} or len(named) > 5
+    assert [f"{file}::{test}" for file, test in named if test not in functions_of(ROOT / "tests" / file)] == []
 
 
 def anchors(text: str) -> set[str]:
