@@ -67,6 +67,7 @@ PARTS = {
         "tests/spark/test_rollback.py",
     ],
     "readers": ["tests/broker/test_random_workload.py"],
+    "registry": ["tests/unit/registry/test_fuzzed_schemas.py"],
     "clusters": [
         "tests/spark/test_databricks.py",
         "tests/spark/test_other_python.py",
