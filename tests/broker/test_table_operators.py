@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sqlite3
 
 import pytest
 from typer.testing import CliRunner
@@ -19,13 +20,21 @@ modules = itertools.count(1)
 
 
 @pytest.fixture
-def command(scene, tmp_path, monkeypatch):
-    """`command(*words)`: what `kafka-eos … ID` says of the scene's query, in JSON, and its exit code."""
+def module(scene, tmp_path, monkeypatch):
+    """The name of a module with the scene's table, and a function that returns its rows."""
     module = f"shop_{next(modules)}"
     (tmp_path / f"{module}.py").write_text(
-        f"from tests.broker.write_both import table_at\n\n\ndef rows():\n    return table_at({scene.database!r})\n"
+        "from tests.broker.write_both import rows_in, table_at\n\n\n"
+        f"def rows():\n    return table_at({scene.database!r})\n\n\n"
+        f"def all_rows():\n    return rows_in({scene.database!r})\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    return module
+
+
+@pytest.fixture
+def command(scene, module):
+    """`command(*words)`: what `kafka-eos … ID` says of the scene's query, in JSON, and its exit code."""
 
     def run(*words, table=False):
         given = ["--table", f"{module}:rows"] if table else []
@@ -35,6 +44,31 @@ def command(scene, tmp_path, monkeypatch):
         return done.exit_code, json.loads(done.stdout) if done.stdout.startswith("{") else done.output
 
     return run
+
+
+def test_topic_and_table_are_compared_row_by_row(scene, module):
+    scene.write(scene.driver(), 0)
+
+    def verified():
+        words = ["--topic", scene.topic, "--table", f"{module}:all_rows", "--wait", "60", "--json"]
+        done = CliRunner().invoke(app, ["verify", "--bootstrap-servers", scene.kafka.bootstrap, *words])
+        (table,) = (each for each in json.loads(done.stdout)["findings"] if each["invariant"] == "table")
+        return done.exit_code, {each["kind"]: [each["where"], each["count"]] for each in table["violations"]}
+
+    assert verified() == (0, {})
+    database = sqlite3.connect(scene.database)
+    database.execute("UPDATE rows SET row = 'other' WHERE row = '0-2'")
+    database.execute("INSERT INTO rows VALUES ('0-1')")
+    database.commit()
+    database.close()
+    assert verified() == (
+        1,
+        {
+            "only in the table": ["row (other)", 1],
+            "only in the topic": [f"{scene.topic}-0@1", 1],
+            "repeated in the table": ["row (0-1)", 1],
+        },
+    )
 
 
 def test_a_batch_that_the_table_has_is_shown_as_prepared_and_settled_by_a_command(scene, command):
