@@ -17,7 +17,7 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants.decide import Again, Finish
 from spark_kafka_eos.participants.diagnosis import TableDiagnosis
 from spark_kafka_eos.participants.failure import naming_the_table
-from spark_kafka_eos.participants.participant import Conflict, Participant
+from spark_kafka_eos.participants.participant import Conflict, Participant, is_participant
 from spark_kafka_eos.participants.token import Token, UnreadableToken, is_signed
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
@@ -44,19 +44,15 @@ TableOption = Annotated[
 def participant_of(text: str) -> Participant:
     """The participant that --table names. Raises typer.BadParameter."""
     found = python_name.load(text, "--table")
-    if isinstance(found, type) or not _is_participant(found):
+    if isinstance(found, type) or not is_participant(found):
         found = found() if callable(found) else found
-    if not _is_participant(found):
+    if not is_participant(found):
         raise typer.BadParameter(
             f"{text!r} is a {type(found).__name__}, which has not the methods held and commit of a participant",
             param_hint="--table",
         )
     participant: Participant = found
     return participant
-
-
-def _is_participant(found: object) -> bool:
-    return callable(getattr(found, "held", None)) and callable(getattr(found, "commit", None))
 
 
 # -- what is shown
