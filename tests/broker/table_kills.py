@@ -107,7 +107,8 @@ class Kills:
         self.checkpoint = Checkpoint(query="query-0", ends=(), start=0)
         process, _ = self.driver()
         started = time.monotonic()
-        self.said(process)
+        assert self.said(process) == "committed"
+        self.checkpoint = replace(self.checkpoint, done=1)
         self.batch_seconds = time.monotonic() - started
 
     # -- processes
