@@ -153,7 +153,9 @@ class Kills:
 
     def said(self, process):
         """What a driver says at its end."""
-        outcome, why = json.loads(process.communicate(timeout=90)[0])
+        with process:
+            assert process.stdout is not None
+            outcome, why = json.loads(process.stdout.read())  # `communicate` loses what `readline` has buffered
         self.running.remove(process)
         assert outcome in HARMLESS, why
         return outcome

@@ -46,6 +46,7 @@ def command(scene, module):
     return run
 
 
+@pytest.mark.parametrize("either_kafka", ["kafka"], ids=["TV2"], indirect=True)  # the protocol makes no difference
 def test_topic_and_table_are_compared_row_by_row(scene, module):
     scene.write(scene.driver(), 0)
 

@@ -82,7 +82,7 @@ def test_the_cost_of_a_table_is_that_of_pairs_of_runs(lab, spark):
     found = cost_of_a_table(lab, spark, pairs=1, batches=2, records=10)
     assert names(found) == [TOPIC, BOTH]
     ratio = found.named(BOTH).median / found.named(TOPIC).median
-    assert found.settings["cost_percent"]["median"] == pytest.approx(100 * (ratio - 1))
+    assert found.settings["cost_percent"][BOTH]["median"] == pytest.approx(100 * (ratio - 1))
 
 
 @pytest.mark.slow
