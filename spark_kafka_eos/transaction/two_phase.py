@@ -140,6 +140,9 @@ class TwoPhaseTransaction(SharedTransaction):
             self._end_decided(batch, entry)
         failpoint("ended", batch.batch_id)
 
+    def _diagnosis_command(self) -> str:
+        return f"{super()._diagnosis_command()} --table MODULE:NAME"
+
     def _unsure_one(self) -> SharedTransaction:
         assert self._decide is not None
         return TwoPhaseTransaction(
