@@ -30,8 +30,8 @@ def demo(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Run two executors in separate processes, and kill some of them.")
     ] = False,
-    table: Annotated[
-        bool, typer.Option("--table", help="Also write to a table in SQLite, and compare it with the topic.")
+    with_table: Annotated[
+        bool, typer.Option("--with-table", help="Also write to a table in SQLite, and compare it with the topic.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint and the driver's log.")] = False,
 ) -> None:
@@ -48,7 +48,7 @@ def demo(
         cluster=cluster,
         kafka_version=kafka_version,
         append_mode=append_mode,
-        with_table=table,
+        with_table=with_table,
         keep=keep,
         console=console,
     ):
