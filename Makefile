@@ -36,8 +36,8 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=1: the short one; CLUSTER=1: executors die too)
-	$(BIN)/kafka-eos demo $(if $(FAST),--fast) $(if $(CLUSTER),--cluster)
+demo: $(READY) ## Show exactly-once under crashes, on a broker of its own (FAST=1: the short one; CLUSTER=1: executors die too; TABLE=1: with a table)
+	$(BIN)/kafka-eos demo $(if $(FAST),--fast) $(if $(CLUSTER),--cluster) $(if $(TABLE),--with-table)
 
 .PHONY: test
 test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=path runs a part, JOBS=n at a time, KAFKA=3.9.1 and SPARK=4.1.4 on those releases

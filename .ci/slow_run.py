@@ -42,7 +42,14 @@ PARTS = {
         "tests/spark/test_restored_checkpoint.py",
     ],
     "lost-checkpoints": ["tests/spark/test_lost_checkpoints_proof.py"],
-    "tables": ["tests/broker/test_table.py", "tests/spark/test_table.py", "tests/spark/test_delta.py"],
+    "tables": [
+        "tests/broker/test_table.py",
+        "tests/broker/test_table_operators.py",
+        "tests/spark/test_demo.py",
+        "tests/spark/test_table.py",
+        "tests/spark/test_delta.py",
+    ],
+    "table-kills": ["tests/broker/test_table_kills.py"],
     "kills": [
         "tests/spark/test_crashes.py",
         "tests/spark/test_fenced_drivers.py",

@@ -52,7 +52,7 @@ def cost_of_looking(
                 both = [(name, spark), (watched(name), looked_at)]
                 for side, session in both if number % 2 else reversed(both):
                     lab.show(side if number >= 0 else f"{side} (warm-up)", number + 1, pairs + 1)
-                    took = _run(lab, session, side, start, batches, records)
+                    took = median_trigger(lab, session, side, start, batches, records)
                     if number >= 0:
                         seconds[side].append(took)
     lab.show("done", 1, 1)
@@ -74,7 +74,7 @@ def cost(without: list[float], looked_at: list[float]) -> dict[str, float]:
     return {"median": median(percent), "lower quartile": low, "upper quartile": high}
 
 
-def _run(lab: Lab, spark: SparkSession, who: str, start: sides.Start, batches: int, records: int) -> float:
+def median_trigger(lab: Lab, spark: SparkSession, who: str, start: sides.Start, batches: int, records: int) -> float:
     """The median trigger of a new query, in seconds."""
     (source,), (target,) = lab.topics("slow", 1, _PARTITIONS), lab.topics("out", 1, _PARTITIONS)
     kafka = {"kafka.bootstrap.servers": lab.bootstrap}

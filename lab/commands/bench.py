@@ -318,6 +318,24 @@ def watched(
 
 
 @bench.command()
+def table(
+    pairs: Annotated[int, typer.Option(help="Pairs of runs, without and with.", min=1)] = 10,
+    batches: Annotated[int, typer.Option(help="Number of measured micro-batches in a run.", min=1)] = 25,
+    records: Annotated[int, typer.Option(help="Number of records of a micro-batch.", min=1)] = 100,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure the cost of a table that takes part: micro-batches to a topic, and to the topic and a table in SQLite."""
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from lab.bench.with_table import cost_of_a_table
+
+        return cost_of_a_table(lab, spark, pairs=pairs, batches=batches, records=records)
+
+    _with_spark(run, output, plot)
+
+
+@bench.command()
 def memory(
     records: Annotated[int, typer.Option(help="Number of records in the largest batch.", min=32)] = 4_000_000,
     value_size: Annotated[int, typer.Option(help="Bytes of the smallest value; keys have 8 bytes.", min=8)] = 20,

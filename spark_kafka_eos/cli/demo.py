@@ -30,6 +30,9 @@ def demo(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Run two executors in separate processes, and kill some of them.")
     ] = False,
+    with_table: Annotated[
+        bool, typer.Option("--with-table", help="Also write to a table in SQLite, and compare it with the topic.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint and the driver's log.")] = False,
 ) -> None:
     """Run a streaming job on 336,776 flights, kill its driver during batches, and check the output."""
@@ -41,6 +44,12 @@ def demo(
         append_mode = AppendMode.EXECUTORS  # its batches are small, so the driver would be chosen
     console = Console()
     if not (context.obj or run)(  # a test hands in another
-        fast=fast, cluster=cluster, kafka_version=kafka_version, append_mode=append_mode, keep=keep, console=console
+        fast=fast,
+        cluster=cluster,
+        kafka_version=kafka_version,
+        append_mode=append_mode,
+        with_table=with_table,
+        keep=keep,
+        console=console,
     ):
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,18 +27,31 @@ from spark_kafka_eos.cli.query_options import (
 )
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view, owner_words, state_words
 from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
+from spark_kafka_eos.cli.table import (
+    TableOption,
+    carry_out,
+    participant_of,
+    settlement_json,
+    settlement_view,
+    table_json,
+    table_lines,
+)
 from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.ledger.diagnosis import diagnose
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.verdicts import Verdict
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
 from spark_kafka_eos.operators.queries import QueryReader
+from spark_kafka_eos.operators.settle import settle as settle_table
 from spark_kafka_eos.operators.status import Copies, PartitionLag, QueryStatus, RecordedEntry, SourceLag
-from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.sink import LEDGER_GROUP
+from spark_kafka_eos.participants.decide import Finish
+from spark_kafka_eos.participants.diagnosis import TableDiagnosis, diagnose_with_table
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.spark.checkpoint import next_batch_at
@@ -64,6 +77,7 @@ class _Look:
     now_ms: int
     queries: Sequence[QueryStatus]
     copies: Copies | None = None
+    table: TableDiagnosis | None = None
 
     @property
     def one(self) -> QueryStatus:
@@ -115,20 +129,46 @@ def show(
     source_bootstrap_servers: SourceBootstrapServers = None,
     source_properties: SourceProperties = None,
     ledger_topic: LedgerTopicOption = None,
+    table: TableOption = None,
     seconds: Watch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a query: its last commit, its ledger, how far it is behind, and who owns the transactional id."""
+    """Show a query: its last commit, its ledger, how far it is behind, and who owns the transactional id.
+
+    With --table also: what the table that takes part holds, and what the next start will do about it.
+    """
     client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
+    participant = None if table is None else participant_of(table)
     with client(ledger_topic and [ledger_topic], only=transactional_id) as reader:
 
+        def of_table() -> TableDiagnosis | None:
+            if participant is None:
+                return None
+            given = QueryOptions(
+                {
+                    "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
+                    "kafka.transactional.id": ("ID", transactional_id),
+                    "ledgerTopic": ("--ledger-topic", ledger_topic),
+                },
+                properties=properties,
+            )
+            with given.named_as_given():
+                options = sink_options(given.values)
+            return diagnose_with_table(reader.cluster, options, participant, lambda: (None, False))
+
         def look() -> _Look:
-            found = _one(reader, transactional_id, times=True)
+            held = of_table()
+            try:
+                found = _one(reader, transactional_id, times=True)
+            except ToolFailed:
+                if held is None or held.token is None:
+                    raise
+                found = [QueryStatus(transactional_id=transactional_id, ledger_topic="", owner=held.kafka.owner)]
             try:
                 copies = reader.copies(transactional_id)
             except AuthorizationFailed:
                 copies = None
-            return _Look(queries=found, copies=copies, now_ms=_now())
+            return _Look(queries=found, copies=copies, now_ms=_now(), table=held)
 
         watch(look, seconds, view=_show_view, to_json=_show_json, as_json=as_json)
 
@@ -218,19 +258,35 @@ def resolve(
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; can be repeated.")
     ] = None,
+    table: TableOption = None,
+    settle: Annotated[
+        bool,
+        typer.Option("--settle", help="With --table: commit the Kafka transaction of a batch that the table has."),
+    ] = False,
+    fence_owner: Annotated[
+        bool,
+        typer.Option(
+            "--fence-owner",
+            help="With --settle: abort a batch that the table does not have, even if its driver may be alive.",
+        ),
+    ] = False,
     as_json: AsJsonOnce = False,
 ) -> None:
     """Explain why a query is refused: what ledger and checkpoint say, and what each choice means for the data.
 
-    Changes nothing. A choice is an option of the sink, which you set for the next start. For a batch write, give its
-    --option txnAppId and txnVersion instead of the checkpoint.
+    Changes nothing, unless --settle is given. A choice is an option of the sink, which you set for the next start. For
+    a batch write, give its --option txnAppId and txnVersion instead of the checkpoint.
 
     \b
-    Exit code 0: the next batch would be written or skipped
+    Exit code 0: the next batch would be written or skipped; with --settle: table and Kafka have the same batches
               1: it would be refused
               2: the command line is wrong
-              3: it could not be found out
+              3: it could not be found out, or not be settled; the reason is shown
     """
+    if settle and table is None:
+        raise typer.BadParameter("requires --table", param_hint="--settle")
+    if fence_owner and not settle:
+        raise typer.BadParameter("requires --settle", param_hint="--fence-owner")
     given = QueryOptions(
         {
             "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
@@ -243,16 +299,45 @@ def resolve(
     )
     with given.named_as_given():
         options = sink_options(given.values)
-        with Cluster(options.client) as cluster:
-            found = diagnose(cluster, options, lambda: next_batch_at(options.checkpoint_location))
+    if table is not None:
+        raise typer.Exit(_resolve_with_table(options, table, do=settle, fence_owner=fence_owner, as_json=as_json))
+    with given.named_as_given(), Cluster(options.client) as cluster:
+        found = diagnose(cluster, options, lambda: next_batch_at(options.checkpoint_location))
     if as_json:
         print(json.dumps(diagnosis_json(found), indent=1))
     else:
         Console(highlight=False).print(diagnosis_view(found, options))
-    if found.verdict is None:
-        raise typer.Exit(NOT_CHECKED)
-    if isinstance(found.verdict, Refuse):
-        raise typer.Exit(FAILED)
+    raise typer.Exit(_exit_code(found.verdict))
+
+
+def _resolve_with_table(options: SinkOptions, table: str, *, do: bool, fence_owner: bool, as_json: bool) -> int:
+    """As `resolve`, for a query with this table; the exit code."""
+    if options.txn_app_id is not None:
+        raise typer.BadParameter("a batch write has no table that takes part", param_hint="--table")
+    participant = participant_of(table)
+    with Cluster(options.client) as cluster:
+        found = diagnose_with_table(cluster, options, participant, lambda: next_batch_at(options.checkpoint_location))
+        settlement = settle_table(found, fence_owner=fence_owner)
+        if do:
+            carry_out(settlement, found, participant, cluster, options)
+    # After a Finish the start looks again, and only then decides on the batch.
+    with_table = replace(found.kafka, verdict=None if isinstance(found.verdict, Finish) else found.verdict)
+    if as_json:
+        settled = {"settle": settlement_json(settlement, done=do)}
+        print(json.dumps({**diagnosis_json(with_table), "table": table_json(found), **settled}, indent=1))
+    else:
+        console = Console(highlight=False)
+        console.print(diagnosis_view(with_table, options, table_lines(found)))
+        console.print(settlement_view(settlement, done=do))
+    if do:
+        return 0 if settlement.settled else NOT_CHECKED
+    return _exit_code(found.verdict)
+
+
+def _exit_code(verdict: Verdict | Finish | None) -> int:
+    if verdict is None:
+        return NOT_CHECKED
+    return FAILED if isinstance(verdict, Refuse) else 0
 
 
 # -- reading
@@ -345,13 +430,18 @@ def _remarks(reader: QueryReader, found: _Look, left: int) -> Iterator[Text]:
 def _show_view(found: _Look) -> RenderableType:
     one = found.one
     unknown = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
-    return description(one, found.now_ms, ledger=unknown if found.copies is None else found.copies.agreement)
+    ledger = unknown if found.copies is None else found.copies.agreement
+    return description(one, found.now_ms, ledger=ledger, table=found.table)
 
 
-def description(one: QueryStatus, now_ms: int, *, ledger: str = "") -> RenderableType:
-    """Everything about a query; `ledger` is how record and pointer agree, if they were compared."""
+def description(
+    one: QueryStatus, now_ms: int, *, ledger: str = "", table: TableDiagnosis | None = None
+) -> RenderableType:
+    """Everything about a query; `ledger` is how record and pointer agree, if they were compared, `table` what a table
+    that takes part holds, if it was asked.
+    """
     shown = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
-    for name, text in _facts(one, now_ms, ledger):
+    for name, text in (*_facts(one, now_ms, ledger), *(() if table is None else table_lines(table))):
         shown.add_row(name, Text(text))
     partitions = any(source is not None for source in one.sources)
     return Group(shown, *([_lag_view(_Look(queries=[one], now_ms=now_ms))] if partitions else []))
@@ -362,7 +452,8 @@ def _facts(one: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str, st
     yield from _last(one, now_ms)
     if one.pending is not None and isinstance(one.pending.entry, LedgerEntry):
         sent = _ago(now_ms - one.pending.record.timestamp_ms)
-        yield "in doubt", f"batch {one.pending.entry.batch_id}, sent {sent}: its transaction is still open"
+        table = "" if one.pending.entry.table is None else ", and its table may have it (--table tells)"
+        yield "in doubt", f"batch {one.pending.entry.batch_id}, sent {sent}: its transaction is still open{table}"
     if ledger:
         yield "ledger", ledger
     yield "owner", owner_words(one.owner)
@@ -382,7 +473,7 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
             if entry.incomplete:
                 yield "", "incomplete: a second call of the writer was refused"
             if entry.table is not None:
-                yield "table", f"at version {entry.table}"
+                yield "table version", str(entry.table)
             if (written := entry.written) is not None:
                 dead = f", {written.dead_letters:,} of them dead letters" if written.dead_letters else ""
                 yield (
@@ -498,7 +589,8 @@ def _query_json(one: QueryStatus, found: _Look) -> dict[str, Any]:
 
 
 def _show_json(found: _Look) -> dict[str, Any]:
-    return {**_query_json(found.one, found), **_copies_json(found.copies)}
+    table = {} if found.table is None else {"table": table_json(found.table)}
+    return {**_query_json(found.one, found), **_copies_json(found.copies), **table}
 
 
 def _ledger_json(found: _Look) -> dict[str, Any]:

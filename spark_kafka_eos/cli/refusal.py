@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -17,15 +17,25 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.words import duration
 
-_VERDICTS = {"Write": "written", "Skip": "skipped", "Repeat": "skipped", "Refuse": "refused"}
+_VERDICTS = {
+    "Write": "written",
+    "Again": "appended to Kafka again",
+    "Skip": "skipped",
+    "Repeat": "skipped",
+    "Refuse": "refused",
+}
 
 
-def diagnosis_view(found: Diagnosis, options: SinkOptions) -> RenderableType:
-    """Both sides, the verdict, and the choices, each on a line of its own that can be copied."""
+def diagnosis_view(found: Diagnosis, options: SinkOptions, table: Iterable[tuple[str, str]] = ()) -> RenderableType:
+    """Both sides, the verdict, and the choices, each on a line of its own that can be copied; `table` are further
+    lines.
+    """
     sides = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
     sides.add_row("ledger", Text(_ledger(found.entry)))
     sides.add_row("query" if options.txn_app_id else "checkpoint", Text(_batch(found, options)))
     sides.add_row("owner", Text(owner_words(found.owner)))
+    for name, text in table:
+        sides.add_row(name, Text(text))
     parts: list[RenderableType] = [sides]
     if found.batch is not None and (rows := list(_rows(found.entry, found.batch))):
         parts.append(_offsets(rows, planned=found.planned))

@@ -10,6 +10,7 @@ from rich.table import Column, Table
 
 from spark_kafka_eos.cli.shown import moment
 from spark_kafka_eos.cli.terminal import Text
+from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey, active_ids, producer_counts
 from spark_kafka_eos.protocol.facts import TransactionFacts, is_open
@@ -44,8 +45,8 @@ def listing(found: Survey, *, only_open: bool) -> RenderableType:
     return Group(shown, *_remarks(found))
 
 
-def description(found: Survey, facts: TransactionFacts) -> RenderableType:
-    """Everything about one transactional.id."""
+def description(found: Survey, facts: TransactionFacts, with_table: LedgerEntry | None = None) -> RenderableType:
+    """Everything about one transactional.id; `with_table`: the entry in its open transaction, if a table takes part."""
     lines = Table.grid(padding=(0, 2))
     for name, value in (
         ("transactional id", facts.transactional_id),
@@ -55,6 +56,7 @@ def description(found: Survey, facts: TransactionFacts) -> RenderableType:
         ("started", _started(facts)),
         ("timeout", duration(facts.timeout_ms) + (f", {left(facts)} left" if left(facts) else "")),
         ("client", "unknown: Kafka does not store it"),
+        *(() if with_table is None else [("table", _takes_part(with_table))]),
     ):
         lines.add_row(Text(name), Text(value))
     if not facts.is_open:
@@ -132,6 +134,13 @@ def abort_command(part: OpenPart) -> str:
     return (
         f"kafka-eos transactions abort --topic {tp.topic} --partition {tp.partition} "
         f"--start-offset {part.producer.start_offset}"
+    )
+
+
+def _takes_part(entry: LedgerEntry) -> str:
+    return (
+        f"it is prepared, with batch {entry.batch_id} of query {entry.query_id}, and its table may have that batch: "
+        "kafka-eos query show, with --table, tells"
     )
 
 
@@ -215,9 +224,13 @@ def survey_json(found: Survey, *, only_open: bool) -> Mapping[str, Any]:
     }
 
 
-def transaction_json(found: Survey, facts: TransactionFacts) -> Mapping[str, Any]:
+def transaction_json(
+    found: Survey, facts: TransactionFacts, with_table: LedgerEntry | None = None
+) -> Mapping[str, Any]:
     """One transaction. `client` is null, because Kafka does not store it."""
+    batch = {} if with_table is None else {"query_id": with_table.query_id, "batch_id": with_table.batch_id}
     return {
+        **({"table": batch} if batch else {}),
         "transactional_id": facts.transactional_id,
         "state": facts.state,
         "producer_id": facts.producer_id,

@@ -17,9 +17,11 @@ from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, clie
 from spark_kafka_eos.cli.shown import AsJson, Watch, watch
 from spark_kafka_eos.cli.terminal import Console, printable
 from spark_kafka_eos.errors import BrokerError, ToolFailed
+from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.abort import AbortDecision, abort_part, abort_whole
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.operators.queries import taking_part
 from spark_kafka_eos.operators.survey import OpenPart, Survey
 from spark_kafka_eos.operators.transaction_markers import write_abort_marker
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -81,8 +83,8 @@ def describe(
         watch(
             lambda: _one(cluster, transactional_id),
             every,
-            view=lambda found: tables.description(found.survey, found.facts),
-            to_json=lambda found: tables.transaction_json(found.survey, found.facts),
+            view=lambda found: tables.description(found.survey, found.facts, found.with_table),
+            to_json=lambda found: tables.transaction_json(found.survey, found.facts, found.with_table),
             as_json=as_json,
         )
 
@@ -229,7 +231,8 @@ class _Whole:
 
     def judge(self) -> AbortDecision:
         self._facts = _known_facts(self._cluster, self._id)
-        return abort_whole(self._id, self._facts, fence_owner=self._fence_owner)
+        with_table = None if self._facts is None else taking_part(self._cluster, self._facts)
+        return abort_whole(self._id, self._facts, fence_owner=self._fence_owner, with_table=with_table)
 
     def plan(self) -> str:
         facts = self._known()
@@ -306,10 +309,13 @@ def _place(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _One:
-    """One transactional.id, with a survey of its partitions."""
+    """One transactional.id, with a survey of its partitions, and the entry in its open transaction if a table takes
+    part.
+    """
 
     survey: Survey
     facts: TransactionFacts
+    with_table: LedgerEntry | None = None
 
 
 def _one(cluster: Cluster, transactional_id: str) -> _One:
@@ -320,7 +326,8 @@ def _one(cluster: Cluster, transactional_id: str) -> _One:
             action="`kafka-eos transactions list` shows those that there are.",
         )
     found = survey(cluster, facts.partitions, now_ms=_now())
-    return _One(survey=found, facts=found.transactions.get(transactional_id, facts))
+    facts = found.transactions.get(transactional_id, facts)
+    return _One(survey=found, facts=facts, with_table=taking_part(cluster, facts))
 
 
 def _known_facts(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:

@@ -12,6 +12,7 @@ import typer
 from rich.table import Column, Table
 
 from spark_kafka_eos.auth.secret import keys
+from spark_kafka_eos.cli import python_name
 from spark_kafka_eos.cli.bars import Bars
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import (
@@ -24,6 +25,7 @@ from spark_kafka_eos.cli.query_options import (
 from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
+from spark_kafka_eos.verify.table import ComparedColumns, ReturnsRows
 from spark_kafka_eos.verify.verification import Progress as OnProgress
 from spark_kafka_eos.verify.verification import Report
 from spark_kafka_eos.verify.verification import verify as check_topic
@@ -38,6 +40,7 @@ _MEANS = {
     Invariant.LEDGER: "batch ids are consecutive, each batch starts where the previous one ended, the ledger is "
     "complete",
     Invariant.HEALED: "no transaction is open, and readers reach the end",
+    Invariant.TABLE: "every row of the table is in the topic once, and nothing else",
 }
 
 
@@ -75,6 +78,25 @@ def verify(
     witness_records: Annotated[
         int, typer.Option(help="Also read topics with up to this number of records through librdkafka.")
     ] = 1_000_000,
+    table_rows: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="MODULE:NAME",
+            help="A function without arguments, by its name in Python, that returns the rows of a table: they must be "
+            "TOPIC's records, each once.",
+        ),
+    ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="With --table: what a row has: key, value, or fields of the value, a JSON object."
+        ),
+    ] = "value",
+    identity: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="With --table: the columns that identify a row. Default: all."),
+    ] = None,
     properties: Properties = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -110,6 +132,7 @@ def verify(
             keys(ledger_key)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--ledger-key") from None
+    rows, compared = _table(table_rows, columns, identity)
     client = client_of("--bootstrap-servers", bootstrap_servers, properties)
     source_client = None
     if elsewhere:
@@ -129,11 +152,34 @@ def verify(
             history=history or (),
             wait_s=wait,
             witness_records=witness_records,
+            table=rows,
+            columns=compared,
             progress=progress,
         )
         return report
 
     raise typer.Exit(print_report(check, as_json=as_json))
+
+
+def _table(named: str | None, columns: str, identity: str | None) -> tuple[ReturnsRows | None, ComparedColumns]:
+    """The function that returns the table's rows, and what is compared. Raises typer.BadParameter."""
+    if named is None and (columns != "value" or identity is not None):
+        flag = "--columns" if columns != "value" else "--identity"
+        raise typer.BadParameter("requires --table, whose rows have these columns", param_hint=flag)
+    try:
+        compared = ComparedColumns(names=_names(columns), identity=_names(identity or ""))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--identity") from None
+    if named is None:
+        return None, compared
+    rows = python_name.load(named, "--table")
+    if not callable(rows):
+        raise typer.BadParameter(f"{named!r} is not a function that returns rows", param_hint="--table")
+    return rows, compared
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def print_report(check: Callable[[OnProgress], Report], *, as_json: bool) -> int:

@@ -21,6 +21,15 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableComparison:
+    """The rows of the table that took part, and how many more often one side has something than the other."""
+
+    rows: int
+    only_in_table: int
+    only_in_topic: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """A row of the demo's table."""
 
@@ -94,8 +103,26 @@ def compare(expected: Mapping[int, Value], records: Iterable[tuple[str, Value]])
     )
 
 
-def figures(*, flights: int, late: int, aborted_sent: int, crashes: Crashes, survey: ConsumedCounts) -> list[Figure]:
-    """The rows of the table: the demo succeeds if every figure holds.
+def compare_table(rows: Iterable[str], records: Iterable[str]) -> TableComparison:
+    """Compare a table's rows with the values of the topic's records: both as many times."""
+    in_table, in_topic = Counter(rows), Counter(records)
+    return TableComparison(
+        rows=in_table.total(),
+        only_in_table=(in_table - in_topic).total(),
+        only_in_topic=(in_topic - in_table).total(),
+    )
+
+
+def figures(
+    *,
+    flights: int,
+    late: int,
+    aborted_sent: int,
+    crashes: Crashes,
+    survey: ConsumedCounts,
+    table: TableComparison | None = None,
+) -> list[Figure]:
+    """The rows of the table: the demo succeeds if every figure holds. `table`: of the job's own table, if it has one.
 
     The batch of each killed executor must have been written again. Other batches may also have been written again,
     because transactions time out on a slow machine. This is only a note.
@@ -121,7 +148,16 @@ def figures(*, flights: int, late: int, aborted_sent: int, crashes: Crashes, sur
         ),
         Figure(name="driver kills survived", expected=len(crashes.drivers), found=crashes.drivers_survived),
         *(_executors(crashes) if crashes.executors else ()),
+        *(_table(late, table) if table is not None else ()),
     ]
+
+
+def _table(late: int, table: TableComparison) -> tuple[Figure, ...]:
+    return (
+        Figure(name="rows in the table", expected=late, found=table.rows),
+        Figure(name="only in the table", expected=0, found=table.only_in_table),
+        Figure(name="only in the topic", expected=0, found=table.only_in_topic),
+    )
 
 
 def _executors(crashes: Crashes) -> tuple[Figure, Figure]:

@@ -9,13 +9,15 @@ jobs/copy_topic.py.
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
+from collections.abc import Callable
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart, stop_on_sigterm
+from spark_kafka_eos import SqlTable, TransactionalWriter, follow, from_properties, must_not_restart, stop_on_sigterm
 from spark_kafka_eos.demo.flights import read_airlines
 from spark_kafka_eos.errors import ConfigurationError, ToolFailed
 from spark_kafka_eos.options import sink_options, source_options
@@ -51,10 +53,29 @@ def arguments() -> argparse.ArgumentParser:
     add("--to", dest="target", default="flights-delayed", help="topic for the late flights")
     add("--transactional-id", default="flight-delays", help="stable name of the writer")
     add("--append-mode", default="auto", help="who appends: auto, driver or executors")
+    add("--table", metavar="FILE", help="also write the values to the table late_flights of this SQLite database")
     add("--max-offsets-per-trigger", help="maximum number of offsets of a micro-batch")
     add("--available-now", action="store_true", help="stop at the input's present end, instead of never")
     add("--fenced-exit-code", type=int, default=90, help="exit code if another driver has taken over (90)")
     return parser
+
+
+def with_table(writer: TransactionalWriter, database: str) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` calls for each micro-batch: topic and table get the same rows, both or neither."""
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE IF NOT EXISTS late_flights (value TEXT)")
+    connection.close()
+    table = SqlTable(
+        lambda: sqlite3.connect(database), insert="INSERT INTO late_flights VALUES (?)", key="flight-delays"
+    )
+    table.create()
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        with writer.transaction(batch, batch_id, participant=table) as transaction:
+            transaction.write(batch)
+            transaction.write_table(batch.select("value"))
+
+    return both
 
 
 def main() -> None:
@@ -80,7 +101,9 @@ def main() -> None:
     stop_on_sigterm(spark)
     airlines = spark.createDataFrame(names, "carrier STRING, airline STRING")
     flights = spark.readStream.format("kafka-eos").options(**reading).load()
-    writer = build(flights, airlines).writeStream.foreachBatch(TransactionalWriter(writing))
+    to_topic = TransactionalWriter(writing)
+    to_both = to_topic if given.table is None else with_table(to_topic, given.table)
+    writer = build(flights, airlines).writeStream.foreachBatch(to_both)
     writer = writer.option("checkpointLocation", given.checkpoint).queryName("flight-delays")
     try:
         follow((writer.trigger(availableNow=True) if given.available_now else writer).start())

@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Message
 from rich.console import Console
 
-from spark_kafka_eos.demo.check import ConsumedCounts, Crashes, Figure, compare, figures
+from spark_kafka_eos.demo.check import (
+    ConsumedCounts,
+    Crashes,
+    Figure,
+    TableComparison,
+    compare,
+    compare_table,
+    figures,
+)
 from spark_kafka_eos.demo.flights import late_flights, read_airlines, read_flights
 from spark_kafka_eos.demo.flights_producer import produce
 from spark_kafka_eos.demo.plan import DemoPlan, Life, plan
@@ -50,8 +60,19 @@ _CLUSTER = "local-cluster[2,1,1024]"  # executors, cores per executor, MiB per e
 _TIMEOUT = 300.0  # seconds for a driver to reach its failpoint or the end, on a slow machine
 
 
-def run(*, fast: bool, cluster: bool, kafka_version: str, append_mode: str, keep: bool, console: Console) -> bool:
-    """Run the demo; return whether every figure holds. If not, or with `keep`, checkpoint and driver's log are kept."""
+def run(
+    *,
+    fast: bool,
+    cluster: bool,
+    kafka_version: str,
+    append_mode: str,
+    keep: bool,
+    console: Console,
+    with_table: bool = False,
+) -> bool:
+    """Run the demo; return whether every figure holds. If not, or with `keep`, checkpoint and driver's log are kept.
+    `with_table`: the job also writes to a table in SQLite, in the same batches.
+    """
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-demo-"))
     with Screen(console) as screen, EmbeddedKafka(kafka_version) as kafka:
         screen.say(f"Apache Kafka {kafka_version} runs at {kafka.bootstrap}")
@@ -62,6 +83,7 @@ def run(*, fast: bool, cluster: bool, kafka_version: str, append_mode: str, keep
             bootstrap=kafka.bootstrap,
             cluster=cluster,
             append_mode=append_mode,
+            with_table=with_table,
             folder=folder,
             spark_home=spark_home(folder / "spark"),
             screen=screen,
@@ -86,6 +108,7 @@ class Demo:
     bootstrap: str
     cluster: bool
     append_mode: str
+    with_table: bool
     folder: Path
     spark_home: Path
     screen: Screen
@@ -111,7 +134,12 @@ class Demo:
             aborted_sent=sent.aborted,
             crashes=self._crashes(),
             survey=self._survey(expected),
+            table=self._compare_table() if self.with_table else None,
         )
+
+    @property
+    def _database(self) -> Path:
+        return self.folder / "flights.db"
 
     @property
     def _checkpoint(self) -> Path:
@@ -156,6 +184,7 @@ class Demo:
         arguments = ["--bootstrap-servers", self.bootstrap, "--checkpoint", str(self._checkpoint), "--available-now"]
         arguments += ["--from", INPUT, "--to", OUTPUT, "--transactional-id", TRANSACTIONAL_ID]
         arguments += ["--append-mode", self.append_mode]
+        arguments += ["--table", str(self._database)] if self.with_table else []
         arguments += ["--max-offsets-per-trigger", str(self.plan.offsets_per_trigger)]
         environment = python_environment()
         executors = {"PYTHONPATH": environment["PYTHONPATH"], **executors}
@@ -214,6 +243,13 @@ class Demo:
             output=compare(expected, _records(read_topic(self.bootstrap, OUTPUT, "read_committed"))),
             output_uncommitted=sum(1 for _ in read_topic(self.bootstrap, OUTPUT, "read_uncommitted")),
         )
+
+    def _compare_table(self) -> TableComparison:
+        self.screen.say("comparing the table with the topic, row by row")
+        topic = read_topic(self.bootstrap, OUTPUT, "read_committed")
+        with closing(sqlite3.connect(self._database)) as database:
+            rows = [row for (row,) in database.execute("SELECT value FROM late_flights")]
+        return compare_table(rows, (bytes(message.value() or b"").decode() for message in topic))
 
 
 def _made(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.operators.survey import Ending, OpenPart
 from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.words import duration
@@ -67,11 +68,26 @@ def abort_part(part: OpenPart) -> AbortDecision:
             return AbortDecision(abort=True, reason="it hangs: no coordinator will end it")
 
 
-def abort_whole(transactional_id: str, facts: TransactionFacts | None, *, fence_owner: bool) -> AbortDecision:
+def abort_whole(
+    transactional_id: str,
+    facts: TransactionFacts | None,
+    *,
+    fence_owner: bool,
+    with_table: LedgerEntry | None = None,
+) -> AbortDecision:
     """Whether to take the transactional.id from its owner, which aborts what it has open.
 
-    `fence_owner`: also from one that may be alive. The brokers do not know whether it is.
+    `fence_owner`: also from one that may be alive. The brokers do not know whether it is. `with_table`: the entry in
+    its open transaction, if a table takes part.
     """
+    if with_table is not None:
+        return AbortDecision(
+            abort=False,
+            reason=f"a table takes part in it, which may have batch {with_table.batch_id} of query "
+            f"{with_table.query_id}: Kafka would then lack rows that the table has",
+            action="Start the query again, or settle both together: kafka-eos query resolve "
+            f"{transactional_id} --table MODULE:NAME --settle",
+        )
     if facts is None:
         return AbortDecision(
             abort=False,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
-from spark_kafka_eos.ledger.entry import MovedLedger, NotAnEntry, decode_committed
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
@@ -56,6 +56,10 @@ class QueryReader:
         if ledger_topics is None and only is not None:
             self._follow(only)
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._cluster
 
     def read(self, *, lag: bool = True, times: bool = False, owners: bool = True) -> list[QueryStatus]:
         """The queries, sorted by transactional.id; none if there is no ledger topic.
@@ -166,6 +170,25 @@ class QueryReader:
         except KafkaEosError as error:
             owners = dict.fromkeys(names, Unread(reason=error.what))
         return [replace(status, owner=owners[status.transactional_id]) for status in statuses]
+
+
+def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None:
+    """The ledger entry of this open transaction, if a table takes part in it: the table may have the batch.
+
+    None if there is none, or if the ledger topic cannot be read or found from here.
+    """
+    if facts.state != "Ongoing":
+        return None
+    try:
+        found = QueryReader(cluster, only=facts.transactional_id).read(lag=False, owners=False)
+    except KafkaEosError:
+        return None
+    for pending in (each.pending for each in found if each.transactional_id == facts.transactional_id):
+        if pending is None or not isinstance(pending.entry, LedgerEntry) or pending.entry.table is None:
+            continue
+        if (pending.record.producer_id, pending.record.epoch) == (facts.producer_id, facts.epoch):
+            return pending.entry
+    return None
 
 
 def _is_pointer(committed: OffsetAndMetadata) -> bool:

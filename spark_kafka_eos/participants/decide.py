@@ -32,6 +32,7 @@ from spark_kafka_eos.ledger.verdicts import Repeat, Skip, Verdict, Write
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.participants import refusal
 from spark_kafka_eos.participants.token import Token, UnreadableToken
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 
 Prepared = Literal["open", "over", "not known"]
 """What the coordinator says of the token's transaction."""
@@ -49,6 +50,16 @@ class Finish:
     """The table has the rows of `token`, and its transaction is still open: commit it, and look again."""
 
     token: Token
+
+
+def prepared(token: Token | None, facts: TransactionFacts | Unread | None) -> Prepared:
+    """What the coordinator says of the token's transaction."""
+    if isinstance(facts, Unread):
+        return "not known"
+    if facts is None or token is None or facts.state != "Ongoing":
+        return "over"
+    held = token.identity
+    return "open" if (facts.producer_id, facts.epoch) == (held.producer_id, held.epoch) else "over"
 
 
 def decide(

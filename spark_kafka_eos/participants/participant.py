@@ -6,8 +6,11 @@ table commits rows and token in one commit of its own, and from then on Kafka's 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from spark_kafka_eos.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +46,31 @@ class Participant(Protocol):
         sent before.
         """
         ...
+
+
+def require_one(participant: object) -> None:
+    """Raise ConfigurationError for what is not one participant.
+
+    Why not several: the commit of one table decides, and after it the others may no longer fail. Kafka's transaction
+    can be prepared, and anybody can commit it later. A table that only offers a compare-and-set cannot: the second one
+    may still conflict, or be gone, when the first one has its rows, and nobody but the query can compute them again.
+    """
+    if isinstance(participant, type):
+        raise ConfigurationError("participant", f"is the class {participant.__name__}, not an object of it")
+    if is_participant(participant):
+        return
+    if isinstance(participant, Iterable):
+        raise ConfigurationError(
+            "participant",
+            "is several objects, but one table takes part in a batch: its commit decides, and no other could follow it "
+            "for certain",
+            action="Let tables of one database be one participant, in one transaction of the database. Fill another "
+            "database from the topic, with a query of its own.",
+        )
+    name = type(participant).__name__
+    raise ConfigurationError("participant", f"is a {name}, which has not the methods held and commit")
+
+
+def is_participant(found: object) -> bool:
+    """Whether it has the methods of the protocol."""
+    return callable(getattr(found, "held", None)) and callable(getattr(found, "commit", None))

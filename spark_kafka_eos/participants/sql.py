@@ -17,16 +17,19 @@ from spark_kafka_eos.participants.participant import Conflict, Held
 
 CREATE = "CREATE TABLE IF NOT EXISTS kafka_eos (name VARCHAR(255) PRIMARY KEY, version BIGINT NOT NULL, token TEXT)"
 
+Insert = Callable[[Any, Iterable[tuple[Any, ...]]], None]
+
 
 class SqlTable:
     """A participant. `connect` opens a connection without autocommit; each commit has one of its own. `insert` is
-    executed for each row, with its values in order. `key` names the query, and must be no other's. `mark` is the
-    driver's placeholder, `?` for sqlite3, `%s` for psycopg.
+    executed for each row, with its values in order. Or it is a function of the cursor and the rows, tuples, that writes
+    them to several tables of the database, or changes what is there; it must neither commit nor roll back. `key` names
+    the query, and must be no other's. `mark` is the driver's placeholder, `?` for sqlite3, `%s` for psycopg.
 
     The rows are a DataFrame, which is read partition by partition into the driver, or any iterable of tuples.
     """
 
-    def __init__(self, connect: Callable[[], Any], *, insert: str, key: str, mark: str = "?") -> None:
+    def __init__(self, connect: Callable[[], Any], *, insert: str | Insert, key: str, mark: str = "?") -> None:
         self._connect, self._insert, self._key, self._mark = connect, insert, key, mark
 
     def create(self) -> None:
@@ -51,7 +54,10 @@ class SqlTable:
             if cursor.rowcount != 1:
                 raise Conflict(f"the key {self._key!r} of kafka_eos is not at version {after}")
             if rows is not None:
-                cursor.executemany(self._insert, _tuples(rows))
+                if isinstance(self._insert, str):
+                    cursor.executemany(self._insert, _tuples(rows))
+                else:
+                    self._insert(cursor, _tuples(rows))
                 failpoint("table half committed")
 
     @contextmanager
@@ -73,6 +79,6 @@ class SqlTable:
         return statement.replace("?", self._mark)
 
 
-def _tuples(rows: Any) -> Iterable[tuple[object, ...]]:
-    found: Iterable[tuple[object, ...]] = rows.toLocalIterator() if hasattr(rows, "toLocalIterator") else rows
+def _tuples(rows: Any) -> Iterable[tuple[Any, ...]]:
+    found: Iterable[tuple[Any, ...]] = rows.toLocalIterator() if hasattr(rows, "toLocalIterator") else rows
     return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
-from spark_kafka_eos.ledger.signing import Signer
+from spark_kafka_eos.ledger.signing import MAC, Signer
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 
 VERSION = 1
@@ -78,6 +78,15 @@ def encode(token: Token, signer: Signer) -> str:
         "bytes": token.bytes,
     }
     return json.dumps(signer.signed(fields), separators=(",", ":"), ensure_ascii=True)
+
+
+def is_signed(text: str | None) -> bool:
+    """Whether the token has a signature, whoever made it: `decode` checks that."""
+    try:
+        fields = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and MAC in fields
 
 
 def decode(text: str | None, signer: Signer) -> Token | UnreadableToken | None:

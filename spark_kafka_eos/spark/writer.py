@@ -25,7 +25,7 @@ from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.options import WriteKind, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.sink_parser import output_topics_of, require_declared
-from spark_kafka_eos.participants.participant import Participant
+from spark_kafka_eos.participants.participant import Participant, require_one
 from spark_kafka_eos.spark.encode_stage import RowsOf
 from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
@@ -166,6 +166,8 @@ class TransactionalWriter:
         If the block raises, nothing is written. Raises LedgerRefused if going on could lose or repeat data. Any other
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
+        if participant is not None:
+            require_one(participant)
         with stop_recognized(batch_df.sparkSession), nullcontext() if participant is None else _computed_once(batch_df):
             collected = BatchTransaction(
                 self._options.topic,

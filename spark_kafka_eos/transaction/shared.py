@@ -669,8 +669,11 @@ class SharedTransaction:
     def _refused(self, refusal: Refuse, committed: Committed = "nothing") -> LedgerRefused:
         remedy = refusal.remedy
         if refusal.resolutions:
-            remedy += f" `{diagnosis_command(self._options)}` shows both sides and the choices."
+            remedy += f" `{self._diagnosis_command()}` shows both sides and the choices."
         return LedgerRefused(f"{refusal.reason}. {refusal.meaning}", action=remedy, committed=committed)
+
+    def _diagnosis_command(self) -> str:
+        return diagnosis_command(self._options)
 
     def _after_commit(self, facts: TransactionFacts, error: KafkaEosError) -> ProducerIdentity | None:
         """What to go on with if the coordinator shows that our commit was applied; None if it may still be open, or was

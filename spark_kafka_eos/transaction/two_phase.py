@@ -49,7 +49,8 @@ from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
-from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide
+from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide, prepared
+from spark_kafka_eos.participants.failure import naming_the_table, shown
 from spark_kafka_eos.participants.participant import Conflict, Held, Participant
 from spark_kafka_eos.participants.token import Token, decode, encode, token_of
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -139,6 +140,9 @@ class TwoPhaseTransaction(SharedTransaction):
             self._end_decided(batch, entry)
         failpoint("ended", batch.batch_id)
 
+    def _diagnosis_command(self) -> str:
+        return f"{super()._diagnosis_command()} --table MODULE:NAME"
+
     def _unsure_one(self) -> SharedTransaction:
         assert self._decide is not None
         return TwoPhaseTransaction(
@@ -154,7 +158,7 @@ class TwoPhaseTransaction(SharedTransaction):
         for _ in range(_MOST_LOOKS):
             self._held = self._asked()
             of_ledger, facts, read_under = super()._look(batch, to_take=to_take)
-            verdict = self._with_table(of_ledger, batch, _prepared(self._token(), facts))
+            verdict = self._with_table(of_ledger, batch, prepared(self._token(), facts))
             if isinstance(verdict, Finish):
                 if failed is not None:
                     raise failed
@@ -189,12 +193,12 @@ class TwoPhaseTransaction(SharedTransaction):
         return token if isinstance(token, Token) else None
 
     def _asked(self) -> Held:
-        with _naming_the_table("cannot be read"):
+        with naming_the_table("cannot be read"):
             return self._participant.held()
 
     def _fence_table(self) -> None:
         """Have the table refuse every commit that was planned before. Raises Conflict if one came first."""
-        with _naming_the_table("cannot be fenced"):
+        with naming_the_table("cannot be fenced"):
             self._participant.commit(None, self._held.token, after=self._held.version)
         self._held = Held(version=self._held.version + 1, token=self._held.token)
 
@@ -236,13 +240,13 @@ class TwoPhaseTransaction(SharedTransaction):
         """Return if the table has `token`, although its commit failed with `error`. Raises TransactionAborted if it
         never will, ProducerFenced if that is because of another driver.
         """
-        why = f"the table's commit of batch {batch.batch_id} failed ({_shown(error)})"
+        why = f"the table's commit of batch {batch.batch_id} failed ({shown(error)})"
         version = self._held.version
         try:
             outcome = self._outcome(token)
         except Exception as second:
             raise CommitOutcomeUnknown(
-                f"{why}, and its outcome could not be determined ({_shown(second)})", action=_SETTLES
+                f"{why}, and its outcome could not be determined ({shown(second)})", action=_SETTLES
             ) from second
         if outcome == "committed":
             return
@@ -334,32 +338,3 @@ class TwoPhaseTransaction(SharedTransaction):
             if self._again is not None and error.committed == "nothing":
                 raise error.replaced(committed="table") from error
             raise
-
-
-def _prepared(token: Token | None, facts: TransactionFacts | Unread | None) -> Prepared:
-    """What the coordinator says of the token's transaction."""
-    if isinstance(facts, Unread):
-        return "not known"
-    if facts is None or token is None or facts.state != "Ongoing":
-        return "over"
-    held = token.identity
-    return "open" if (facts.producer_id, facts.epoch) == (held.producer_id, held.epoch) else "over"
-
-
-@contextlib.contextmanager
-def _naming_the_table(what: str) -> Iterator[None]:
-    """Raise TableFailed for an error of the participant that is not a Conflict."""
-    try:
-        yield
-    except Conflict:
-        raise
-    except Exception as error:
-        raise TableFailed(
-            f"the table that takes part {what} ({_shown(error)})",
-            action="Fix the cause, which is the previous error, and start the query again.",
-        ).replaced(committed="unknown") from error
-
-
-def _shown(error: Exception) -> str:
-    said = error.what if isinstance(error, KafkaEosError) else str(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__

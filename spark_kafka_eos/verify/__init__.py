@@ -5,7 +5,8 @@ scan follower                       the two readers: this package's, and librdka
 evidence history outcomes           the data that is checked
 provenance_bytes provenance_column  the origin of a record, stored in its value
 dead_letter_headers                 the origin of a dead letter, stored in its headers
-invariants origins contents         the six invariants
+invariants origins contents         the six invariants of a topic
+table                               the seventh: a table has the same rows
 findings                            the results
 """
 
@@ -17,13 +18,15 @@ from spark_kafka_eos.lazy import lazy
 
 if TYPE_CHECKING:
     from spark_kafka_eos.verify.provenance_column import provenance
+    from spark_kafka_eos.verify.table import ComparedColumns
     from spark_kafka_eos.verify.verification import Report, verify
 
-__all__ = ["Report", "provenance", "verify"]
+__all__ = ["ComparedColumns", "Report", "provenance", "verify"]
 
 __getattr__ = lazy(
     __name__,
     {
+        "ComparedColumns": "spark_kafka_eos.verify.table",
         "Report": "spark_kafka_eos.verify.verification",
         "provenance": "spark_kafka_eos.verify.provenance_column",
         "verify": "spark_kafka_eos.verify.verification",

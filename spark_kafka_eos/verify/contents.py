@@ -46,7 +46,7 @@ def compare(
     """Invariants 1 and 2. Needs the contents of all topics. `copy`: the output is declared a plain copy."""
     origins = [origin for _, origin in sorted(source.items())]
     shown = [origin.start + np.flatnonzero(origin.visible) for origin in origins]
-    number = _numbered([*(each.shown_contents for each in origins), *(each.committed_contents for each in logs)])
+    number = numbered([*(each.shown_contents for each in origins), *(each.committed_contents for each in logs)])
     records = sum(map(len, shown))
     of_source = _records([each.partition for each in origins], shown, number[:records])
     output = _records([log.partition for log in logs], [log.committed_offset for log in logs], number[records:])
@@ -68,7 +68,7 @@ def _records(partitions: Sequence[TopicPartition], offsets: Sequence[Int64s], co
     return _Records(partitions=partitions, partition=partition, offset=offset, content=content)
 
 
-def _numbered(contents: Sequence[Contents]) -> Int64s:
+def numbered(contents: Sequence[Contents]) -> Int64s:
     """A number from 0 on for each content, concatenated."""
     every = np.concatenate([np.zeros((0, 2), np.uint64), *contents])
     if not len(every):

@@ -11,7 +11,8 @@ CheckResult = Literal["holds", "violated", "not checked"]
 
 
 class Invariant(IntEnum):
-    """What holds for an output that is written exactly once; see verify.invariants."""
+    """What holds for an output that is written exactly once; see verify.invariants, and verify.table for the
+    last one."""
 
     ONCE = 1
     ORDER = 2
@@ -19,6 +20,7 @@ class Invariant(IntEnum):
     VISIBILITY = 4
     LEDGER = 5
     HEALED = 6
+    TABLE = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

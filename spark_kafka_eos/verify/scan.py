@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.errors import CorruptRecordBatch, ToolFailed
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.fetching.visibility import Marker
@@ -22,6 +23,7 @@ from spark_kafka_eos.verify.dead_letter_headers import unpack_headers
 from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen
 from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance, unpack
+from spark_kafka_eos.verify.table import ComparedColumns, RowDigests
 from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
 from spark_kafka_eos.wire.digests import digests
 
@@ -129,6 +131,33 @@ def seen(cluster: Cluster, ranges: Sequence[OffsetRange], progress: ScanProgress
         )
         for wanted in ranges
     }
+
+
+def compared(
+    cluster: Cluster, ranges: Sequence[OffsetRange], columns: ComparedColumns, progress: ScanProgress
+) -> tuple[RowDigests, Callable[[int], str]]:
+    """The records that this package's source reads of `ranges`, as they are compared with a table's rows, and the place
+    of each by its number. Raises ToolFailed if one cannot be compared, and what `seen` raises.
+    """
+    found, partitions = RowDigests(columns), [wanted.partition for wanted in ranges]
+    index = {tp: number for number, tp in enumerate(partitions)}
+    places, offsets = array("i"), array("q")
+    for topic in sorted({tp.topic for tp in partitions}):
+        of_topic = [wanted for wanted in ranges if wanted.partition.topic == topic]
+        for rows in read(of_topic, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):
+            names = ("partition", "offset", "key", "value")
+            for partition, offset, key, value in zip(*(rows[name].to_pylist() for name in names), strict=True):
+                try:
+                    found.add(columns.of_record(key, value))
+                except ValueError as error:
+                    raise ToolFailed(
+                        f"the record {topic}-{partition}@{offset} cannot be compared with a row: {error}",
+                        action="--columns names what a row has of a record: key, value, or fields of a JSON object.",
+                    ) from error
+                places.append(index[TopicPartition(topic, partition)])
+                offsets.append(offset)
+            progress(rows.num_rows)
+    return found, lambda number: f"{partitions[places[number]]}@{offsets[number]}"
 
 
 def _named(part: Fetched, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

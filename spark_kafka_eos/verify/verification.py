@@ -39,6 +39,7 @@ from spark_kafka_eos.verify.findings import CheckedInvariant, CheckResult, Invar
 from spark_kafka_eos.verify.follower import Follower, witness
 from spark_kafka_eos.verify.history import HistoryEntry
 from spark_kafka_eos.verify.invariants import check
+from spark_kafka_eos.verify.table import ComparedColumns, ReturnsRows, compare_table, read_rows
 
 _POLL_SECONDS = 0.1
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
@@ -48,7 +49,7 @@ Progress = Callable[[str, int, int], None]  # what is read, number of offsets so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The verdict on an output: the six findings in order, and statistics.
+    """The verdict on an output: the six findings in order, the seventh if a table was compared, and statistics.
 
     `topics` has the number of committed records of each of its topics, `records` their sum, `uncommitted` that of all
     others in the logs.
@@ -116,6 +117,8 @@ def verify(
     readers: Mapping[str, Mapping[TopicPartition, Seen]] = MappingProxyType({}),
     wait_s: float = 30.0,
     witness_records: int = 1_000_000,
+    table: ReturnsRows | None = None,
+    columns: ComparedColumns = ComparedColumns(),  # noqa: B008 - immutable
     progress: Progress = lambda *_: None,
 ) -> Report:
     """Check `topic`, or several of them that are one output together. `client`: options, or the brokers' addresses.
@@ -128,9 +131,10 @@ def verify(
     `transactional_id` identifies the ledger, in `ledger.topic`; with the sink's `ledger_key`, in the form of that
     option, an entry that was not signed with it is an error. `history`: entries, or their file. `followers` are
     stopped, and what they read is checked, as is what other `readers`, by name, have read. Topics with at most
-    `witness_records` are also read through librdkafka. Waits `wait_s` for open transactions. Raises UnknownTopic,
-    BrokerUnreachable and the like; ToolFailed for an invalid history, ValueError for `copy` without `source`
-    and for an invalid `ledger_key`.
+    `witness_records` are also read through librdkafka. `table` returns the rows of a table that must be the output's
+    records, each once: tuples with these `columns`. It may be called again. Waits `wait_s` for open transactions.
+    Raises UnknownTopic, BrokerUnreachable and the like; ToolFailed for an invalid history, and for what cannot be
+    compared with the table; ValueError for `copy` without `source` and for an invalid `ledger_key`.
     """
     if copy and source is None:
         raise ValueError("copy requires source")
@@ -179,6 +183,17 @@ def verify(
             history=entries,
             ledger=None if ledger is None else _ledger(cluster, ledger),
         )
+        if table is not None:
+            compared, where = scan.compared(cluster, visible, columns, _counted(progress, "what to compare", visible))
+            findings.append(
+                compare_table(
+                    compared,
+                    read_rows(table, columns),
+                    where,
+                    rows_again=table,
+                    columns=columns,
+                )
+            )
     records = dict.fromkeys(topics, 0)
     for log in logs:
         records[log.partition.topic] += len(log.committed_offset)

@@ -23,6 +23,7 @@ from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
+from tests.broker.table_scene import Scene
 
 _APPEND = Path(__file__).with_name("append_elsewhere.py")
 
@@ -157,3 +158,14 @@ def append_elsewhere(either_kafka):
         return json.loads(done.stdout)
 
     return append
+
+
+@pytest.fixture
+def scene(either_kafka, cluster, tmp_path, consumed):
+    scene = Scene(either_kafka, cluster, tmp_path, consumed)
+    yield scene
+    for process in scene.processes:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -57,7 +57,7 @@ pytestmark = pytest.mark.broker
 
 numbers = itertools.count(1)
 BATCH = 30  # offsets of each source partition
-ONCE, ORDER, IDENTITY, VISIBILITY, LEDGER, HEALED = Invariant
+ONCE, ORDER, IDENTITY, VISIBILITY, LEDGER, HEALED, _ = Invariant
 
 
 class Killed(BaseException):

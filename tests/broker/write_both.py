@@ -58,7 +58,20 @@ def write(
     transaction: TwoPhaseTransaction, cluster: Cluster, topic: str, number: int, *, run: str, max_attempts: int = 2
 ) -> CommitReport:
     """The whole micro-batch `number`, in the run with this id."""
-    rows = rows_of(number)
+    batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", run_id=run)
+    return write_rows(transaction, cluster, topic, batch, rows_of(number), max_attempts=max_attempts)
+
+
+def write_rows(
+    transaction: TwoPhaseTransaction,
+    cluster: Cluster,
+    topic: str,
+    batch: MicroBatch,
+    rows: list[bytes],
+    *,
+    max_attempts: int = 2,
+) -> CommitReport:
+    """The whole micro-batch, to both partitions of the topic and to the table."""
     now_ms = int(time.time() * 1e3)
     halves = rows[::2], rows[1::2]
 
@@ -71,12 +84,11 @@ def write(
             )
             for n, half in enumerate(halves)
         ]
-        append(cluster, identity, blocks, batch_id=number)
+        append(cluster, identity, blocks, batch_id=batch.batch_id)
         size = sum(len(block) for _, _, block in blocks)
         return Appended(partitions=2, records=len(rows), bytes=size, topics=(topic,))
 
     transaction.will_write([(row.decode(),) for row in rows])
-    batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", run_id=run)
     return commit_batch(transaction, batch, both_partitions, max_attempts=max_attempts, choice=BY_DRIVER)
 
 

@@ -10,6 +10,7 @@ from lab.bench.lab import Lab
 from lab.bench.latency import latency
 from lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
 from lab.bench.watched import cost_of_looking
+from lab.bench.with_table import BOTH, TOPIC, cost_of_a_table
 
 pytestmark = pytest.mark.spark
 
@@ -74,6 +75,14 @@ def test_the_cost_of_looking_is_that_of_pairs_of_runs(lab, spark):
     for name in (sides.EOS, sides.EOS_SINK):
         ratio = found.named(f"{name}, watched").median / found.named(name).median
         assert found.settings["cost_percent"][name]["median"] == pytest.approx(100 * (ratio - 1))
+
+
+@pytest.mark.slow
+def test_the_cost_of_a_table_is_that_of_pairs_of_runs(lab, spark):
+    found = cost_of_a_table(lab, spark, pairs=1, batches=2, records=10)
+    assert names(found) == [TOPIC, BOTH]
+    ratio = found.named(BOTH).median / found.named(TOPIC).median
+    assert found.settings["cost_percent"][BOTH]["median"] == pytest.approx(100 * (ratio - 1))
 
 
 @pytest.mark.slow

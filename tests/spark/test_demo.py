@@ -25,3 +25,18 @@ def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
     assert "kill 1" in text
     assert "belong to its open transaction" in text
     assert "WRONG" not in text
+
+
+@pytest.mark.slow
+def test_with_a_table_it_survives_the_same_kills_and_both_have_the_same_rows() -> None:
+    out = io.StringIO()
+    assert run(
+        fast=True,
+        cluster=False,
+        kafka_version=jars.DEFAULT_VERSION,
+        append_mode="auto",
+        keep=False,
+        console=Console(file=out, width=120),
+        with_table=True,
+    ), out.getvalue()
+    assert "rows in the table" in out.getvalue()

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 FOLDER = Path(__file__).parents[2] / "notebooks"
 SHOWN = {
     "quickstart": "'at-least-once': {1: ",
+    "topic_and_table": "(True, 10000)",
     "dead_letters": "{'orders': 20000, 'orders-clean': 19800, 'orders-dead': 200}",
 }
 
@@ -42,8 +43,11 @@ def executed(name: str, folder: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-# The path of the second one through Spark is that of test_decode_orders.
-@pytest.mark.parametrize("name", ["quickstart", pytest.param("dead_letters", marks=pytest.mark.slow)])
+# The paths of the others through Spark are those of test_decode_orders and test_topic_and_table.
+@pytest.mark.parametrize(
+    "name",
+    ["quickstart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dead_letters", "topic_and_table"))],
+)
 def test_a_notebook_ends_with_a_plot_of_what_was_written(tmp_path: Path, name: str) -> None:
     assert len(plots(executed(name, tmp_path))) == 1
 

@@ -52,7 +52,7 @@ def test_the_readmes_example_writes_the_paid_orders_once(
             ["payments", "payments-copy", "payments-loaded", "payments-marked", "payments-relaxed"],
         ),
         ("docs/foreachbatch.md", 5, ["sensors", "sensors-loud", "sensors-even", "sensors-odd", "sensors-remote"]),
-        ("docs/tables.md", 3, ["bookings", "bookings-seen"]),
+        ("docs/tables.md", 5, ["bookings", "bookings-seen"]),
         ("docs/arrow.md", 2, ["readings", "readings-loud", "readings-copy"]),
         ("docs/dead-letters.md", 4, ["orders-in", "orders-amounts", "orders-dead"]),
         ("docs/tracing.md", 4, ["parcels", "parcels-copy"]),

@@ -27,9 +27,9 @@ def test_a_figure_that_is_off_is_a_failure() -> None:
 
 
 def test_the_options_reach_the_demo() -> None:
-    chosen = ("--fast", "--cluster", "--kafka-version", "3.9.1", "--append-mode", "executors")
+    chosen = ("--fast", "--cluster", "--with-table", "--kafka-version", "3.9.1", "--append-mode", "executors")
     _, called = invoke(*chosen, holds=True)
-    assert (called["fast"], called["cluster"]) == (True, True)
+    assert (called["fast"], called["cluster"], called["with_table"]) == (True, True, True)
     assert (called["kafka_version"], called["append_mode"]) == ("3.9.1", "executors")
 
 

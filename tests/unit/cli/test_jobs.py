@@ -22,6 +22,8 @@ COPY = [JOBS / "copy_topic.py", "--bootstrap-servers", "b:1", "--from", "a", "--
 DELAYS = [JOB, "--bootstrap-servers", "b:1", "--checkpoint", "c"]
 
 DECODE = [JOBS / "decode_orders.py", "--bootstrap-servers", "b:1", "--checkpoint", "c", "--registry", "http://r:1"]
+BOTH = [JOBS / "topic_and_table.py", "--bootstrap-servers", "b:1", "--from", "a", "--to", "b", "--checkpoint", "c"]
+BOTH += ["--database", "d", "--table", "bookings"]
 
 
 def run(job, *arguments):
@@ -46,6 +48,8 @@ def run(job, *arguments):
         ([*DELAYS, "--append-mode", "nobody"], "option 'appendMode': "),
         ([*DELAYS, "--properties", "nowhere.properties"], "No such file or directory: 'nowhere.properties'"),
         ([*DELAYS, "--max-offsets-per-trigger", "0"], "option 'maxOffsetsPerTrigger': "),
+        ([*BOTH, "--table", "bookings; DROP TABLE kafka_eos"], "is not the name of a table"),
+        ([*BOTH, "--starting-offsets", "yesterday"], "option 'startingOffsets': "),
         ([*DECODE, "--max-dead-letters", "many"], "option 'maxDeadLetters': "),
         ([*DECODE, "--dead-letters", "orders-clean"], "option 'deadLetterTopic': "),
     ],

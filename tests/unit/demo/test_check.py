@@ -1,6 +1,8 @@
 """Each way in which the output could be wrong turns its own figure, so the demo can fail."""
 
-from spark_kafka_eos.demo.check import Comparison, ConsumedCounts, Crashes, compare, figures
+import pytest
+
+from spark_kafka_eos.demo.check import Comparison, ConsumedCounts, Crashes, compare, compare_table, figures
 
 
 def value(number: int, *, delay: int = 5, airport: str = "EWR", aborted: bool = False) -> dict[str, object]:
@@ -102,3 +104,18 @@ def test_a_batch_written_again_for_another_reason_is_only_a_note() -> None:
     crashed = crashes(executors=(2,), redone=(2, 4))
     shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashed, survey=survey())
     assert (shown[-1].expected, shown[-1].found, shown[-1].note) == (1, 1, "for other reasons: 4")
+
+
+@pytest.mark.parametrize(
+    ("rows", "records", "off"),
+    [
+        ("abb", "abb", []),
+        ("ab", "abb", ["rows in the table", "only in the topic"]),
+        ("abb", "ab", ["only in the table"]),
+        ("abx", "abb", ["only in the table", "only in the topic"]),
+    ],
+)
+def test_a_table_must_have_the_topics_values_each_as_often(rows: str, records: str, off: list[str]) -> None:
+    table = compare_table(rows, records)
+    shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashes(), survey=survey(), table=table)
+    assert [figure.name for figure in shown if not figure.holds] == off

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.abort import CLOCKS_DIFFER_MS, abort_part, abort_whole
 from spark_kafka_eos.operators.survey import Ending, OpenPart, ProducerState
@@ -87,3 +88,12 @@ def test_a_whole_transaction_is_taken_from_its_owner_only_if_it_is_overdue_or_to
     decision = abort_whole("copy", facts, fence_owner=fence_owner)
     assert (decision.abort, reason in decision.reason) == (abort, True), decision
     assert decision.abort or decision.action
+
+
+@pytest.mark.parametrize("fence_owner", [False, True])
+def test_a_transaction_whose_batch_a_table_may_have_is_not_aborted(fence_owner):
+    entry = LedgerEntry(query_id="query", batch_id=7, digest="d", serial=8, table=3)
+    decision = abort_whole("copy", FACTS, fence_owner=fence_owner, with_table=entry)
+    assert not decision.abort
+    assert "may have batch 7 of query query" in decision.reason
+    assert "kafka-eos query resolve copy --table MODULE:NAME --settle" in decision.action

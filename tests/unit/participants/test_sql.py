@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -85,3 +85,25 @@ def test_each_query_has_a_version_and_a_token_of_its_own(path: Path) -> None:
     table_at(path).commit([(1,)], "mine", after=0)
     table_at(path, "another").commit([(2,)], "theirs", after=0)
     assert (table_at(path).held().token, table_at(path, "another").held().token) == ("mine", "theirs")
+
+
+def in_two_tables(cursor: sqlite3.Cursor, rows: Iterable[tuple[int, str]]) -> None:
+    for number, item in rows:
+        cursor.execute("INSERT INTO orders VALUES (?) ON CONFLICT DO NOTHING", (number,))
+        cursor.execute("INSERT INTO items VALUES (?, ?)", (number, item))
+
+
+def test_several_tables_of_a_database_are_one_participant(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE items (number INTEGER, item TEXT NOT NULL)")
+    database.close()
+    table = SqlTable(lambda: sqlite3.connect(path), insert=in_two_tables, key="orders")
+    table.create()
+    table.commit([(1, "a"), (1, "b"), (2, "c")], "first", after=0)
+    with pytest.raises(sqlite3.IntegrityError):
+        table.commit([(3, "d"), (4, None)], "second", after=1)
+    assert table.held() == Held(version=1, token="first")
+    assert numbers(path) == [1, 2], "of the second commit, neither table has anything"
+    database = sqlite3.connect(path)
+    assert [*database.execute("SELECT * FROM items")] == [(1, "a"), (1, "b"), (2, "c")]
+    database.close()

@@ -423,5 +423,6 @@ def test_a_second_call_that_came_too_late_leaves_the_table_as_it_is(kafka, table
     assert kafka.entry().incomplete
     assert kafka.entry().table == held.version
     assert table.now == held
-    with pytest.raises(LedgerRefused, match="incomplete"):
+    with pytest.raises(LedgerRefused, match="incomplete") as refused:
         run(process(), 1, run="next")
+    assert "kafka-eos query resolve id --bootstrap-servers b:1 --table MODULE:NAME`" in refused.value.action

@@ -96,7 +96,7 @@ def checked(*logs, origin="whole", **more):
     """The findings, by invariant; by default the source has offsets 10 to 15 and one reader is honest."""
     sources = {0: source()} if origin == "whole" else origin
     found = check(list(logs), source=sources, **{"readers": {"us": honest(*logs)}, **more})
-    assert [each.invariant for each in found] == list(Invariant)
+    assert [each.invariant for each in found] == list(Invariant)[:-1]  # without a table
     return {each.invariant: each for each in found}
 
 
