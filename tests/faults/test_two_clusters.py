@@ -106,7 +106,7 @@ class Killing:
         batch = self.at_hand()
         ahead = self.chance.choice([0, 1])
         if ahead == 0 and self.is_committed:
-            point = self.chance.choice(["begun", "initialised"])  # it is skipped then
+            point = "begun"  # it is skipped then, and no id is taken
         elif ahead == 0 and batch == 0:  # a new query's, which is empty
             point = self.chance.choice([name for name in POINTS if name != "half appended"])
         else:
