@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import google_crc32c
@@ -13,31 +13,53 @@ import pyarrow as pa
 
 from lab.bench.alternating import Show, Side, alternate, silent
 from lab.bench.figures import Comparison
-from lab.bench.inputs import Shape, rows
+from lab.bench.inputs import Mixed, Shape, rows
 from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.header_table import header_table
-from spark_kafka_eos.wire.record_batch import RecordBatches, extents, scan
+from spark_kafka_eos.wire.header_table import HeaderTable, header_table
+from spark_kafka_eos.wire.record_batch import RecordBatches, extents
 
 ENCODE, DECODE, BLOCKS, FLOOR = "encode", "decode", "rows to blocks of 4 partitions", "memory copy + CRC"
 SMALL = (1, 5, 100)  # records per batch
 _NOW = 1_700_000_000_000
 _INPUT = 500_000  # records in memory: more than fit into caches; a run uses them repeatedly
+# With small record batches: the bytes of a partition in a response, and of a block that a task makes of its records.
+_RESPONSE, _BLOCK = 8 << 20, 1 << 20
+_TABLE_ROWS = 10_000  # of an Arrow batch from Spark
+
+_Columns = tuple[pa.BinaryArray, pa.BinaryArray]  # keys and values
 
 
 def codec(
-    *, records: int = 2_000_000, value_bytes: int = 100, compression: str = "none", runs: int = 5, show: Show = silent
+    *,
+    records: int = 2_000_000,
+    value_bytes: int = 100,
+    mixed: Mixed | None = None,
+    compression: str = "none",
+    runs: int = 5,
+    show: Show = silent,
 ) -> Comparison:
     """Encode and decode `records` records. `rows to blocks` is the work of an encode task: partitioner, sort, encode.
     The lower bound copies and checksums as many bytes as encode produces, one record batch at a time.
+
+    With `mixed`, the record batches to decode are small, and come many in a buffer, as in a response of a broker.
     """
-    shape = Shape(records=min(records, _INPUT), value_bytes=value_bytes, compression=compression)
-    columns = list(rows(shape))
-    batches = [bytes(encode(keys, values, _NOW, compression_type=compression)) for keys, values in columns]
+    shape = Shape(records=min(records, _INPUT), value_bytes=value_bytes, mixed=mixed, compression=compression)
+    responses = list(_together(rows(shape), _RESPONSE if mixed else 0))
+    blocks = _together(rows(shape), _BLOCK if mixed else 0)
+    columns = [
+        (pa.concat_arrays(keys), pa.concat_arrays(values))
+        for keys, values in (zip(*each, strict=True) for each in blocks)
+    ]
+    batches = [
+        b"".join(encode(keys, values, _NOW, compression_type=compression) for keys, values in each)
+        for each in responses
+    ]
     payload = [bytes(encode(keys, values, _NOW)) for keys, values in columns]
     target = np.empty(max(map(len, payload)), np.uint8)
-    tables = [pa.record_batch({"key": keys, "value": values}) for keys, values in columns]
+    table = pa.Table.from_batches([pa.record_batch({"key": keys, "value": values}) for keys, values in columns])
+    tables = table.combine_chunks().to_batches(_TABLE_ROWS)
     times = max(1, records // shape.records)
     four = Target(partitions=4)
 
@@ -46,8 +68,8 @@ def codec(
             encode(keys, values, _NOW, compression_type=compression)
 
     def decode_all() -> None:
-        for batch in batches:
-            decode(batch, list(scan(batch)))
+        for buffer in batches:
+            decode(buffer, _headers(buffer))
 
     def block_all() -> None:
         settings = EncodeSettings(topic="t", targets={"t": four}, compression_type=compression)
@@ -70,12 +92,12 @@ def codec(
         series = alternate(participants, records=times * shape.records, runs=runs, show=show)
     size = sum(map(len, payload)) * times
     return Comparison(
-        title=f"codec, seconds of a core: {value_bytes:,}-byte values"
+        title=f"codec, seconds of a core: values of {shape.values}"
         + ("" if compression == "none" else f", {compression}"),
         series=series,
         settings={
             "records": times * shape.records,
-            "value_bytes": value_bytes,
+            "values": shape.values,
             "compression": compression,
             "bytes": size,
             "runs": runs,
@@ -109,10 +131,27 @@ def _decoding(records: int, count: int, compression: str) -> Callable[[], float]
     buffer = b"".join(encode(keys, values, _NOW, compression_type=compression) for keys, values in rows(shape))
 
     def work() -> None:
-        batches = RecordBatches(buffer, [position for position, _, _ in extents(buffer)])
-        decode(buffer, header_table(buffer, batches))
+        decode(buffer, _headers(buffer))
 
     return repeated(work, 1)
+
+
+def _headers(buffer: bytes) -> HeaderTable:
+    return header_table(buffer, RecordBatches(buffer, [position for position, _, _ in extents(buffer)]))
+
+
+def _together(batches: Iterable[_Columns], size: int) -> Iterator[list[_Columns]]:
+    """Lists of record batches that have at least `size` bytes together, and the rest."""
+    some: list[_Columns] = []
+    total = 0
+    for keys, values in batches:
+        some.append((keys, values))
+        total += keys.nbytes + values.nbytes
+        if total >= size:
+            yield some
+            some, total = [], 0
+    if some:
+        yield some
 
 
 def repeated(work: Callable[[], None], times: int) -> Callable[[], float]:

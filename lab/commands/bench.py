@@ -43,6 +43,9 @@ Batches = Annotated[int, typer.Option(help="Number of micro-batches.", min=1)]
 Partitions = Annotated[int, typer.Option(help="Partitions per topic.", min=1)]
 Topics = Annotated[int, typer.Option(help="Number of topics over which records are distributed.", min=1)]
 ValueSize = Annotated[int, typer.Option(help="Bytes per value; keys have 8 bytes.", min=8)]
+MixedSizes = Annotated[
+    bool, typer.Option("--mixed", help="Values of 20 bytes to 2 kB, in small record batches; no --value-size.")
+]
 Compression = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd; half of each value is text.")]
 Output = Annotated[Path | None, typer.Option(help="Write the results to this JSON file.", dir_okay=False)]
 Plot = Annotated[Path | None, typer.Option(help="Write a PNG to this file.", dir_okay=False)]
@@ -62,9 +65,7 @@ def steady(
     batches: Annotated[int, typer.Option(help="Micro-batches of a run that count.", min=1)] = 8,
     runs: Rounds = 5,
     value_size: ValueSize = 100,
-    mixed: Annotated[
-        bool, typer.Option("--mixed", help="Values of 20 bytes to 2 kB, in small record batches; no --value-size.")
-    ] = False,
+    mixed: MixedSizes = False,
     output: Output = None,
     plot: Plot = None,
 ) -> None:
@@ -375,16 +376,22 @@ def codec(
     records: Records = 2_000_000,
     runs: Runs = 5,
     value_size: ValueSize = 100,
+    mixed: MixedSizes = False,
     compression: Compression = "none",
     output: Output = None,
     plot: Plot = None,
 ) -> None:
     """Measure only encode and decode, on one core, compared with copying and checksumming the same bytes."""
     from lab.bench.codec import codec
+    from lab.bench.inputs import Mixed
+
+    sizes = Mixed() if mixed else None
 
     def run() -> Measured:
         with _bars() as show:
-            return codec(records=records, value_bytes=value_size, compression=compression, runs=runs, show=show)
+            return codec(
+                records=records, value_bytes=value_size, mixed=sizes, compression=compression, runs=runs, show=show
+            )
 
     _present(run, output, plot)
 

@@ -5,14 +5,16 @@ have equal size, except that the offset delta grows by a byte at 64, 8192, …. 
 each batch's first record, for all batches at once. The guess is right if it ends at the end of the batch and every
 length at a guessed position leads to the next one. Other batches are walked.
 
-The walk proceeds in strides where lengths repeat. Where they do not, it is the most expensive part of decoding: 100 of
-250 ns per record, while equal records take 100 ns in total. A compiled loop takes 4 ns, but compiling it at run time,
-or only loading it, takes more than a second in every Python worker.
+Many small batches are walked side by side: the first record of each, then the second of each. What is left is walked
+singly, and in strides where lengths repeat. Records of different sizes take 30 ns in 200 batches side by side, 150 ns
+singly, where records of equal size take 100 ns for all of decoding. A compiled loop takes 4 ns, but compiling it at run
+time, or only loading it, takes more than a second in every Python worker.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,8 @@ from spark_kafka_eos.wire.varint import MAX_VARINT_BYTES, read_varints
 
 # The first records whose offset delta, or whose length, takes one byte more (of five at most).
 _LONGER_FROM = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
-# From this many batches on, an array operation costs less than a loop.
-ABREAST = 128
+# From this many batches on, a step of all of them costs less than a loop over them.
+ABREAST = 32
 # Runs of equal lengths: the size of the first window; the run length from which the next run is searched for at once;
 # and the number of records that are otherwise walked singly before the next search, doubled after each vain search.
 _WINDOW, _WORTH_A_RUN, _PATIENCE = 64, 32, 256
@@ -114,16 +116,43 @@ def walk_abreast(
 ) -> tuple[Int64s, Int64s, int]:
     """Fill in the positions in `batches` record by record, while at least `abreast` of them have records left.
 
-    Returns those that have, the positions of their next records, and how many of their records are done.
+    Returns those that have, the positions of their next records, and how many of their records are done. As with
+    `walk`, the caller must check the result.
     """
-    position, first, done = start[batches], np.cumsum(count) - count, 0
-    while batches.size >= abreast:
-        at[first[batches] + done] = position
-        length, begin = read_varints(data, position, end[batches])
-        done += 1
-        left = count[batches] > done
-        batches, position = batches[left], (begin + np.maximum(length, 0))[left]
-    return batches, position, done
+    batches = batches[np.argsort(-count[batches], kind="stable")]  # so that those with records left are in front
+    records, limit = count[batches], end[batches]
+    position, slot = start[batches], (np.cumsum(count) - count)[batches]
+    done = int(records[abreast - 1]) if len(batches) >= abreast else 0
+    # Of each byte of the buffer the number that it and the next one are.
+    pairs: NDArray[np.uint16] = np.ndarray((len(data) - 1,), "<u2", data.data, strides=(1,))
+    steps = _steps()
+    try:
+        for number in np.searchsorted(-records, -np.arange(done)).tolist():
+            here = position[:number]
+            at[slot[:number]] = here
+            slot[:number] += 1
+            step = steps[pairs[here]]
+            if not step.all():
+                long = np.flatnonzero(step == 0)
+                length, begin = read_varints(data, here[long], limit[long])
+                step = step.astype(np.int64)
+                step[long] = begin - here[long] + np.maximum(length, 0)
+            here += step
+    except IndexError:
+        raise CorruptRecordBatch("the records of a batch exceed its end") from None
+    left = int(np.searchsorted(-records, -done))
+    return batches[:left], position[:left], done
+
+
+@cache
+def _steps() -> NDArray[np.int16]:
+    """By the first two bytes of a record, the low one first: the distance from its length to the next one; 0 if the
+    length has more than two bytes.
+    """
+    pair = np.arange(1 << 16)
+    low, high = pair & 0xFF, pair >> 8
+    two = np.where(high < 0x80, 2 + ((low & 0x7F | high << 7) >> 1), 0)
+    return np.where(low < 0x80, 1 + (low >> 1), two).astype(np.int16)
 
 
 def walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
@@ -136,7 +165,8 @@ def walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
     done, patience = 0, _PATIENCE
     try:
         while done < records:
-            step, run = run_at(data, view, position, records - done)
+            left = records - done
+            step, run = run_at(data, view, position, left) if left > _WINDOW else (1, 0)
             places[done : done + run] = np.arange(position, position + step * run, step)
             position, done = position + step * run, done + run
             if run >= _WORTH_A_RUN:

@@ -78,6 +78,13 @@ def test_batches_walked_abreast_give_the_same(batches: list[list[int]], abreast:
     assert found == expected(batches)
 
 
+@pytest.mark.parametrize("copies", [1, chain.ABREAST + 1], ids=["one", "abreast"])
+def test_lengths_of_every_width_are_found_beside_each_other(copies: int) -> None:
+    sizes = [9_000, 7, 63, 64, 8_191, 8_192, 20_000, 6]
+    batches = [sizes[at % 3 :] for at in range(copies)]
+    assert bounds([batch_of(sizes) for sizes in batches], [len(sizes) for sizes in batches]) == expected(batches)
+
+
 def test_only_what_is_left_of_many_batches_is_walked_one_by_one() -> None:
     batches = [[6, 7, 9]] * 4 + [[6, 7, 9, 10, 8]]
     data, start, end = laid_out([batch_of(sizes) for sizes in batches])

@@ -1,6 +1,7 @@
 """The codec's benchmark, at a size that takes no time."""
 
 from lab.bench.codec import BLOCKS, DECODE, ENCODE, FLOOR, codec, small_batches
+from lab.bench.inputs import Mixed
 
 
 def test_every_direction_is_measured_beside_the_floor():
@@ -10,6 +11,12 @@ def test_every_direction_is_measured_beside_the_floor():
     assert {series.records for series in found.series} == {1_000}
     assert found.ratio(FLOOR, ENCODE) > 1
     assert 108_000 < found.settings["bytes"] < 130_000
+
+
+def test_small_record_batches_of_mixed_sizes_come_many_in_a_response():
+    found = codec(records=3_000, mixed=Mixed(), runs=1)
+    assert found.settings["values"] == "20 to 2,000 bytes, linger 0"
+    assert {series.records for series in found.series} == {3_000}
 
 
 def test_small_batches_are_measured_by_their_size():
