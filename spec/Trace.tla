@@ -6,9 +6,10 @@
 (* from outside may come before it, of the same run only: Silent.          *)
 (*                                                                         *)
 (* lab/specification/steps.py translates what lab/simulation/record.py     *)
-(* recorded, lab/specification/traces.py writes it into a module Histories *)
-(* whose `Traces` is a sequence of histories, each a sequence of recorded  *)
-(* steps.  What is not as in SharedTransaction:                            *)
+(* recorded, of the simulation or of real runs (lab/real_runs).            *)
+(* lab/specification/traces.py writes it into a module Histories whose     *)
+(* `Traces` is a sequence of histories, each a sequence of recorded steps. *)
+(* What is not as in SharedTransaction:                                    *)
 (*  - The tasks of an attempt, and the requests that add entry and         *)
 (*    offsets, come in any order.  TV1 adds partitions by any number of    *)
 (*    requests; without one, the leader refuses the append.                *)
@@ -227,6 +228,9 @@ Marks ==
 
 Expires == Is("times out") /\ TimesOut /\ UNCHANGED known
 
+(* What a reader of committed records finds. *)
+Shows == Is("shows") /\ kafka.log[E.partition].visible = E.records /\ Nothing
+
 (* The attempt lasts longer than the timeout: its run may find that when it ends. *)
 Lasts == Is("lasts") /\ (Nothing \/ (Pauses(E.run) /\ UNCHANGED known))
 
@@ -273,7 +277,7 @@ Consumed ==
        \/ Is("commits offsets") /\ OffsetsAdded(E.run)
        \/ Is("ends transaction") /\ EndsTransaction(E.run)
        \/ Is("initialises") /\ Initialises(E.run)
-       \/ RanAgain \/ ArrivesLate \/ Straggles \/ Marks \/ Expires \/ Lasts
+       \/ RanAgain \/ ArrivesLate \/ Straggles \/ Marks \/ Expires \/ Lasts \/ Shows
     /\ Consumes
     (* Tells how far each trace came; a register is for each of them. *)
     /\ next' > TLCGet(trace) => TLCSet(trace, next') /\ PrintT(<<"reached", trace, next'>>)

@@ -1,4 +1,4 @@
-"""Translates what the simulation recorded into steps of the specification (spec/Trace.tla).
+"""Translates what was recorded, of the simulation or of real runs, into steps of the specification (spec/Trace.tla).
 
 A history is outside of the specification if it has something that the specification does not have: see `Outside`.
 
@@ -30,6 +30,7 @@ from lab.simulation.record import (
     Recording,
     Request,
     Requested,
+    Shown,
     Stopped,
     TimedOut,
 )
@@ -48,7 +49,7 @@ _CODES = {
     120: "TRANSACTION_ABORTABLE",
 }  # fmt: skip
 _UNKNOWN_ID = 105
-_TIMEOUT_S = 60.0  # kafka.transaction.timeout.ms of the simulated drivers
+_TIMEOUT_S = 60.0  # kafka.transaction.timeout.ms, unless the recording has another one
 _WAYS = ("driver", "executors", "sink")
 _HOW = {"": "finished", "ProducerFenced": "fenced", "LedgerRefused": "refused", "Stopped": "stopped"}
 _IN_PART = "batches of two source partitions that contain each other in part"
@@ -211,6 +212,9 @@ class _Translation:
                 yield {"kind": "marker", "partition": self._place(tp)}
             case TimedOut():
                 yield {"kind": "times out"}
+            case Shown(partition=tp):
+                rows = tuple(map(self._numbers.of_row, step.rows))
+                yield {"kind": "shows", "partition": self._place(tp), "records": rows}
             case Arrived():
                 yield from self._arrived(step)
             case _ if driver is None:
@@ -355,7 +359,7 @@ class _Translation:
     def _place(self, tp: TopicPartition) -> int:
         if tp in self._groups:
             return self._groups[tp]
-        return tp.partition + 1 if tp.topic == "out" else LEDGER
+        return tp.partition + 1 if tp.topic == self._recording.output else LEDGER
 
     def _entry(self, entry: LedgerEntry) -> Step:
         (source,) = entry.sources or (None,)
@@ -472,5 +476,5 @@ def _lasting(recording: Recording) -> Iterator[tuple[int, int]]:
         if isinstance(step, Arrived) and (driver, request.request.epoch) not in first:
             last[driver] = step.at_s
     for key, (number, since) in first.items():
-        if ended.get(key, since) - since >= _TIMEOUT_S:
+        if ended.get(key, since) - since >= recording.timeouts_s.get(key[0], _TIMEOUT_S):
             yield number, len(sent[number].request.appends or (None,)) - 1
